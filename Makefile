@@ -1,0 +1,42 @@
+# Everything runs in .venv, made here on first use; a later call only checks two time stamps.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help demo tui test test-fast lint types layers bench clean
+help:
+	@echo "make demo    set up and run the main job: two-process DDP on the digits images"
+	@echo "make tui     set up and open the terminal app"
+	@echo "make test    set up and run lint, types, layers and tests"
+	@echo "make bench   set up and run the benchmarks (half an hour)"
+	@echo "make clean   remove .venv and caches"
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/ready
+	@$(BIN)/distrain run ddp
+
+tui: $(VENV)/ready
+	@$(BIN)/distrain-tui
+
+test: lint types layers
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+
+layers: $(VENV)/ready
+	$(BIN)/lint-imports
+
+bench: $(VENV)/ready
+	@for name in overhead startup ingest open; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

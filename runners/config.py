@@ -1,0 +1,401 @@
+"""RunConfig: everything that decides a run, validated once, round-trips through TOML.
+
+Holds intent only (global batch, total loader workers); what follows from it for a given
+set of devices is worked out in `plan.py`. Each field's `Meta` is the one place of its
+description and range: the JSON Schema, the form of the app and the messages come from it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from runners.errors import ConfigError, nearest
+
+Strategy = Literal["single", "dp", "allreduce", "ddp"]
+Launcher = Literal["inline", "spawn", "torchrun"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Amount = Annotated[float, Meta(gt=0)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a preset."""
+
+
+class Train(Section, frozen=True):
+    epochs: Annotated[
+        int, Meta(ge=0, description="Passes over the training set; 0 only evaluates.")
+    ] = 20
+    max_steps: Annotated[
+        Count | None,
+        Meta(description="Stop after this many optimizer steps, if that comes first."),
+    ] = None
+    batch_size: Annotated[
+        int,
+        Meta(ge=1, description="Samples per optimizer step over all ranks and micro-batches."),
+    ] = 128
+    accumulate: Annotated[
+        int, Meta(ge=1, description="Micro-batches that one step's share of a rank is cut into.")
+    ] = 1
+    drop_last: Annotated[
+        bool, Meta(description="Leave out the last, smaller batch of each epoch.")
+    ] = False
+    optimizer: Annotated[
+        Literal["sgd", "adam", "adamw"], Meta(description="Fused where the device has it.")
+    ] = "sgd"
+    lr: Annotated[float, Meta(gt=0, description="Learning rate after warm-up.")] = 0.1
+    scale_lr: Annotated[
+        bool, Meta(description="Multiply the rate by the world size (linear scaling rule).")
+    ] = False
+    momentum: Annotated[float, Meta(ge=0, lt=1, description="Momentum of SGD.")] = 0.9
+    weight_decay: Annotated[float, Meta(ge=0, description="L2 for SGD/Adam, decoupled AdamW.")] = (
+        0.0
+    )
+    schedule: Annotated[
+        Literal["constant", "step", "cosine"], Meta(description="How the rate falls.")
+    ] = "constant"
+    warmup_epochs: Annotated[
+        float, Meta(ge=0, description="Epochs over which the rate rises linearly from near 0.")
+    ] = 0.0
+    step_epochs: Annotated[
+        float, Meta(gt=0, description="Epochs between two falls of the `step` schedule.")
+    ] = 30.0
+    step_gamma: Annotated[
+        float, Meta(gt=0, le=1, description="Factor of each fall of the `step` schedule.")
+    ] = 0.1
+    clip_norm: Annotated[
+        Amount | None, Meta(description="Largest total norm of the gradients.")
+    ] = None
+    label_smoothing: Annotated[
+        float, Meta(ge=0, lt=1, description="Of the training loss; evaluation is without.")
+    ] = 0.0
+    channels_last: Annotated[bool, Meta(description="NHWC memory layout for images.")] = False
+    compile: Annotated[bool, Meta(description="torch.compile the model.")] = False
+    sync_batchnorm: Annotated[
+        bool, Meta(description="Batch statistics over all ranks (GPUs only).")
+    ] = False
+    seed: Annotated[int, Meta(ge=0, description="Of weights, order and augmentation.")] = 0
+    deterministic: Annotated[
+        bool, Meta(description="Only deterministic kernels: slower, repeatable bit for bit.")
+    ] = False
+    threads: Annotated[
+        Positive | None,
+        Meta(description="CPU threads per rank; unset shares the cores out equally."),
+    ] = None
+    on_nan: Annotated[
+        Literal["stop", "continue"], Meta(description="What to do when the loss is not finite.")
+    ] = "stop"
+
+
+class Named(Section, frozen=True):
+    name: str
+    args: Annotated[dict[str, Any], Meta(description="Keyword arguments of the factory.")] = {}
+
+
+class Task(Named, frozen=True):
+    name: Annotated[str, Meta(description='"classification" or "package.module:factory".')] = (
+        "classification"
+    )
+
+
+class Model(Named, frozen=True):
+    name: Annotated[
+        str,
+        Meta(description='"mlp", "cnn", a torchvision model, or "package.module:factory".'),
+    ] = "mlp"
+
+
+class Data(Named, frozen=True):
+    name: Annotated[
+        str,
+        Meta(
+            description='"digits", "mnist", "cifar10", "imagefolder", "synthetic", '
+            'or "package.module:factory".'
+        ),
+    ] = "digits"
+    root: Annotated[str | None, Meta(description="Folder of the files, where there are any.")] = (
+        None
+    )
+    download: Annotated[bool, Meta(description="Allow mnist and cifar10 to be fetched.")] = False
+    train_limit: Annotated[
+        Positive | None, Meta(description="Use only the first N training samples.")
+    ] = None
+    eval_limit: Annotated[
+        Positive | None, Meta(description="Use only the first N evaluation samples.")
+    ] = None
+    workers: Annotated[
+        int, Meta(ge=0, description="Loader processes of the whole run, shared out over ranks.")
+    ] = 0
+    worker_context: Annotated[
+        Literal["fork", "spawn", "forkserver"],
+        Meta(description="How loader processes are started."),
+    ] = "fork"
+    prefetch: Annotated[
+        int, Meta(ge=1, description="Batches that each loader process keeps ready.")
+    ] = 2
+    pin_memory: Annotated[
+        bool, Meta(description="Page-locked batches and a copy stream of their own (CUDA).")
+    ] = True
+
+
+class Eval(Section, frozen=True):
+    every_epochs: Annotated[
+        int, Meta(ge=0, description="Evaluate after every N epochs; 0 only at the end.")
+    ] = 1
+    every_steps: Annotated[
+        Positive | None, Meta(description="Evaluate after every N steps as well.")
+    ] = None
+    batch_size: Annotated[
+        Positive | None, Meta(description="Per rank; unset takes that of training.")
+    ] = None
+
+
+class Checkpoint(Section, frozen=True):
+    every_epochs: Annotated[
+        int, Meta(ge=0, description="Save after every N epochs; 0 only at the end and at a stop.")
+    ] = 1
+    every_steps: Annotated[
+        Positive | None, Meta(description="Save after every N steps as well.")
+    ] = None
+    keep: Annotated[
+        int, Meta(ge=0, description="Newest checkpoints kept, beside the best; 0 writes none.")
+    ] = 1
+    best: Annotated[
+        str | None,
+        Meta(description="Metric that decides the best; unset: the task's own."),
+    ] = None
+    load: Annotated[str | None, Meta(description="Checkpoint file that the run goes on from.")] = (
+        None
+    )
+
+
+class Dist(Section, frozen=True):
+    backend: Annotated[
+        Backend, Meta(description="Of the process group; auto is nccl on CUDA, gloo on CPU.")
+    ] = "auto"
+    timeout_s: Annotated[
+        float, Meta(gt=0, description="Seconds that a collective waits for an absent rank.")
+    ] = 300.0
+
+
+class Ddp(Section, frozen=True):
+    bucket_mb: Annotated[float, Meta(gt=0, description="Size of a gradient bucket, MiB.")] = 25.0
+    static_graph: Annotated[
+        bool, Meta(description="Promise that the graph is the same in every step.")
+    ] = False
+    gradient_as_bucket_view: Annotated[
+        bool, Meta(description="Gradients live in the buckets: less memory, no copy.")
+    ] = True
+    find_unused_parameters: Annotated[
+        bool, Meta(description="Search the graph for parameters without gradient each step.")
+    ] = False
+    comm_hook: Annotated[
+        Literal["none", "fp16_compress", "bf16_compress", "powerSGD"],
+        Meta(description="What is done to gradients on the wire."),
+    ] = "none"
+    powersgd_rank: Annotated[int, Meta(ge=1, description="Rank of the approximation.")] = 2
+    powersgd_start: Annotated[
+        int, Meta(ge=2, description="Steps of plain all-reduce before compression begins.")
+    ] = 10
+
+
+class Report(Section, frozen=True):
+    window_s: Annotated[float, Meta(gt=0, description="Length of a reporting window, seconds.")] = (
+        0.1
+    )
+    skip_steps: Annotated[
+        int, Meta(ge=0, description="First steps that throughput leaves out (warm-up).")
+    ] = 10
+    sample_s: Annotated[
+        float, Meta(gt=0, description="Seconds between two samples of GPUs and host.")
+    ] = 1.0
+    stop_timeout_s: Annotated[
+        float, Meta(gt=0, description="How long a graceful stop may take before it is forced.")
+    ] = 120.0
+    stall_s: Annotated[
+        float, Meta(gt=0, description="Silence after which the absent rank is named.")
+    ] = 60.0
+
+
+Devices = str | list[int | str]
+
+
+class RunConfig(Section, frozen=True):
+    """Everything that decides a run."""
+
+    description: Annotated[str, Meta(description="One line for lists.")] = ""
+    strategy: Annotated[Strategy, Meta(description="How replicas are kept equal.")] = "ddp"
+    launcher: Annotated[Launcher, Meta(description="How rank processes come to be.")] = "torchrun"
+    precision: Annotated[
+        Precision, Meta(description="Of the arithmetic; weights stay in fp32.")
+    ] = "fp32"
+    devices: Annotated[
+        Devices,
+        Meta(
+            description='"auto" (all GPUs, else two CPU processes), "all", "cpu:N", '
+            "or a list of GPU indices or UUIDs."
+        ),
+    ] = "auto"
+    oversubscribe: Annotated[bool, Meta(description="Allow several ranks on one GPU.")] = False
+    train: Train = Train()
+    task: Task = Task()
+    model: Model = Model()
+    data: Data = Data()
+    eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
+    dist: Dist = Dist()
+    ddp: Ddp = Ddp()
+    report: Report = Report()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RunConfig:
+        """Validate plain data; raises ConfigError with every problem and its key."""
+        problems: list[tuple[str, str]] = []
+        config = _build(cls, data, "", problems)
+        if problems:
+            raise ConfigError(problems)
+        assert isinstance(config, RunConfig)
+        return config
+
+    @classmethod
+    def from_toml(cls, text: str) -> RunConfig:
+        """Parse and validate TOML; raises ConfigError."""
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"this is not TOML: {error}") from None
+        return cls.from_dict(data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data without the unset (None) fields; `from_dict` gives the same config."""
+        data: dict[str, Any] = _without_none(msgspec.to_builtins(self))
+        return data
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.to_dict())
+
+    def with_changes(self, changes: dict[str, Any]) -> RunConfig:
+        """A copy with dotted keys set, e.g. {"train.lr": 0.05}; raises ConfigError."""
+        data = self.to_dict()
+        problems = []
+        for key, value in changes.items():
+            *path, last = key.split(".")
+            table = data
+            for index, name in enumerate(path):
+                table = table.setdefault(name, {})
+                if not isinstance(table, dict):
+                    problems.append((key, f"{'.'.join(path[: index + 1])} is not a table"))
+                    break
+            else:
+                table[last] = value
+        if problems:
+            raise ConfigError(problems)
+        return RunConfig.from_dict(data)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a preset, for editors."""
+    schema = msgspec.json.schema(RunConfig)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE` of --set: VALUE is TOML where it parses, else a string.
+
+    Raises ConfigError where there is no "=".
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set wants KEY=VALUE, e.g. --set train.lr=0.05, not {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+
+
+def differences(ours: RunConfig, theirs: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted keys whose values differ, each with both values (None where unset)."""
+    a, b = _flat(ours.to_dict()), _flat(theirs.to_dict())
+    return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _build(
+    kind: type[Section], data: dict[str, Any], prefix: str, problems: list[tuple[str, str]]
+) -> Section | None:
+    """`msgspec.convert` field by field, so that one error does not hide the next."""
+    hints = get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if (hint := hints.get(key)) is None:
+            problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
+        elif isinstance(hint, type) and issubclass(hint, Section):
+            if isinstance(value, dict):
+                values[key] = _build(hint, value, f"{prefix}{key}.", problems)
+            else:
+                problems.append((prefix + key, f"must be a table, not {value!r}"))
+        else:
+            try:
+                values[key] = msgspec.convert(value, hint)
+            except msgspec.ValidationError:
+                problems.append((prefix + key, _complaint(key, value, hint)))
+    return kind(**values) if not problems else None
+
+
+def _complaint(key: str, value: Any, hint: Any) -> str:
+    if isinstance(value, str) and (choices := _choices(hint)):
+        return f"unknown {key} {value!r}{nearest(value, choices)}"
+    return f"must be {_wanted(hint)}, not {value!r}"
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_args(inner) if get_origin(inner) is Literal else ()
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+
+
+def _wanted(hint: Any) -> str:
+    """A type with its range in words: "a whole number ≥ 1"."""
+    if hint == Devices:
+        return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if get_origin(hint) is Annotated:
+        inner, *metas = get_args(hint)
+        limits = [
+            f"{sign} {getattr(meta, name):g}"
+            for meta in metas
+            for name, sign in _SIGNS
+            if getattr(meta, name) is not None
+        ]
+        return " ".join([_wanted(inner), " and ".join(limits)]).strip()
+    if choices := _choices(hint):
+        return "one of " + ", ".join(choices)
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return " or ".join(_wanted(kind) for kind in get_args(hint) if kind is not type(None))
+    return _WORDS.get(hint, "a table")

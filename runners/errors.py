@@ -1,0 +1,57 @@
+"""What can go wrong and is a user's business: one family, one sentence each, an exit code.
+
+    DistrainError            exit 1
+    ├── ConfigError          exit 2   a preset, an argument or a combination that cannot run
+    ├── RunNotFoundError     exit 2   no run of that id, prefix or name
+    └── RunsFolderError      exit 2   the runs folder cannot be read or written
+
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DistrainError(Exception):
+    """An error to show to a person: `title` heads a dialog, `str()` is the sentence."""
+
+    title = "distrain failed"
+    exit_code = 1
+
+
+class ConfigError(DistrainError):
+    """Every problem of a configuration at once.
+
+    `problems` pairs the dotted key (empty where none applies) with one sentence.
+    """
+
+    title = "This configuration cannot run"
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[tuple[str, str]] | str) -> None:
+        pairs = [("", problems)] if isinstance(problems, str) else list(problems)
+        self.problems: list[tuple[str, str]] = pairs
+        super().__init__("\n".join(f"{key}: {text}" if key else text for key, text in pairs))
+
+
+class RunNotFoundError(DistrainError):
+    title = "No such run"
+    exit_code = 2
+
+
+class RunsFolderError(DistrainError):
+    title = "The runs folder cannot be used"
+    exit_code = 2
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint to append to "unknown X": the close names, else all of a short list."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    if len(names) <= 15:
+        return f"; there are {', '.join(names)}"
+    return ""

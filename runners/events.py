@@ -1,0 +1,296 @@
+"""What a rank, a launcher, a viewer or the supervisor says: the protocol, version 1.
+
+One event is one line of JSON with its `type` first; `docs/protocol.md` tells it for other
+languages. Times are Unix seconds, durations seconds, sizes bytes. Nothing else in the
+project defines a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+VERSION = 1
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """A line on the wire."""
+
+
+# --- from a rank -----------------------------------------------------------------------------
+
+
+class Hello(Event, frozen=True, tag="hello"):
+    """First line of every connection. `token` is asked for on TCP only."""
+
+    version: int = VERSION
+    role: Literal["rank", "launcher", "viewer"] = "rank"
+    token: str = ""
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    pid: int = 0
+    host: str = ""
+    device: str = ""
+    device_uuid: str = ""
+
+
+class Phase(Event, frozen=True, tag="phase"):
+    """A rank begins `loading`, `training`, `evaluating` or `saving`."""
+
+    time: float
+    rank: int
+    phase: Literal["loading", "training", "evaluating", "saving"]
+    step: int = 0
+
+
+class Facts(Event, frozen=True, tag="facts"):
+    """What only a rank can know, said once by rank 0 before the first step."""
+
+    time: float
+    train_samples: int
+    eval_samples: int
+    steps_per_epoch: int
+    total_steps: int
+    parameters: int
+    backend: str
+    start_step: int = 0
+    versions: dict[str, str] = {}
+    notices: list[str] = []
+
+
+class Window(Event, frozen=True, tag="window"):
+    """Sums over consecutive steps of one rank; two neighbours merge without loss.
+
+    `step` counts optimizer steps finished at its end. The loss sum is over samples; the three
+    losses are None once one was not finite, for JSON has neither NaN nor infinity. `data`,
+    `forward`, `backward`, `comm`, `optimizer` are seconds of `seconds`; what is left is other
+    work of the loop. Evaluation and checkpoints lie between windows, not in them. `warmup`
+    windows are left out of throughput.
+    """
+
+    time: float
+    rank: int
+    epoch: int
+    step: int
+    steps: int
+    samples: int
+    loss_sum: float | None
+    loss_min: float | None
+    loss_max: float | None
+    lr: float
+    seconds: float
+    data: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    comm: float = 0.0
+    optimizer: float = 0.0
+    skipped: int = 0
+    warmup: bool = False
+
+    def merged(self, later: Window) -> Window:
+        """The window that covers both; `later` must follow this one."""
+        ours, theirs = self.loss_sum, later.loss_sum
+        losses: dict[str, float | None] = dict.fromkeys(("loss_sum", "loss_min", "loss_max"))
+        if ours is not None and theirs is not None:
+            losses["loss_sum"] = ours + theirs
+            losses["loss_min"] = min(self.loss_min or ours, later.loss_min or theirs)
+            losses["loss_max"] = max(self.loss_max or ours, later.loss_max or theirs)
+        sums = {name: getattr(self, name) + getattr(later, name) for name in WINDOW_SUMS}
+        return msgspec.structs.replace(later, **losses, **sums)
+
+
+PHASES = ("data", "forward", "backward", "comm", "optimizer")
+WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, "skipped")
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A sum over the whole evaluation set and what to divide it by."""
+
+    total: float | None
+    count: int
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None without samples or where the sum is not finite."""
+        return self.total / self.count if self.total is not None and self.count else None
+
+
+class Evaluation(Event, frozen=True, tag="evaluation"):
+    """All-reduced sums over every evaluation sample exactly once; said by rank 0."""
+
+    time: float
+    epoch: int
+    step: int
+    samples: int
+    seconds: float
+    metrics: dict[str, Metric]
+
+
+class Saved(Event, frozen=True, tag="saved"):
+    """A checkpoint is on disk, whole. `path` is relative to the record."""
+
+    time: float
+    epoch: int
+    step: int
+    path: str
+    seconds: float
+    bytes: int
+    best: bool = False
+
+
+class Notice(Event, frozen=True, tag="notice"):
+    """A sentence that a person should read."""
+
+    time: float
+    text: str
+    level: Literal["info", "warning"] = "warning"
+    rank: int | None = None
+
+
+class NonFinite(Event, frozen=True, tag="nonfinite"):
+    """The loss of a rank was NaN or infinite at `step`."""
+
+    time: float
+    rank: int
+    step: int
+    loss: str
+
+
+class Failure(Event, frozen=True, tag="failure"):
+    """A rank ends with an exception. `usage` marks an error of the user's configuration."""
+
+    time: float
+    rank: int
+    error: str
+    message: str
+    traceback: str = ""
+    step: int = 0
+    usage: bool = False
+
+
+class Finished(Event, frozen=True, tag="finished"):
+    """A rank has left the loop in order, after `step` steps."""
+
+    time: float
+    rank: int
+    step: int
+    stopped: bool = False
+
+
+# --- from a launcher -------------------------------------------------------------------------
+
+
+class Exited(Event, frozen=True, tag="exited"):
+    """How a rank process ended, as its parent saw it; a negative code is a signal."""
+
+    time: float
+    rank: int
+    pid: int
+    code: int
+
+
+# --- a stop: the supervisor asks, every rank answers, all leave at the same step --------------
+
+
+class Stop(Event, frozen=True, tag="stop"):
+    """Viewer → supervisor, supervisor → ranks. `now` skips the checkpoint."""
+
+    now: bool = False
+
+
+class Stopping(Event, frozen=True, tag="stopping"):
+    """A rank's answer: it will not go beyond `step` + 1 until it is told where to stop."""
+
+    rank: int
+    step: int
+
+
+class StopAt(Event, frozen=True, tag="stop_at"):
+    """Leave the loop after `step`, which no rank has passed."""
+
+    step: int
+    save: bool = True
+
+
+# --- measured by the supervisor, never on the wire -------------------------------------------
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """NVML of one GPU; None where the device does not offer the field.
+
+    utilisation in percent, memory in bytes, power in watts, temperature in °C, clocks in MHz,
+    energy in joules since the driver was loaded; `processes` maps pid to bytes (or None).
+    """
+
+    time: float
+    gpu: int
+    uuid: str
+    name: str
+    utilisation: float | None = None
+    memory_used: float | None = None
+    memory_total: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    sm_clock: float | None = None
+    memory_clock: float | None = None
+    energy: float | None = None
+    processes: dict[int, int | None] = {}
+
+
+class HostSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine: cpu in percent of all cores, memory in bytes, load over one minute."""
+
+    time: float
+    cpu: float
+    memory_used: float
+    memory_total: float
+    load: float
+
+
+class RankSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank with its loader workers: cpu in percent of one core, rss in bytes."""
+
+    time: float
+    rank: int
+    cpu: float
+    rss: float
+    processes: int
+
+
+Said = (
+    Hello
+    | Phase
+    | Facts
+    | Window
+    | Evaluation
+    | Saved
+    | Notice
+    | NonFinite
+    | Failure
+    | Finished
+    | Exited
+    | Stop
+    | Stopping
+    | StopAt
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+def encode(event: Event) -> bytes:
+    """One line, with its newline. NaN and infinities become null, as JSON has none."""
+    return _encoder.encode(event) + b"\n"
+
+
+def decode(line: bytes | bytearray | memoryview) -> Said:
+    """One line back; raises msgspec.ValidationError or DecodeError."""
+    return _decoder.decode(line)
+
+
+def as_dict(event: msgspec.Struct) -> dict[str, Any]:
+    """Plain data of an event or sample, for records and --json."""
+    data: dict[str, Any] = msgspec.to_builtins(event)
+    return data

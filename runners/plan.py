@@ -1,0 +1,157 @@
+"""What follows from a RunConfig on given devices: shares, threads, rates. Computed once, here.
+
+The record keeps the plan, every screen shows it, and ranks do as it says.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from runners.config import RunConfig
+from runners.devices import Device, devices_for
+from runners.errors import ConfigError
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The effective figures of a run; lists are indexed by rank.
+
+    `batch` is samples per rank of a full step, `micro_batch` the largest piece of it that goes
+    through the model at once, `loader_workers` loader processes, `threads` CPU threads of each
+    rank, `lr` the rate after warm-up and scaling. Under `dp` one rank drives all `devices`.
+    """
+
+    world_size: int
+    devices: list[Device]
+    batch: list[int]
+    micro_batch: int
+    loader_workers: list[int]
+    threads: int
+    lr: float
+    backend: str
+    notices: list[str] = []
+
+    def device_of(self, rank: int) -> Device:
+        return self.devices[rank]
+
+
+def share(total: int, parts: int) -> list[int]:
+    """`total` things over `parts` ranks; the remainder goes to the lowest ranks."""
+    least, rest = divmod(total, parts)
+    return [least + (part < rest) for part in range(parts)]
+
+
+def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
+    """Work out the plan; raises ConfigError with all problems of the combination.
+
+    `devices` replaces the choice by `config.devices`, for tests and for resuming elsewhere.
+    """
+    chosen = devices if devices is not None else devices_for(config)
+    world = 1 if config.strategy in ("single", "dp") else len(chosen)
+    problems = _impossible(config, chosen, world)
+    if config.train.batch_size < world * config.train.accumulate:
+        problems.append(
+            (
+                "train.batch_size",
+                f"{config.train.batch_size} is smaller than {world} ranks × "
+                f"{config.train.accumulate} micro-batches: some would have nothing to do",
+            )
+        )
+    if problems:
+        raise ConfigError(problems)
+    on_gpu = chosen[0].kind == "cuda"
+    batch = share(config.train.batch_size, world)
+    return Plan(
+        world_size=world,
+        devices=chosen,
+        batch=batch,
+        micro_batch=-(-batch[0] // config.train.accumulate),
+        loader_workers=share(config.data.workers, world),
+        threads=config.train.threads or max(1, _cores() // world),
+        lr=config.train.lr * (world if config.train.scale_lr else 1),
+        backend=_backend(config, on_gpu) if world > 1 else "none",
+        notices=_notices(config, chosen),
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _backend(config: RunConfig, on_gpu: bool) -> str:
+    if config.dist.backend != "auto":
+        return config.dist.backend
+    return "nccl" if on_gpu and not config.oversubscribe else "gloo"
+
+
+def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tuple[str, str]]:
+    """Combinations that cannot run, each with the reason."""
+    train, strategy = config.train, config.strategy
+    on_gpu = devices[0].kind == "cuda"
+    uuids = [device.uuid for device in devices]
+    rules = [
+        (
+            strategy == "single" and len(devices) > 1,
+            "devices",
+            f"single trains on one device and got {len(devices)}; use ddp, allreduce or dp",
+        ),
+        (
+            strategy == "dp" and not on_gpu and len(devices) > 1,
+            "devices",
+            f"dp is one process and cannot use {len(devices)} CPU processes; use cpu:1 or ddp",
+        ),
+        (
+            config.launcher == "inline" and world > 1,
+            "launcher",
+            f"inline starts one process, {strategy} on {world} devices needs spawn or torchrun",
+        ),
+        (
+            config.precision == "tf32" and not on_gpu,
+            "precision",
+            "tf32 is a format of NVIDIA GPUs; on CPU use fp32 or bf16",
+        ),
+        (
+            config.dist.backend == "nccl" and not on_gpu,
+            "dist.backend",
+            "nccl moves data between GPUs; on CPU use gloo",
+        ),
+        (
+            len(set(uuids)) < len(uuids) and on_gpu and not config.oversubscribe,
+            "devices",
+            "a GPU is listed twice; set oversubscribe = true to put two ranks on it",
+        ),
+        (
+            config.dist.backend == "nccl" and len(set(uuids)) < len(uuids),
+            "dist.backend",
+            "nccl refuses two ranks on one GPU; use gloo",
+        ),
+        (
+            train.sync_batchnorm and (not on_gpu or strategy in ("single", "dp")),
+            "train.sync_batchnorm",
+            "SyncBatchNorm needs GPUs and a process group (ddp or allreduce)",
+        ),
+        (
+            train.compile and strategy == "dp",
+            "train.compile",
+            "nn.DataParallel copies the module in every step, which torch.compile cannot follow",
+        ),
+        (
+            config.ddp.static_graph and config.ddp.find_unused_parameters,
+            "ddp.find_unused_parameters",
+            "static_graph already knows which parameters are used; set one of the two",
+        ),
+    ]
+    return [(key, text) for broken, key, text in rules if broken]
+
+
+def _notices(config: RunConfig, devices: list[Device]) -> list[str]:
+    notices = []
+    if config.strategy == "dp" and len(devices) < 2:
+        notices.append(
+            "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
+            "every batch through to one device"
+        )
+    if config.precision == "fp16" and devices[0].kind == "cpu":
+        notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
+    return notices
