@@ -19,7 +19,7 @@ from runners.errors import ConfigError, nearest
 
 Strategy = Literal["single", "dp", "allreduce", "ddp"]
 Launcher = Literal["inline", "spawn", "torchrun"]
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
 
 Count = Annotated[int, Meta(ge=0)]
@@ -236,7 +236,11 @@ class RunConfig(Section, frozen=True):
     strategy: Annotated[Strategy, Meta(description="How replicas are kept equal.")] = "ddp"
     launcher: Annotated[Launcher, Meta(description="How rank processes come to be.")] = "torchrun"
     precision: Annotated[
-        Precision, Meta(description="Of the arithmetic; weights stay in fp32.")
+        Precision,
+        Meta(
+            description="Of the arithmetic; weights stay in fp32. auto is fp16 on CUDA, "
+            "bf16 on CPU."
+        ),
     ] = "fp32"
     devices: Annotated[
         Devices,

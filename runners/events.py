@@ -7,6 +7,9 @@ project defines a message.
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -90,15 +93,25 @@ class Window(Event, frozen=True, tag="window"):
     warmup: bool = False
 
     def merged(self, later: Window) -> Window:
-        """The window that covers both; `later` must follow this one."""
-        ours, theirs = self.loss_sum, later.loss_sum
-        losses: dict[str, float | None] = dict.fromkeys(("loss_sum", "loss_min", "loss_max"))
-        if ours is not None and theirs is not None:
-            losses["loss_sum"] = ours + theirs
-            losses["loss_min"] = min(self.loss_min or ours, later.loss_min or theirs)
-            losses["loss_max"] = max(self.loss_max or ours, later.loss_max or theirs)
+        """The window that covers both; `later` must follow this one.
+
+        It is a warm-up window if either is: throughput must not see any of it.
+        """
         sums = {name: getattr(self, name) + getattr(later, name) for name in WINDOW_SUMS}
-        return msgspec.structs.replace(later, **losses, **sums)
+        return msgspec.structs.replace(
+            later,
+            loss_sum=_unless_missing(operator.add, self.loss_sum, later.loss_sum),
+            loss_min=_unless_missing(min, self.loss_min, later.loss_min),
+            loss_max=_unless_missing(max, self.loss_max, later.loss_max),
+            warmup=self.warmup or later.warmup,
+            **sums,
+        )
+
+
+def _unless_missing(
+    combine: Callable[[float, float], float], a: float | None, b: float | None
+) -> float | None:
+    return None if a is None or b is None else combine(a, b)
 
 
 PHASES = ("data", "forward", "backward", "comm", "optimizer")
@@ -110,6 +123,10 @@ class Metric(msgspec.Struct, frozen=True):
 
     total: float | None
     count: int
+
+    @classmethod
+    def of(cls, total: float, count: int) -> Metric:
+        return cls(total if math.isfinite(total) else None, count)
 
     @property
     def value(self) -> float | None:
@@ -159,7 +176,11 @@ class NonFinite(Event, frozen=True, tag="nonfinite"):
 
 
 class Failure(Event, frozen=True, tag="failure"):
-    """A rank ends with an exception. `usage` marks an error of the user's configuration."""
+    """A rank ends with an exception.
+
+    `usage` marks an error of the user's configuration, `collateral` one that looks like the
+    death of another rank (a broken or timed-out connection).
+    """
 
     time: float
     rank: int
@@ -168,6 +189,7 @@ class Failure(Event, frozen=True, tag="failure"):
     traceback: str = ""
     step: int = 0
     usage: bool = False
+    collateral: bool = False
 
 
 class Finished(Event, frozen=True, tag="finished"):

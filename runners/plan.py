@@ -6,6 +6,7 @@ The record keeps the plan, every screen shows it, and ranks do as it says.
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import msgspec
 
@@ -13,13 +14,16 @@ from runners.config import RunConfig
 from runners.devices import Device, devices_for
 from runners.errors import ConfigError
 
+Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The effective figures of a run; lists are indexed by rank.
 
     `batch` is samples per rank of a full step, `micro_batch` the largest piece of it that goes
     through the model at once, `loader_workers` loader processes, `threads` CPU threads of each
-    rank, `lr` the rate after warm-up and scaling. Under `dp` one rank drives all `devices`.
+    rank, `lr` the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank
+    drives all `devices`.
     """
 
     world_size: int
@@ -29,6 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     loader_workers: list[int]
     threads: int
     lr: float
+    precision: Arithmetic
     backend: str
     notices: list[str] = []
 
@@ -61,6 +66,7 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     if problems:
         raise ConfigError(problems)
     on_gpu = chosen[0].kind == "cuda"
+    precision = _precision(config, on_gpu)
     batch = share(config.train.batch_size, world)
     return Plan(
         world_size=world,
@@ -70,8 +76,9 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
         loader_workers=share(config.data.workers, world),
         threads=config.train.threads or max(1, _cores() // world),
         lr=config.train.lr * (world if config.train.scale_lr else 1),
-        backend=_backend(config, on_gpu) if world > 1 else "none",
-        notices=_notices(config, chosen),
+        precision=precision,
+        backend=_backend(config, on_gpu),
+        notices=_notices(config, chosen, precision),
     )
 
 
@@ -79,7 +86,15 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _precision(config: RunConfig, on_gpu: bool) -> Arithmetic:
+    if config.precision == "auto":
+        return "fp16" if on_gpu else "bf16"
+    return config.precision
+
+
 def _backend(config: RunConfig, on_gpu: bool) -> str:
+    if config.strategy in ("single", "dp"):
+        return "none"
     if config.dist.backend != "auto":
         return config.dist.backend
     return "nccl" if on_gpu and not config.oversubscribe else "gloo"
@@ -145,13 +160,13 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
     return [(key, text) for broken, key, text in rules if broken]
 
 
-def _notices(config: RunConfig, devices: list[Device]) -> list[str]:
+def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) -> list[str]:
     notices = []
     if config.strategy == "dp" and len(devices) < 2:
         notices.append(
             "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
             "every batch through to one device"
         )
-    if config.precision == "fp16" and devices[0].kind == "cpu":
+    if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
     return notices

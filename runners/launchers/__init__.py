@@ -1,0 +1,65 @@
+"""How rank processes come to be. Each launcher is a command line; torch is not imported here.
+
+A launcher module's `command(plan)` gives the argument vector that the supervisor starts, and
+its `main()`, run inside that process, starts the ranks, reports how each ended, and returns
+when all have. Ranks find everything else in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+
+from runners.config import RunConfig
+from runners.devices import visible_devices
+from runners.plan import Plan
+
+MODULES = {
+    "inline": "runners.worker",
+    "spawn": "runners.launchers.spawn",
+    "torchrun": "runners.launchers.torchrun",
+}
+
+# Variables that change what a run computes or how fast; recorded with every run.
+MATTERS = ("CUDA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "UCC_", "UCX_")
+
+
+def command(config: RunConfig, plan: Plan) -> list[str]:
+    """The argument vector of the launcher process."""
+    return [sys.executable, "-P", "-m", MODULES[config.launcher], str(plan.world_size)]
+
+
+def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> dict[str, str]:
+    """What launcher and ranks find in their environment; equal for every launcher."""
+    ours = {
+        "DISTRAIN_RUN": str(folder),
+        "DISTRAIN_SOCKET": address,
+        "DISTRAIN_SUPERVISOR": str(os.getpid()),
+        "OMP_NUM_THREADS": str(plan.threads),
+        # A folder called `models` where the user stands must not hide ours.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if loopback := _loopback():
+        ours["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", loopback)
+    if plan.devices[0].kind == "cuda":
+        ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        ours["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
+        # The last collectives of each rank, to be seen when one hangs.
+        ours["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
+    else:
+        ours["CUDA_VISIBLE_DEVICES"] = ""
+    if config.train.deterministic:
+        ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return {**os.environ, **ours}
+
+
+def _loopback() -> str | None:
+    """The loopback interface: ranks of one host need no route between them."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == "127.0.0.1" for address in addresses):
+            return name
+    return None

@@ -1,0 +1,112 @@
+"""Checkpoints: one writer, whole or not at all; newest and best are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from runners.errors import ConfigError
+from runners.world import World
+
+FORMAT = 1
+
+
+class Checkpoints:
+    """The `checkpoints/` folder of a record: step-N.pt files, links `last.pt` and `best.pt`."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder, keep
+        self._best: str | None = None
+
+    def save(self, content: dict[str, Any], best: bool) -> Path:
+        """Write, fsync and rename, then drop what is neither new nor best; gives the path."""
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"step-{content['step']:08d}.pt"
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            torch.save({"format": FORMAT, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        self._link("last.pt", path.name)
+        if best:
+            self._best = path.name
+            self._link("best.pt", path.name)
+        self._prune()
+        _sync_folder(self._folder)
+        return path
+
+    def _link(self, name: str, target: str) -> None:
+        fresh = self._folder / f"{name}.partial"
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        fresh.symlink_to(target)
+        fresh.rename(self._folder / name)
+
+    def _prune(self) -> None:
+        for path in sorted(self._folder.glob("step-*.pt"))[: -self._keep]:
+            if path.name != self._best:
+                path.unlink()
+
+
+def load(path: str) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; raises ConfigError with one sentence."""
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError([("checkpoint.load", f"there is no file {path}")]) from None
+    except Exception as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError([("checkpoint.load", f"{path} cannot be read: {first}")]) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
+    return content
+
+
+def gathered(own: dict[str, Any], world: World) -> list[dict[str, Any]]:
+    """Every rank's `own` on rank 0, an empty list elsewhere; a collective."""
+    if world.size == 1:
+        return [own]
+    everyone: list[Any] | None = [None] * world.size if world.leads else None
+    dist.gather_object(own, everyone, dst=0)
+    return everyone or []
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """All generators of this process, as what `weights_only` loading accepts."""
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    state = {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, [int(key) for key in keys], *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put back what `random_state` gave; a checkpoint of a CPU run has nothing for a GPU."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""One connection of the supervisor: bytes in, events out; strangers are hung up on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import sys
+from typing import Protocol
+
+import msgspec
+
+from runners.events import VERSION, Event, Hello, decode, encode
+
+LONGEST = 1 << 20  # bytes of one line; a traceback fits many times
+
+
+class Listener(Protocol):
+    def heard(self, link: Line, event: Event) -> None: ...
+    def left(self, link: Line) -> None: ...
+
+
+class Line(asyncio.Protocol):
+    """Splits lines, checks the greeting, hands events on. `rank` is set by the listener."""
+
+    def __init__(self, listener: Listener, token: str = "") -> None:
+        self._listener = listener
+        self._token = token
+        self._rest = b""
+        self._greeted = False
+        self._transport: asyncio.Transport | None = None
+        self.rank: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not _is_ours(transport.get_extra_info("socket")):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST:
+            return self._refuse("a line is longer than 1 MiB")
+        for line in lines:
+            try:
+                event = decode(line)
+            except msgspec.MsgspecError as error:
+                return self._refuse(f"not an event: {error}")
+            if not self._greeted and not self._welcome(event):
+                return None
+            self._listener.heard(self, event)
+        return None
+
+    def _welcome(self, event: Event) -> bool:
+        if not isinstance(event, Hello) or event.token != self._token:
+            self._refuse("the first line must be a hello with this run's token")
+        elif event.version != VERSION:
+            self._refuse(f"protocol {event.version} is not spoken here, only {VERSION}")
+        else:
+            self._greeted = True
+        return self._greeted
+
+    def _refuse(self, why: str) -> None:
+        print(f"connection refused: {why}", file=sys.stderr, flush=True)
+        if self._transport:
+            self._transport.abort()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._greeted:
+            self._listener.left(self)
+
+    def send(self, event: Event) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(encode(event))
+
+
+def _is_ours(link: socket.socket) -> bool:
+    """Whether the peer of a Unix socket runs as the same user (TCP peers show a token)."""
+    if link.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(uid == os.getuid())

@@ -1,0 +1,254 @@
+"""What a rank measures of itself: seconds per phase, losses, windows. The hot path of a step
+adds to sums; it neither synchronises with a GPU nor does I/O.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runners.events import PHASES, NonFinite, Window
+from runners.reporter import NullReporter, Reporter
+
+Stamp = float | torch.cuda.Event
+WIDEST = 4096  # steps of a window at most: it bounds the losses that wait on the device
+
+
+@dataclass
+class Reading:
+    """Seconds of one window, ready at once on CPU and a window later on CUDA."""
+
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+
+
+class Clock(Protocol):
+    def start(self) -> None: ...
+    def stamp(self) -> Stamp: ...
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        """The phase ends now, or at a stamp taken before; the next one begins there."""
+
+    def elapsed(self) -> float:
+        """Host seconds since `start`."""
+
+    def close(self) -> PendingReading: ...
+
+
+class PendingReading(Protocol):
+    def is_ready(self) -> bool: ...
+    def get(self) -> Reading: ...
+
+
+class CpuClock:
+    def start(self) -> None:
+        self._reading = Reading()
+        self._began = self._last = time.perf_counter()
+
+    def stamp(self) -> float:
+        return time.perf_counter()
+
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        now = time.perf_counter() if at is None else at
+        assert isinstance(now, float)
+        self._reading.phases[phase] += now - self._last
+        self._last = now
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._began
+
+    def close(self) -> PendingReading:
+        self._reading.seconds = time.perf_counter() - self._began
+        return Ready(self._reading)
+
+
+@dataclass
+class Ready:
+    reading: Reading
+
+    def is_ready(self) -> bool:
+        return True
+
+    def get(self) -> Reading:
+        return self.reading
+
+
+class CudaClock:
+    """Phases on the device's own time line, by events that are read a window later."""
+
+    def start(self) -> None:
+        self._began = time.perf_counter()
+        self._first = self._stamp_event()
+        self._marks: list[tuple[str, torch.cuda.Event]] = []
+
+    def stamp(self) -> torch.cuda.Event:
+        return self._stamp_event()
+
+    def _stamp_event(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        event = self._stamp_event() if at is None else at
+        assert isinstance(event, torch.cuda.Event)
+        self._marks.append((phase, event))
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._began
+
+    def close(self) -> PendingReading:
+        return OnDevice(self._first, self._marks, self._stamp_event())
+
+
+@dataclass
+class OnDevice:
+    first: torch.cuda.Event
+    marks: list[tuple[str, torch.cuda.Event]]
+    last: torch.cuda.Event
+
+    def is_ready(self) -> bool:
+        return bool(self.last.query())
+
+    def get(self) -> Reading:
+        reading, previous = Reading(), self.first
+        self.last.synchronize()
+        for phase, event in self.marks:
+            reading.phases[phase] += previous.elapsed_time(event) / 1000
+            previous = event
+        reading.seconds = self.first.elapsed_time(self.last) / 1000
+        return reading
+
+
+def clock_for(device: torch.device) -> Clock:
+    return CudaClock() if device.type == "cuda" else CpuClock()
+
+
+@dataclass
+class Closed:
+    """A window whose losses and times are still on their way from the device."""
+
+    time: float
+    epoch: int
+    step: int
+    steps: int
+    lr: float
+    warmup: bool
+    reading: PendingReading
+    losses: Tensor
+    samples: list[int]
+    micro_batches: int
+
+
+class Meter:
+    """Collects steps into windows and says them, one window late where a GPU is involved.
+
+    `warmup_until` is the first step whose samples count for throughput.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter | NullReporter,
+        rank: int,
+        clock: Clock,
+        window_s: float,
+        warmup_until: int,
+    ) -> None:
+        self._reporter, self._rank, self._clock = reporter, rank, clock
+        self._window_s, self._warmup_until = window_s, warmup_until
+        self._late: list[Closed] = []
+
+    def begin(self) -> None:
+        """Open a window; what happened since the last one closed is in none."""
+        self._losses: list[Tensor] = []
+        self._samples: list[int] = []
+        self._steps = 0
+        self._clock.start()
+
+    def loss(self, loss: Tensor, samples: int) -> None:
+        """The mean loss of a micro-batch, still on its device."""
+        self._losses.append(loss)
+        self._samples.append(samples)
+
+    def step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
+        """A step is finished; closes the window when it is long enough."""
+        self._steps += 1
+        self._epoch, self._step, self._lr, self._skipped = epoch, step, lr, skipped
+        full = self._clock.elapsed() >= self._window_s or self._steps >= WIDEST
+        if full or step == self._warmup_until:
+            self.close()
+            self.begin()
+
+    def close(self) -> None:
+        """Close the open window, if it holds a step, and say what is ready."""
+        if self._steps:
+            extra = [] if self._skipped is None else [self._skipped]
+            self._late.append(
+                Closed(
+                    time=time.time(),
+                    epoch=self._epoch,
+                    step=self._step,
+                    steps=self._steps,
+                    lr=self._lr,
+                    warmup=self._step <= self._warmup_until,
+                    reading=self._clock.close(),
+                    losses=_to_host(torch.stack([*self._losses, *extra])),
+                    samples=self._samples,
+                    micro_batches=len(self._losses),
+                )
+            )
+            self._steps = 0
+        while self._late and self._late[0].reading.is_ready():
+            self._say(self._late.pop(0))
+
+    def flush(self) -> None:
+        """Close the window and wait for everything: at evaluation, checkpoint and end."""
+        self.close()
+        while self._late:
+            self._say(self._late.pop(0))
+
+    def _say(self, closed: Closed) -> None:
+        reading = closed.reading.get()
+        values = closed.losses.tolist()
+        losses = values[: closed.micro_batches]
+        pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
+        finite = all(math.isfinite(loss) for loss, _ in pairs)
+        if not finite:
+            self._cry(closed, losses)
+        self._reporter.say(
+            Window(
+                time=closed.time,
+                rank=self._rank,
+                epoch=closed.epoch,
+                step=closed.step,
+                steps=closed.steps,
+                samples=sum(closed.samples),
+                loss_sum=math.fsum(loss * n for loss, n in pairs) if finite else None,
+                loss_min=min((loss for loss, _ in pairs), default=None) if finite else None,
+                loss_max=max((loss for loss, _ in pairs), default=None) if finite else None,
+                lr=closed.lr,
+                seconds=reading.seconds,
+                skipped=int(sum(values[closed.micro_batches :])),
+                warmup=closed.warmup,
+                **reading.phases,
+            )
+        )
+
+    def _cry(self, closed: Closed, losses: list[float]) -> None:
+        first = next(i for i, loss in enumerate(losses) if not math.isfinite(loss))
+        per_step = closed.micro_batches // closed.steps
+        step = closed.step - closed.steps + 1 + first // per_step
+        self._reporter.say(
+            NonFinite(time=closed.time, rank=self._rank, step=step, loss=str(losses[first]))
+        )
+
+
+def _to_host(values: Tensor) -> Tensor:
+    if values.device.type == "cpu":
+        return values
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return host.copy_(values, non_blocking=True)

@@ -1,0 +1,68 @@
+"""Processes that end: parent-death signals, adoption of orphans, bounded ends of whole trees."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+
+import psutil
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def die_with_parent(expected_parent: int | None = None) -> None:
+    """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing).
+
+    The signal is not kept for a parent that died before the call, so `expected_parent` is
+    compared afterwards.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if expected_parent is not None and os.getppid() != expected_parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent died, so that none escapes (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """All living descendants of `pid` (default: this process), zombies left out."""
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in found if _lives(process)]
+
+
+def end_descendants(steps: Iterable[tuple[signal.Signals, float]]) -> None:
+    """Send each signal to all descendants and wait so many seconds for them, until none lives.
+
+    A descendant may start another while it ends, hence the fresh list at each step.
+    """
+    for number, seconds in steps:
+        for process in descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        deadline = time.monotonic() + seconds
+        while descendants() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not descendants():
+            return
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,90 @@
+"""Where a run's figures come from: code, versions, machine, environment."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runners.devices import driver_version
+from runners.launchers import MATTERS
+
+PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "horovod")
+LONGEST_DIFF = 1 << 20
+
+
+def provenance(folder: Path) -> dict[str, Any]:
+    """What can be known without torch; the ranks add versions of CUDA and NCCL (Facts).
+
+    Uncommitted changes of the current folder's repository go to `dirty.diff` in the record.
+    """
+    return {
+        "cwd": os.getcwd(),
+        "git": _git(folder),
+        "versions": versions(),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "cpu": cpu_name(),
+            "cores": psutil.cpu_count(logical=False),
+            "threads": psutil.cpu_count(),
+            "memory": psutil.virtual_memory().total,
+        },
+        "environment": {
+            name: value for name, value in os.environ.items() if name.startswith(MATTERS)
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python, driver and packages; absent ones are left out."""
+    found = {"python": platform.python_version(), "implementation": sys.implementation.name}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if driver := driver_version():
+        found["driver"] = driver
+    return found
+
+
+def cpu_name() -> str:
+    """The processor as the system names it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    commit = _ask_git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _ask_git("diff", "HEAD", "--no-ext-diff", "--binary") or ""
+    if diff:
+        (folder / "dirty.diff").write_text(diff[:LONGEST_DIFF])
+    return {
+        "commit": commit.strip(),
+        "branch": (_ask_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": bool(diff),
+        "diff_complete": len(diff) <= LONGEST_DIFF,
+    }
+
+
+def _ask_git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None

@@ -1,0 +1,320 @@
+"""Record: what a run has left, read while it grows or long after.
+
+A record is a run's folder: the small files of `state.py`, the measurements that `writer.py`
+put into metrics.db (SQLite, WAL, one writer; the series are those of `series.py`), logs and
+checkpoints. Readers never write to the database, and any number may read at once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from runners.config import RunConfig
+from runners.errors import ConfigError, DistrainError, RunsFolderError
+from runners.events import Evaluation, Said, decode
+from runners.rollup import Curve, Series
+from runners.series import RANK_COLUMNS, STEPS, over_ranks
+from runners.state import (
+    Meta,
+    RunState,
+    Status,
+    as_it_is,
+    create_run,
+    new_run_id,
+    not_a_record,
+    read_meta,
+    read_state,
+    write_meta,
+)
+from runners.summary import summarize
+from runners.writer import RankInfo, RecordWriter
+
+__all__ = [
+    "Meta",
+    "RankInfo",
+    "Record",
+    "RecordWriter",
+    "RunState",
+    "create_run",
+    "list_records",
+    "new_run_id",
+    "remove",
+    "restore",
+]
+
+T = TypeVar("T", bound=msgspec.Struct)
+TRASH = ".trash"
+
+
+class Record:
+    """A run's folder, read-only but for `set_meta`.
+
+    Raises DistrainError where the folder is no record or of a format this version cannot read.
+    Everything is read when asked for, so a live run can be asked again and again. May be used
+    from several threads. Close it, or use it in a `with`.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.dir = Path(folder).absolute()
+        self._read: tuple[tuple[int, int], RunState] | None = None
+        self._db: sqlite3.Connection | None = None
+        state = self._written()
+        self.id, self.created = state.run_id, state.created
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    # --- the small files ----------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        """run.json; "failed" by SupervisorLost where it is live but its supervisor is gone."""
+        return as_it_is(self._written())
+
+    @property
+    def status(self) -> Status:
+        return self.state.status
+
+    @property
+    def live(self) -> bool:
+        return self.state.live
+
+    @property
+    def meta(self) -> Meta:
+        return read_meta(self.dir)
+
+    @property
+    def name(self) -> str:
+        """The name a person gave the run, or an empty one."""
+        return self.meta.name
+
+    def set_meta(self, **changes: Any) -> Meta:
+        """Change name, notes, tags or pinned; raises RunsFolderError."""
+        meta = msgspec.structs.replace(self.meta, **changes)
+        try:
+            write_meta(self.dir, meta)
+        except OSError as error:
+            raise RunsFolderError(f"cannot write to {self.dir}: {error.strerror}") from None
+        return meta
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """config.toml; raises DistrainError where it is missing or broken."""
+        try:
+            return RunConfig.from_toml((self.dir / "config.toml").read_text())
+        except OSError as error:
+            raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
+        except ConfigError as error:
+            raise not_a_record(self.dir, f"its config.toml does not hold: {error}") from None
+
+    def _written(self) -> RunState:
+        try:
+            stat = (self.dir / "run.json").stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino)
+        except OSError:
+            stamp = (0, 0)
+        if self._read is None or self._read[0] != stamp:
+            self._read = (stamp, read_state(self.dir))
+        return self._read[1]
+
+    # --- measurements -------------------------------------------------------------------------
+
+    def keys(self, series: Series[Any] = STEPS) -> list[int]:
+        """The ranks (or GPUs) that have rows."""
+        db = self._open()
+        return series.keys(db) if db else []
+
+    def curve(self, series: Series[Any] = STEPS, key: int = 0, **how: Any) -> Curve:
+        """One curve; `how` (columns, points, axis, start, end) as for `Series.curve`."""
+        db = self._open()
+        return series.curve(db, key, **how) if db else Curve({})
+
+    def curves(self, series: Series[Any] = STEPS, **how: Any) -> dict[int, Curve]:
+        """The curve of every rank (or GPU)."""
+        return {key: self.curve(series, key, **how) for key in self.keys(series)}
+
+    def overall(self, *, points: int = 2000, **how: Any) -> Curve:
+        """The curve of the run: RUN_COLUMNS of `series.py`; `how` is axis, start and end.
+
+        Reads fewer points of each rank where there are many ranks, so that the cost stays.
+        """
+        ranks = self.keys()
+        points = min(points, max(_ROWS // max(len(ranks), 1), _LEAST))
+        how |= {"columns": RANK_COLUMNS, "points": points}
+        return over_ranks(self.curve(STEPS, rank, **how) for rank in ranks)
+
+    def totals(self, series: Series[Any] = STEPS) -> dict[int, dict[str, Any]]:
+        """Exact sums of each rank over the whole run, least and greatest values, last values.
+
+        `timed_samples` and `timed_seconds` leave warm-up out; `samples`, `seconds` do not.
+        """
+        db = self._open()
+        return {key: series.totals(db, key) for key in series.keys(db)} if db else {}
+
+    def latest(self, series: Series[T] = STEPS) -> dict[int, T]:  # type: ignore[assignment]
+        """The last window of each rank (or sample of each GPU)."""
+        db = self._open()
+        if not db:
+            return {}
+        found = {key: series.latest(db, key) for key in series.keys(db)}
+        return {key: item for key, item in found.items() if item is not None}
+
+    def rows(self, series: Series[T], key: int) -> Iterator[T]:
+        """Everything that was reported, in order; constant memory."""
+        db = self._open()
+        return (series.struct(row) for row in series.raw(db, key)) if db else iter(())
+
+    # --- what was said ------------------------------------------------------------------------
+
+    def ranks(self) -> list[RankInfo]:
+        """What is known of every rank, by rank."""
+        columns = RankInfo.__struct_fields__
+        found = self._query(f"SELECT {', '.join(columns)} FROM ranks ORDER BY rank")
+        rows = [dict(zip(columns, row, strict=True)) for row in found]
+        return msgspec.convert(rows, list[RankInfo], strict=False)
+
+    def events(
+        self, after_id: int = 0, kinds: Collection[str] | None = None, limit: int | None = None
+    ) -> Iterator[tuple[int, Said]]:
+        """(id, event) with id > `after_id` in order of arrival; kinds are the events' types.
+
+        Windows and samples are not among them: see `rows`.
+        """
+        where = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds is not None else ""
+        query = f"SELECT id, body FROM events WHERE id > ?{where} ORDER BY id LIMIT ?"
+        while limit is None or limit > 0:
+            chunk = 1000 if limit is None else min(limit, 1000)
+            rows = self._query(query, (after_id, *(kinds or ()), chunk))
+            for after_id, body in rows:
+                yield after_id, decode(body.encode())
+            if len(rows) < chunk:
+                return
+            limit = None if limit is None else limit - chunk
+
+    def evaluations(self) -> list[Evaluation]:
+        """Every evaluation so far, in order."""
+        return [cast(Evaluation, event) for _, event in self.events(kinds=("evaluation",))]
+
+    # --- in one object ------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """What `distrain run --json` prints.
+
+        `epochs` (full ones) and `steps` count from the start of the training, also before a
+        resume; `samples`, `samples_per_s` and `duration_s` are of this run alone.
+        """
+        state = self.state
+        if state.summary is None:
+            return summarize(self)
+        return {**state.summary, "dir": str(self.dir), "status": state.status}
+
+    def _open(self) -> sqlite3.Connection | None:
+        """The database, read-only; None while there is none yet."""
+        if self._db is None:
+            self._db = _connect(self.dir / "metrics.db")
+        return self._db
+
+    def _query(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        db = self._open()
+        return db.execute(query, values).fetchall() if db else []
+
+
+# Rows that `overall` reads of all ranks together, and of each rank at least.
+_ROWS, _LEAST = 16_000, 128
+
+
+def list_records(
+    runs_dir: Path, on_error: Callable[[DistrainError], None] | None = None
+) -> list[Record]:
+    """The records of a runs folder, oldest first; none where there is no such folder.
+
+    `on_error` hears of each folder that has a run.json but cannot be read. Raises
+    RunsFolderError.
+    """
+    records = []
+    try:
+        folders = [path for path in Path(runs_dir).iterdir() if (path / "run.json").is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunsFolderError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from None
+    for folder in folders:
+        try:
+            records.append(Record(folder))
+        except DistrainError as error:
+            if on_error is not None:
+                on_error(error)
+    return sorted(records, key=lambda record: (record.created, record.id))
+
+
+def remove(record: Record) -> Path:
+    """Move a record to the trash of its runs folder; `restore` undoes it.
+
+    Raises DistrainError for a live run, RunsFolderError where the folder refuses.
+    """
+    if record.live:
+        raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
+    record.close()
+    return _move(record.dir, record.dir.parent / TRASH / record.dir.name)
+
+
+def restore(runs_dir: Path, run_id: str) -> Record:
+    """Take a removed record back out of the trash; raises DistrainError, RunsFolderError."""
+    source = Path(runs_dir) / TRASH / run_id
+    if not source.is_dir():
+        raise DistrainError(f"there is no {run_id} in the trash of {runs_dir}")
+    return Record(_move(source, Path(runs_dir) / run_id))
+
+
+def _move(source: Path, target: Path) -> Path:
+    try:
+        target.parent.mkdir(exist_ok=True)
+        return source.rename(target)
+    except OSError as error:
+        raise RunsFolderError(f"cannot move {source} to {target}: {error.strerror}") from None
+
+
+def _connect(path: Path) -> sqlite3.Connection | None:
+    if not path.exists():
+        return None
+    try:
+        return _opened(path, "mode=ro")
+    except sqlite3.OperationalError:
+        # WAL wants to make files beside the database. Where even that is forbidden nobody
+        # writes here either, so the file may be read as one that never changes.
+        try:
+            return _opened(path, "mode=ro&immutable=1")
+        except sqlite3.DatabaseError as error:
+            raise not_a_record(path.parent, f"its metrics.db: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise not_a_record(path.parent, f"its metrics.db: {error}") from None
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, check_same_thread=False)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db

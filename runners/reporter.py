@@ -1,0 +1,242 @@
+"""A rank's end of the socket: one thread, a queue that cannot grow without bound, no torch.
+
+Also the public way for any script to report to a run: `Reporter.from_env()` gives a reporter
+that speaks where the script was started by distrain and one that does nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+from runners.events import Event, Hello, Stop, StopAt, Stopping, Window, decode, encode
+
+ROOM = 8  # events that may wait before windows begin to merge
+CHUNK = 1 << 16
+FLUSH_S = 10.0
+
+
+class Reporter:
+    """Says events in order; merges windows under back-pressure; answers a stop.
+
+    Thread-safe. `on_lost` is called from the reporting thread when the supervisor is gone.
+    """
+
+    def __init__(
+        self, address: str, hello: Hello, on_lost: Callable[[], None] | None = None
+    ) -> None:
+        self._rank = hello.rank
+        self._on_lost = on_lost
+        self._queue: deque[Event] = deque([hello])
+        self._gate = threading.Condition()
+        self._step = 0
+        self._limit: float = float("inf")
+        self._stop_at: StopAt | None = None
+        self._closing = False
+        self._socket = connect(address)
+        self._socket.setblocking(False)
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_out.setblocking(False)
+        # A forked loader worker must not keep the connection open when its rank dies.
+        os.register_at_fork(after_in_child=self._close_sockets)
+        self.thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self.thread.start()
+
+    @classmethod
+    def from_env(
+        cls, on_lost: Callable[[], None] | None = None, device: str = "", device_uuid: str = ""
+    ) -> Reporter | NullReporter:
+        """The reporter of this rank, from DISTRAIN_SOCKET, RANK, LOCAL_RANK and WORLD_SIZE."""
+        address = os.environ.get("DISTRAIN_SOCKET")
+        if not address:
+            return NullReporter()
+        hello = Hello(
+            token=os.environ.get("DISTRAIN_TOKEN", ""),
+            rank=int(os.environ.get("RANK", "0")),
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            device=device,
+            device_uuid=device_uuid,
+        )
+        return cls(address, hello, on_lost)
+
+    def say(self, event: Event) -> None:
+        """Queue an event; it is never dropped, and never waits for the network."""
+        with self._gate:
+            last = self._queue[-1] if len(self._queue) >= ROOM else None
+            if isinstance(last, Window) and isinstance(event, Window) and _mergeable(last, event):
+                self._queue[-1] = last.merged(event)
+            else:
+                self._queue.append(event)
+        self._wake()
+
+    def goes_on(self, step: int) -> bool:
+        """Whether to go on after `step` finished steps; call at the end of each.
+
+        During a stop it waits until the supervisor has heard every rank and names the step
+        after which all leave.
+        """
+        with self._gate:
+            self._step = step
+            if step < self._limit:
+                return True
+            while self._stop_at is None:
+                self._gate.wait()
+            self._limit = self._stop_at.step
+            return step < self._stop_at.step
+
+    @property
+    def save_at_stop(self) -> bool:
+        """Whether the stop that ended the loop wants a checkpoint."""
+        return self._stop_at is None or self._stop_at.save
+
+    def close(self) -> None:
+        """Send what waits, for at most FLUSH_S seconds, and hang up."""
+        self._closing = True
+        self._wake()
+        if self.thread is not threading.current_thread():
+            self.thread.join(FLUSH_S)
+        self._close_sockets()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wake(self) -> None:
+        # A full pipe already holds a wake-up; a closed one has nobody left to wake.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"\0")
+
+    def _close_sockets(self) -> None:
+        for end in (self._socket, self._wake_in, self._wake_out):
+            end.close()
+
+    def _run(self) -> None:
+        unsent, heard = memoryview(b""), bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_in, selectors.EVENT_READ)
+            selector.register(self._socket, selectors.EVENT_READ)
+            while True:
+                try:
+                    for key, _ in selector.select():
+                        if key.fileobj is self._wake_in:
+                            self._wake_in.recv(CHUNK)
+                        elif not self._hear(heard):
+                            return self._lost()
+                    unsent = self._send(unsent)
+                except OSError:
+                    return self._lost()
+                idle = not unsent and not self._queue
+                if self._closing and idle:
+                    return None
+                wanted = selectors.EVENT_READ | (0 if idle else selectors.EVENT_WRITE)
+                selector.modify(self._socket, wanted)
+
+    def _send(self, unsent: memoryview) -> memoryview:
+        while unsent or self._queue:
+            if not unsent:
+                with self._gate:
+                    events = list(self._queue)
+                    self._queue.clear()
+                unsent = memoryview(b"".join(map(encode, events)))
+            try:
+                unsent = unsent[self._socket.send(unsent) :]
+            except BlockingIOError:
+                break
+        return unsent
+
+    def _hear(self, heard: bytearray) -> bool:
+        """Read what there is; False when the other end has hung up."""
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return True
+        heard += data
+        *lines, rest = heard.split(b"\n")
+        heard[:] = rest
+        for line in lines:
+            self._obey(decode(line))
+        return bool(data)
+
+    def _obey(self, event: Event) -> None:
+        with self._gate:
+            if isinstance(event, Stop) and self._stop_at is None:
+                # The step under way is finished; nobody goes further until all have answered.
+                self._limit = self._step + 1
+                self._queue.append(Stopping(rank=self._rank, step=self._step))
+            elif isinstance(event, StopAt):
+                self._stop_at = event
+                self._limit = event.step
+                self._gate.notify_all()
+
+    def _lost(self) -> None:
+        if not self._closing and self._on_lost:
+            self._on_lost()
+
+
+class NullReporter:
+    """Takes the place of a Reporter where nobody listens."""
+
+    save_at_stop = True
+
+    def say(self, event: Event) -> None: ...
+
+    def goes_on(self, step: int) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def connect(address: str, seconds: float = 10.0) -> socket.socket:
+    """Connect to `unix:PATH` or `tcp:HOST:PORT`; raises OSError after so many seconds."""
+    kind, _, place = address.partition(":")
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if kind == "unix":
+                link = socket.socket(socket.AF_UNIX)
+                try:
+                    link.connect(place)
+                except OSError:
+                    link.close()
+                    raise
+                return link
+            host, _, port = place.rpartition(":")
+            return socket.create_connection((host, int(port)), timeout=seconds)
+        except ConnectionRefusedError:
+            # A full backlog refuses: a thousand ranks may knock at once.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def ask(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> None:
+    """Say a few events to a supervisor as a viewer, e.g. a Stop; raises OSError."""
+    with connect(address, seconds) as link:
+        hello = Hello(role="viewer", token=token, pid=os.getpid(), host=socket.gethostname())
+        link.sendall(b"".join(map(encode, (hello, *events))))
+        link.shutdown(socket.SHUT_WR)
+        link.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            while link.recv(CHUNK):
+                pass
+
+
+def _mergeable(earlier: Window, later: Window) -> bool:
+    return (earlier.epoch, earlier.warmup) == (later.epoch, later.warmup)

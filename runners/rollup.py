@@ -1,0 +1,377 @@
+"""Series of rows that are read in O(points), however long they grow: tables and roll-ups.
+
+A series is a raw table, one row per report, counted by `seq` for each key (a rank, a GPU),
+and a roll-up table, in which a row of level k stands for 8 neighbours of level k - 1.
+Roll-ups are written by SQL in the transaction of their rows: after a kill at any moment the
+two agree, and rows that no roll-up stands for yet are read from the levels below.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from math import nan
+from operator import attrgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+# Roll-ups cost 1/7 more rows, and a plot still gets at least an eighth of the points it asks for.
+FACTOR = 8
+
+How = Literal["sum", "min", "max", "last"]
+Row = Sequence[Any]
+T = TypeVar("T", bound=msgspec.Struct)
+
+_SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", float | None: "REAL", str: "TEXT"}
+_AGGREGATE = {
+    "sum": "sum({0})",
+    "min": "min({0})",
+    "max": "max({0})",
+    "last": f"max(CASE WHEN seq % {FACTOR} = {FACTOR - 1} THEN {{0}} END)",
+}
+
+
+class Column(NamedTuple):
+    """A column of a roll-up; `raw` is its value for one raw row, in SQL (default: its name)."""
+
+    name: str
+    how: How = "sum"
+    raw: str = ""
+
+
+class Curve:
+    """Columns of equal length for plotting, NaN where something is missing.
+
+    `stride` is how many raw rows a point stands for; the first and last may stand for fewer.
+    """
+
+    __slots__ = ("columns", "stride")
+
+    def __init__(self, columns: dict[str, array[float]], stride: int = 1) -> None:
+        self.columns = columns
+        self.stride = stride
+
+    def __getitem__(self, name: str) -> array[float]:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+
+class Series(Generic[T]):
+    """A kind of row: how structs of type `kind` are stored, rolled up and read.
+
+    `key` tells one curve from another; where `kind` has no such field there is one curve, 0.
+    `axes` never fall along a curve, so they can bound a read; every read includes them.
+    `ratios` are columns made on reading, numerator and denominator, so that a mean is weighted
+    rightly at every level. Missing (None, NaN) values are left out of all aggregates.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[T],
+        *,
+        key: str,
+        axes: tuple[str, ...],
+        columns: Iterable[Column],
+        ratios: dict[str, tuple[str, str]],
+    ) -> None:
+        self.name, self.kind, self.key = name, kind, key
+        self.axes, self.ratios = axes, ratios
+        self.columns = {axis: Column(axis, "last") for axis in axes}
+        self.columns |= {column.name: column for column in columns}
+
+    @property
+    def names(self) -> list[str]:
+        """Every column that a read can ask for."""
+        return [*self.columns, *self.ratios]
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """The columns of the raw table beside `seq`: the key, then the struct's order."""
+        return [self.key, *(name for name in self.kind.__struct_fields__ if name != self.key)]
+
+    @cached_property
+    def nested(self) -> list[str]:
+        """Fields that are kept as JSON."""
+        return [name for name, kind in self._types().items() if kind not in _SQL_TYPES]
+
+    def _types(self) -> dict[str, Any]:
+        types = {field.name: field.type for field in msgspec.structs.fields(self.kind)}
+        return {name: types.get(name, int) for name in self.fields}
+
+    def schema(self) -> list[str]:
+        """The statements that make the two tables."""
+        types = self._types()
+        raw = ", ".join(f"{name} {_SQL_TYPES.get(types[name], 'TEXT')}" for name in self.fields)
+        return [
+            f"CREATE TABLE {self.name} ({raw}, seq INTEGER, PRIMARY KEY ({self.key}, seq)) "
+            "WITHOUT ROWID",
+            f"CREATE TABLE {self.name}_rollup (level INTEGER, {self.key} INTEGER, seq INTEGER, "
+            f"{', '.join(self.columns)}, PRIMARY KEY (level, {self.key}, seq)) WITHOUT ROWID",
+        ]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def keys(self, db: sqlite3.Connection) -> list[int]:
+        """Keys that have rows, in order; a seek each, for DISTINCT would read the whole table."""
+        found: list[int] = []
+        query = f"SELECT min({self.key}) FROM {self.name} WHERE {self.key} > ?"
+        while (key := db.execute(query, (found[-1] if found else -1,)).fetchone()[0]) is not None:
+            found.append(key)
+        return found
+
+    def count(self, db: sqlite3.Connection, key: int) -> int:
+        """How many raw rows there are."""
+        query = f"SELECT max(seq) FROM {self.name} WHERE {self.key} = ?"
+        last: int | None = db.execute(query, (key,)).fetchone()[0]
+        return 0 if last is None else last + 1
+
+    def raw(
+        self, db: sqlite3.Connection, key: int, after: int = -1, chunk: int = 1000
+    ) -> Iterator[Row]:
+        """Raw rows in the order of `fields`, from `seq` > `after`.
+
+        Reads by chunks, so that a slow consumer never holds up the writer's checkpoints.
+        """
+        query = (
+            f"SELECT {', '.join(self.fields)}, seq FROM {self.name} "
+            f"WHERE {self.key} = ? AND seq > ? ORDER BY seq LIMIT ?"
+        )
+        while rows := db.execute(query, (key, after, chunk)).fetchall():
+            after = rows[-1][-1]
+            for row in rows:
+                yield row[:-1]
+
+    def struct(self, row: Row) -> T:
+        """What a raw row was made of."""
+        values = dict(zip(self.fields, row, strict=True))
+        for name in self.nested:
+            values[name] = json.loads(values[name])
+        return msgspec.convert(values, self.kind, strict=False)
+
+    def latest(self, db: sqlite3.Connection, key: int) -> T | None:
+        """What was said last."""
+        last = self.count(db, key) - 1
+        return next((self.struct(row) for row in self.raw(db, key, last - 1)), None)
+
+    def totals(self, db: sqlite3.Connection, key: int) -> dict[str, Any]:
+        """Each column over all rows, exact, in O(log n); None where all is missing."""
+        names = list(self.columns)
+        merged = self._merged(db, key, names, 0, self.count(db, key))
+        return dict(zip(names, merged, strict=True))
+
+    def curve(
+        self,
+        db: sqlite3.Connection,
+        key: int,
+        columns: Iterable[str] | None = None,
+        *,
+        points: int = 2000,
+        axis: str | None = None,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> Curve:
+        """At most `points` points over rows with start ≤ axis ≤ end (axis: the first of `axes`).
+
+        The finest level that fits is taken, so there are over `points` / 8 where there are as
+        many rows. Rows at both edges that fill no whole roll-up make one point each: sums over
+        the curve equal sums over the raw rows.
+        """
+        wanted = list(dict.fromkeys([*self.axes, *(self.names if columns is None else columns)]))
+        stored = list(dict.fromkeys(part for name in wanted for part in self._parts(name)))
+        low, high = self._between(db, key, axis or self.axes[0], start, end)
+        level, spans = _spans(low, high, max(points, 2))
+        rows: list[Row] = []
+        for whole, first, last in spans:
+            if whole:
+                rows += self._read(db, key, stored, level, first, last)
+            else:
+                rows.append(self._merged(db, key, stored, first, last))
+        data = dict(zip(stored, zip(*rows, strict=True), strict=True)) if rows else {}
+        return Curve({name: self._column(name, data) for name in wanted}, FACTOR**level)
+
+    def _parts(self, name: str) -> tuple[str, ...]:
+        return self.ratios.get(name) or (name,)
+
+    def _column(self, name: str, data: dict[str, tuple[Any, ...]]) -> array[float]:
+        if not data:
+            return array("d")
+        if name in self.ratios:
+            above, below = (data[part] for part in self.ratios[name])
+            pairs = zip(above, below, strict=True)
+            return array("d", [a / b if a is not None and b else nan for a, b in pairs])
+        try:
+            return array("d", data[name])
+        except TypeError:
+            return array("d", [nan if value is None else value for value in data[name]])
+
+    def _between(
+        self, db: sqlite3.Connection, key: int, axis: str, start: float | None, end: float | None
+    ) -> tuple[int, int]:
+        """The range of seq; found by bisection, as axes only rise."""
+        query = f"SELECT {axis} FROM {self.name} WHERE {self.key} = ? AND seq = ?"
+
+        def value(seq: int) -> float:
+            found: float = db.execute(query, (key, seq)).fetchone()[0]
+            return found
+
+        seqs = range(self.count(db, key))
+        low = 0 if start is None else bisect_left(seqs, start, key=value)
+        high = len(seqs) if end is None else bisect_right(seqs, end, lo=low, key=value)
+        return low, high
+
+    def _read(
+        self, db: sqlite3.Connection, key: int, names: list[str], level: int, low: int, high: int
+    ) -> list[Row]:
+        values, source = self.source(level, names)
+        query = f"SELECT {', '.join(values)} FROM {source} ORDER BY seq"
+        return db.execute(query, (*[level] * (level > 0), key, low, high)).fetchall()
+
+    def source(self, level: int, names: Iterable[str]) -> tuple[list[str], str]:
+        """SQL of columns at a level, and of their rows: bind level (above 0), key, low, high."""
+        where = f"{self.key} = ? AND seq >= ? AND seq < ?"
+        if level == 0:
+            return [self.columns[name].raw or name for name in names], f"{self.name} WHERE {where}"
+        return list(names), f"{self.name}_rollup WHERE level = ? AND {where}"
+
+    def _merged(
+        self, db: sqlite3.Connection, key: int, names: list[str], low: int, high: int
+    ) -> Row:
+        """Raw rows low ≤ seq < high as one row, of as few stored rows as possible."""
+        rows: list[Row] = []
+        for level, first, last in _pieces(low, high, _top(high - low)):
+            rows += self._read(db, key, names, level, first, last)
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return [
+            _combine(self.columns[name].how, values)
+            for name, values in zip(names, columns, strict=True)
+        ]
+
+
+class Appender(Generic[T]):
+    """Writes rows of one series and the roll-ups that they fill. Transactions are the caller's."""
+
+    def __init__(self, series: Series[T]) -> None:
+        self.series = series
+        self._counts: dict[int, int] = {}
+        self._keyed = series.key in series.kind.__struct_fields__
+        self._values = attrgetter(*series.fields[not self._keyed :])
+        self._nested = [series.fields.index(name) for name in series.nested]
+        columns = [*series.fields, "seq"]
+        marks = ", ".join("?" * len(columns))
+        self._insert = f"INSERT INTO {series.name} ({', '.join(columns)}) VALUES ({marks})"
+        self._roll = [_roll(series, 0), _roll(series, 1)]
+
+    def append(self, db: sqlite3.Connection, items: Iterable[T]) -> None:
+        """Insert `items` in their order of arrival."""
+        before = self._counts
+        self._counts = counts = dict(before)
+        db.executemany(self._insert, self._rows(items, counts))
+        grown = [(key, before.get(key, 0), now) for key, now in counts.items()]
+        grown = [growth for growth in grown if growth[1] < growth[2]]
+        level = 0
+        while grown := [(key, a // FACTOR, b // FACTOR) for key, a, b in grown if b >= FACTOR]:
+            level += 1
+            groups = [
+                (
+                    level,
+                    key,
+                    seq,
+                    *([level - 1] * (level > 1)),
+                    key,
+                    seq * FACTOR,
+                    (seq + 1) * FACTOR,
+                )
+                for key, first, last in grown
+                for seq in range(first, last)
+            ]
+            db.executemany(self._roll[level > 1], groups)
+
+    def recount(self, db: sqlite3.Connection) -> None:
+        """Take the counts from the tables, after a transaction was rolled back."""
+        self._counts = {key: self.series.count(db, key) for key in self.series.keys(db)}
+
+    def _rows(self, items: Iterable[T], counts: dict[int, int]) -> Iterator[Row]:
+        values, nested, keyed = self._values, self._nested, self._keyed
+        for item in items:
+            row = values(item) if keyed else (0, *values(item))
+            if nested:
+                row = tuple(
+                    json.dumps(value) if index in nested else value
+                    for index, value in enumerate(row)
+                )
+            seq = counts.get(row[0], 0)
+            counts[row[0]] = seq + 1
+            yield (*row, seq)
+
+
+def _roll(series: Series[T], level: int) -> str:
+    """SQL that makes one row of the level above: bind level + 1, key, seq, then `source`'s."""
+    values, source = series.source(level, series.columns)
+    sums = [
+        _AGGREGATE[column.how].format(value)
+        for column, value in zip(series.columns.values(), values, strict=True)
+    ]
+    return f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(sums)} FROM {source}"
+
+
+def _spans(low: int, high: int, points: int) -> tuple[int, list[tuple[bool, int, int]]]:
+    """The finest level at which low ≤ seq < high is at most `points` rows, and its spans.
+
+    A span is (True, first, last) in rows of that level, or (False, low, high) in raw rows
+    that are to become one point.
+    """
+    level = 0
+    while True:
+        size = FACTOR**level
+        first, last = -(-low // size), high // size
+        if first > last:
+            spans = [(False, low, high)]
+        else:
+            spans = [(False, low, first * size), (True, first, last), (False, last * size, high)]
+        spans = [span for span in spans if span[1] < span[2]]
+        if sum(end - begin if whole else 1 for whole, begin, end in spans) <= points:
+            return level, spans
+        level += 1
+
+
+def _top(rows: int) -> int:
+    """The highest level that could have a row standing for so many raw rows."""
+    level = 0
+    while FACTOR ** (level + 1) <= rows:
+        level += 1
+    return level
+
+
+def _pieces(low: int, high: int, level: int) -> Iterator[tuple[int, int, int]]:
+    """Raw rows low ≤ seq < high as ranges (level, first, last) of stored rows, in order."""
+    size = FACTOR**level
+    first, last = -(-low // size), high // size
+    if level == 0:
+        if low < high:
+            yield 0, low, high
+    elif first > last:
+        yield from _pieces(low, high, level - 1)
+    else:
+        yield from _pieces(low, first * size, level - 1)
+        if first < last:
+            yield level, first, last
+        yield from _pieces(last * size, high, level - 1)
+
+
+def _combine(how: How, values: Sequence[Any]) -> Any:
+    """What the SQL aggregate of the same name gives."""
+    if how == "last":
+        return values[-1] if values else None
+    present = [value for value in values if value is not None]
+    return _PYTHON[how](present) if present else None
+
+
+_PYTHON: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}

@@ -1,0 +1,202 @@
+"""Runs as a person handles them: launch, find, follow, stop, resume, rerun, remove.
+
+from runners import launch, load_preset
+
+run = launch(load_preset("ddp", {"train.epochs": 5}))
+print(run.wait()["eval"])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from models.catalog import problems as task_problems
+from runners import record as records
+from runners.config import RunConfig
+from runners.errors import ConfigError, DistrainError, RunNotFoundError
+from runners.events import Event, Stop
+from runners.plan import Plan, make_plan
+from runners.record import Record
+from runners.reporter import ask
+from runners.state import Meta, create_run
+
+POLL_S = 0.1
+
+
+class Run:
+    """A handle of one run, live or ended; it stays valid when the program that launched ends."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.record.state.live
+
+    def events(self, follow: bool = True) -> Iterator[Event]:
+        """Everything but windows, in order; while the run is live, waits for more."""
+        seen = 0
+        while True:
+            live = self.is_live
+            for seen, event in self.record.events(after_id=seen):  # noqa: B007
+                yield event
+            if not (live and follow):
+                return
+            time.sleep(POLL_S)
+
+    def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the end and give the summary; raises TimeoutError after so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.is_live:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"run {self.id} has not ended within {timeout} s")
+            time.sleep(POLL_S)
+        return self.summary()
+
+    def stop(self, now: bool = False) -> None:
+        """Ask for a graceful stop with a checkpoint, or end it at once; returns when asked.
+
+        Raises DistrainError where the run has ended already.
+        """
+        address = self.record.state.socket
+        if not (self.is_live and address):
+            raise DistrainError(f"run {self.id} has ended: {self.record.state.status}")
+        try:
+            ask(address, Stop(now=now))
+        except OSError:
+            if self.is_live:
+                raise DistrainError(f"run {self.id} does not answer at {address}") from None
+
+    def summary(self) -> dict[str, Any]:
+        """What `distrain run --json` prints."""
+        return self.record.summary()
+
+    def remove(self) -> Path:
+        """Move the record to the trash beside it; raises DistrainError while it is live."""
+        return records.remove(self.record)
+
+    def rerun(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
+        """The same config again, from the start, with dotted keys changed."""
+        config = self.record.config.with_changes(changes or {})
+        return self._again(config, name)
+
+    def resume(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
+        """A new run that goes on from the last checkpoint; raises DistrainError without one."""
+        if self.is_live:
+            raise DistrainError(f"run {self.id} is still {self.record.state.status}")
+        last = self.record.dir / "checkpoints" / "last.pt"
+        if not last.exists():
+            raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
+        changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
+        return self._again(self.record.config.with_changes(changes), name, parent=self.id)
+
+    def _again(self, config: RunConfig, name: str | None, parent: str | None = None) -> Run:
+        # Relative paths in the config mean the folder where the run was launched.
+        cwd = self.record.state.provenance.get("cwd")
+        return launch(
+            config,
+            name=self.record.name if name is None else name,
+            runs_dir=self.record.dir.parent,
+            parent=parent,
+            cwd=cwd if cwd and Path(cwd).is_dir() else None,
+        )
+
+
+def runs_folder(given: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all records: as given, else $DISTRAIN_RUNS_DIR, else ./runs."""
+    return Path(given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
+
+
+def check(config: RunConfig) -> Plan:
+    """The plan of a config that can run here; raises ConfigError with all problems at once."""
+    problems = task_problems(
+        task=config.task.name,
+        model=config.model.name,
+        data=config.data.name,
+        root=config.data.root,
+        download=config.data.download,
+    )
+    if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
+        problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
+    try:
+        plan = make_plan(config)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    return plan
+
+
+def launch(
+    config: RunConfig,
+    *,
+    name: str = "",
+    runs_dir: str | os.PathLike[str] | None = None,
+    parent: str | None = None,
+    command: list[str] | None = None,
+    cwd: str | None = None,
+) -> Run:
+    """Start a run that goes on without us; returns once its supervisor listens.
+
+    `cwd` is where relative paths and the user's own modules are looked for. Raises ConfigError
+    before anything is started, RunsFolderError, or DistrainError where the supervisor fails.
+    """
+    with contextlib.chdir(cwd or "."):
+        plan = check(config)
+        folder = create_run(
+            runs_folder(runs_dir),
+            config,
+            plan=plan,
+            word=name or config.strategy,
+            command=sys.argv if command is None else command,
+            parent=parent,
+            meta=Meta(name=name) if name else None,
+        )
+        started = subprocess.run(
+            [sys.executable, "-P", "-m", "runners.supervisor", str(folder)],
+            stdin=subprocess.DEVNULL,
+        )
+    if started.returncode:
+        raise DistrainError(f"the supervisor did not start: see {folder}/logs/supervisor.log")
+    return Run(Record(folder))
+
+
+def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
+    """The run of that id, unique prefix of an id, name (the newest of it), or `latest`.
+
+    Raises RunNotFoundError.
+    """
+    folder = runs_folder(runs_dir)
+    if os.sep in wanted and (Path(wanted) / "run.json").is_file():
+        return Run(Record(Path(wanted)))
+    runs = all_runs(folder)
+    if not runs:
+        raise RunNotFoundError(f"there are no runs in {folder}")
+    if wanted == "latest":
+        return runs[-1]
+    exact = [run for run in runs if wanted in (run.id, run.record.name)]
+    if exact:
+        return exact[-1]
+    near = [run for run in runs if run.id.startswith(wanted)]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        ids = ", ".join(run.id for run in near)
+        raise RunNotFoundError(f"{wanted!r} could be any of {ids}")
+    raise RunNotFoundError(f"no run {wanted!r} in {folder}; `distrain runs` lists them")
+
+
+def all_runs(runs_dir: str | os.PathLike[str] | None = None) -> list[Run]:
+    """Every run in the folder, oldest first."""
+    return [Run(record) for record in records.list_records(runs_folder(runs_dir))]

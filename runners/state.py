@@ -1,0 +1,234 @@
+"""The small files of a run's folder: run.json, meta.json, and how both are kept whole.
+
+Owns the layout of `runs/<run_id>/`. What was measured lies in metrics.db: see `record.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import string
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from runners.config import RunConfig
+from runners.errors import DistrainError, RunsFolderError
+from runners.events import Facts
+from runners.plan import Plan
+
+FORMAT = 1
+Status = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
+LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
+LAUNCH_S = 60.0  # a run that has no supervisor after this long will never have one
+
+LOST = "the supervisor was killed; everything recorded until then is here"
+NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """The first failure of a run; `collateral` ranks died of its death.
+
+    `rank` is None where no rank is to blame; `usage` marks an error of the configuration.
+    """
+
+    rank: int | None
+    type: str
+    message: str
+    traceback: str = ""
+    step: int = 0
+    collateral: list[int] = []
+    usage: bool = False
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json. Times are Unix seconds; `supervisor_started` is psutil's create_time, so that
+    a reused pid is not taken for the supervisor. `summary` is there once the run has ended.
+    """
+
+    run_id: str
+    format: int = FORMAT
+    status: Status = "starting"
+    created: float
+    started: float | None = None
+    ended: float | None = None
+    host: str = ""
+    supervisor_pid: int | None = None
+    supervisor_started: float | None = None
+    command: list[str] = []
+    parent: str | None = None
+    plan: Plan | None = None
+    facts: Facts | None = None
+    provenance: dict[str, Any] = {}
+    error: RunError | None = None
+    reason: str = ""
+    socket: str = ""
+    summary: dict[str, Any] | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """meta.json: what people say of a run. Written by viewers, never by the run itself."""
+
+    name: str = ""
+    notes: str = ""
+    tags: list[str] = []
+    pinned: bool = False
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def new_run_id(word: str, now: float | None = None) -> str:
+    """Sortable by time (UTC) and short: `20261121-044117-ddp-x7k2`."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    slug = re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:24].rstrip("-") or "run"
+    suffix = random.SystemRandom().choices(string.ascii_lowercase + string.digits, k=4)
+    return f"{stamp}-{slug}-{''.join(suffix)}"
+
+
+def create_run(
+    runs_dir: Path,
+    config: RunConfig,
+    *,
+    word: str,
+    plan: Plan | None = None,
+    command: list[str] | None = None,
+    parent: str | None = None,
+    meta: Meta | None = None,
+) -> Path:
+    """Make the folder of a new run with its first run.json (status "starting").
+
+    `word` (preset or strategy) goes into the id. Raises RunsFolderError.
+    """
+    now = time.time()
+    run_id = new_run_id(word, now)
+    folder = runs_dir / run_id
+    try:
+        for path in (folder, folder / "logs", folder / "checkpoints"):
+            path.mkdir(parents=path is folder)
+        write_atomically(folder / "config.toml", config.to_toml().encode())
+        if meta is not None:
+            write_meta(folder, meta)
+        state = RunState(
+            run_id=run_id,
+            created=now,
+            host=socket.gethostname(),
+            command=command or [],
+            parent=parent,
+            plan=plan,
+        )
+        write_state(folder, state)
+    except OSError as error:
+        raise RunsFolderError(
+            f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
+            "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"
+        ) from None
+    return folder
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Readers see the old file or the new one, whole, even after a power cut."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o644)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_state(folder: Path, state: RunState) -> None:
+    write_atomically(folder / "run.json", _pretty(state))
+
+
+def read_state(folder: Path) -> RunState:
+    """run.json as it was written; raises DistrainError where it is none of ours."""
+    try:
+        data = (folder / "run.json").read_bytes()
+    except OSError as error:
+        why = "there is no run.json in it" if folder.is_dir() else error.strerror
+        raise not_a_record(folder, why) from None
+    try:
+        written = msgspec.json.decode(data, type=_Format).format
+        if written != FORMAT:
+            age = "a newer" if written > FORMAT else "an older"
+            raise DistrainError(
+                f"{folder} was written by {age} distrain "
+                f"(format {written}, this one reads format {FORMAT})"
+            )
+        return msgspec.json.decode(data, type=RunState)
+    except msgspec.DecodeError as error:
+        raise not_a_record(folder, f"its run.json is broken ({error})") from None
+
+
+def read_meta(folder: Path) -> Meta:
+    """meta.json, or an empty one: what people noted must never keep a run from opening."""
+    try:
+        return msgspec.json.decode((folder / "meta.json").read_bytes(), type=Meta)
+    except (OSError, msgspec.DecodeError):
+        return Meta()
+
+
+def write_meta(folder: Path, meta: Meta) -> None:
+    write_atomically(folder / "meta.json", _pretty(meta))
+
+
+def not_a_record(folder: Path, why: str | None) -> DistrainError:
+    return DistrainError(f"{folder} is not a record: {why}")
+
+
+def as_it_is(state: RunState) -> RunState:
+    """The state with a live status corrected where its supervisor is gone.
+
+    Only a supervisor of this host can be looked for; elsewhere run.json is believed.
+    """
+    if not state.live or state.host != socket.gethostname():
+        return state
+    if state.supervisor_pid is None:
+        if time.time() - state.created < LAUNCH_S:
+            return state
+        reason = NEVER_STARTED
+    elif _is_running(state.supervisor_pid, state.supervisor_started):
+        return state
+    else:
+        reason = LOST
+    error = RunError(rank=None, type="SupervisorLost", message=reason)
+    return msgspec.structs.replace(state, status="failed", error=error, reason=reason)
+
+
+def _is_running(pid: int, started: float | None) -> bool:
+    import psutil  # 30 ms that a list of finished runs need not pay
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        # One second of play: the clock's correction moves create_time.
+        return started is None or abs(process.create_time() - started) <= 1.0
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

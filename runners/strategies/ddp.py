@@ -1,0 +1,126 @@
+"""`ddp`: DistributedDataParallel, which all-reduces buckets of gradients during backward."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+from runners.meter import Clock, Stamp
+from runners.strategies import Strategy, broadcast_from_leader
+
+
+class Ddp(Strategy):
+    def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
+        options, device = self.config.ddp, self.world.device
+        self._last = LastGradient(model, clock)
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            bucket_cap_mb=options.bucket_mb,
+            static_graph=options.static_graph,
+            gradient_as_bucket_view=options.gradient_as_bucket_view,
+            find_unused_parameters=options.find_unused_parameters,
+        )
+        self._compress(wrapped)
+        return wrapped
+
+    def _compress(self, wrapped: DistributedDataParallel) -> None:
+        options = self.config.ddp
+        self._power: powerSGD_hook.PowerSGDState | None = None
+        if options.comm_hook == "powerSGD":
+            self._power = powerSGD_hook.PowerSGDState(
+                process_group=None,
+                matrix_approximation_rank=options.powersgd_rank,
+                start_powerSGD_iter=options.powersgd_start,
+                random_seed=self.config.train.seed,
+            )
+            wrapped.register_comm_hook(self._power, powerSGD_hook.powerSGD_hook)
+        elif options.comm_hook != "none":
+            hook = getattr(default_hooks, f"{options.comm_hook}_hook")
+            wrapped.register_comm_hook(None, hook)
+
+    def without_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = _inner(wrapped).no_sync()
+        return context
+
+    def weight(self, samples: int, total: int) -> float:
+        return samples / total * self.world.size  # for DDP divides the sum by the world size
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        """DDP has reduced already; what came after the last local gradient was waiting."""
+        clock.mark("backward", self._last.stamp)
+        clock.mark("comm")
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        broadcast_from_leader(list(model.buffers()))
+
+    def state(self) -> dict[str, Any]:
+        """PowerSGD's error feedback and its random state, which differ from rank to rank."""
+        if self._power is None:
+            return {}
+        kind, keys, *rest = self._power.rng.get_state(legacy=True)
+        tensors = {
+            name: {index: tensor.cpu() for index, tensor in getattr(self._power, name).items()}
+            for name in POWER_TENSORS
+        }
+        return {"iter": self._power.iter, "rng": [kind, keys.tolist(), *rest], **tensors}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        if self._power is None or not state:
+            return
+        self._power.iter = state["iter"]
+        kind, keys, *rest = state["rng"]
+        self._power.rng.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+        for name in POWER_TENSORS:
+            moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
+            setattr(self._power, name, moved)
+
+
+POWER_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
+
+
+class LastGradient:
+    """The moment at which the last local gradient of a backward is ready.
+
+    Which parameter comes last is seen in the first backward; from then on one hook remains.
+    """
+
+    def __init__(self, model: nn.Module, clock: Clock) -> None:
+        self.stamp: Stamp | None = None
+        self._clock = clock
+        self._handles: dict[nn.Parameter, RemovableHandle] = {}
+        self._order: dict[nn.Parameter, None] = {}
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                handle = parameter.register_post_accumulate_grad_hook(self._ready)
+                self._handles[parameter] = handle
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        self.stamp = self._clock.stamp()
+        if len(self._handles) > 1:
+            self._settle(parameter)
+
+    def _settle(self, parameter: torch.Tensor) -> None:
+        assert isinstance(parameter, nn.Parameter)
+        if parameter in self._order:
+            last = next(reversed(self._order))
+            for other in self._handles.keys() - {last}:
+                self._handles.pop(other).remove()
+        else:
+            self._order[parameter] = None
+
+
+def _inner(wrapped: nn.Module) -> DistributedDataParallel:
+    inner = getattr(wrapped, "_orig_mod", wrapped)  # under torch.compile
+    assert isinstance(inner, DistributedDataParallel)
+    return inner
+
+
+STRATEGY = Ddp

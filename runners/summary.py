@@ -1,0 +1,57 @@
+"""The one object that says how a run went: `distrain run --json`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runners.record import Record
+
+
+def summarize(record: Record) -> dict[str, Any]:
+    """Figures of a record as it is now; see `Record.summary`. None is unknown."""
+    state, config = record.state, record.config
+    totals = record.totals().values()
+    evaluations = record.evaluations()
+    begun = state.facts.start_step if state.facts else 0
+    steps = max((total["step"] for total in totals), default=begun)
+    per_epoch = state.facts.steps_per_epoch if state.facts else 0
+    summary = {
+        "run_id": record.id,
+        "dir": str(record.dir),
+        "status": state.status,
+        "strategy": config.strategy,
+        "launcher": config.launcher,
+        "precision": config.precision,
+        "world_size": state.plan.world_size if state.plan else None,
+        "devices": [device.label for device in state.plan.devices] if state.plan else [],
+        "epochs": steps // per_epoch if per_epoch else 0,
+        "steps": steps,
+        "samples": sum(total["samples"] for total in totals),
+        "samples_per_s": throughput(totals),
+        "duration_s": _duration(state.started, state.ended),
+        "eval": None,
+    }
+    if evaluations:
+        last = evaluations[-1]
+        metrics = {name: metric.value for name, metric in last.metrics.items()}
+        summary["eval"] = {**metrics, "samples": last.samples}
+    if state.error is not None:
+        error = state.error
+        summary["error"] = {"rank": error.rank, "type": error.type, "message": error.message}
+    return summary
+
+
+def throughput(totals: Iterable[dict[str, Any]]) -> float | None:
+    """Samples per second of the run: the ranks' own rates without warm-up, added up.
+
+    None where nothing but warm-up was measured.
+    """
+    rates = [t["timed_samples"] / t["timed_seconds"] for t in totals if t["timed_seconds"]]
+    return sum(rates) if rates else None
+
+
+def _duration(started: float | None, ended: float | None) -> float | None:
+    return None if started is None else (ended or time.time()) - started

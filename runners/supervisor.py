@@ -1,0 +1,322 @@
+"""The one process that owns a run: starts the launcher, hears the ranks, samples the hardware,
+writes the record, and ends the whole process tree, however the run ends.
+
+`python -m runners.supervisor RECORD` detaches itself and returns once it listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from runners import launchers
+from runners.events import (
+    Event,
+    Evaluation,
+    Exited,
+    Facts,
+    Failure,
+    Finished,
+    Hello,
+    NonFinite,
+    Notice,
+    Phase,
+    Stop,
+    StopAt,
+    Stopping,
+    Window,
+)
+from runners.hardware import GpuSampler, RankSampler, sample_host
+from runners.line import Line
+from runners.processes import adopt_orphans, end_descendants
+from runners.provenance import provenance
+from runners.record import Record, RecordWriter
+from runners.verdict import Evidence, broken, judge
+
+COMMIT_S = 0.2
+SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
+LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
+GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
+AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
+
+
+class Supervisor:
+    """Runs one record from start to end; `run()` returns when nothing of it is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        record = Record(folder)
+        self.config = record.config
+        plan = record.state.plan
+        assert plan is not None
+        self.plan = plan
+        self.writer = RecordWriter(folder)
+        self.seen = Evidence(world_size=plan.world_size)
+        self.links: dict[int, Line] = {}
+        self.answers: dict[int, int] = {}
+        self.pids: dict[int, int] = {}
+        self.progress = time.monotonic()
+        self.phases: dict[int, str] = {}
+        self.stalled = False
+        self.trouble = asyncio.Event()
+        self.end_now = asyncio.Event()
+        self.all_finished = asyncio.Event()
+
+    async def run(self, address: str) -> None:
+        log = (self.folder / "logs" / "launcher.log").open("wb")
+        launcher = await asyncio.create_subprocess_exec(
+            *launchers.command(self.config, self.plan),
+            env=launchers.environment(self.config, self.plan, self.folder, address),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+        helpers = [asyncio.create_task(job()) for job in (self._commit, self._sample)]
+        done = asyncio.create_task(launcher.wait())
+        self.writer.set_state(status="running")
+        self.writer.set_state(provenance=await asyncio.to_thread(provenance, self.folder))
+        await self._until_over(done)
+        await asyncio.to_thread(end_descendants, AT_ONCE if self.end_now.is_set() else GENTLY)
+        self.seen.launcher_code = await done
+        for helper in helpers:
+            helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.sleep(0.05)  # what the dead said last is still in the sockets
+        self.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
+
+    async def _until_over(self, done: asyncio.Task[int]) -> None:
+        """Wait for the launcher to end, or for a reason to end it."""
+        events = [self.trouble, self.end_now, self.all_finished]
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        await asyncio.wait([done, *waits], return_when=asyncio.FIRST_COMPLETED)
+        patience = LEAVE_S if self.all_finished.is_set() else SETTLE_S
+        if not self.end_now.is_set():
+            # The launcher says how its ranks ended: worth a moment.
+            now = waits[1]
+            await asyncio.wait([done, now], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    # --- what is heard ---------------------------------------------------------------------
+
+    def heard(self, link: Line, event: Event) -> None:
+        """One line of any connection, in order of arrival."""
+        match event:
+            case Hello():
+                self._greet(link, event)
+            case Stop():
+                self.stop(now=event.now)
+            case Stopping():
+                self.answers[event.rank] = event.step
+                self._agree()
+            case _:
+                self._note(event)
+                self.writer.add(event)
+
+    def _greet(self, link: Line, hello: Hello) -> None:
+        if hello.role == "rank":
+            link.rank = hello.rank
+            self.links[hello.rank] = link
+            self.pids[hello.rank] = hello.pid
+            self.progress = time.monotonic()
+            self.writer.add(hello)
+            if self.seen.stop_asked:
+                link.send(Stop())
+
+    def _note(self, event: Event) -> None:
+        """Keep what decides how the run goes on and why it ends."""
+        match event:
+            case Window():
+                self.seen.steps[event.rank] = event.step
+                self.progress = time.monotonic()
+                self.stalled = False
+            case Phase():
+                self.phases[event.rank] = event.phase
+                self.progress = time.monotonic()
+            case Facts():
+                self.writer.set_state(facts=event)
+                for text in event.notices:
+                    self._notice(text)
+            case Failure():
+                self.seen.failures[event.rank] = (time.monotonic(), event)
+                self.trouble.set()
+            case Finished():
+                self.seen.finished[event.rank] = event
+                if len(self.seen.finished) == self.plan.world_size:
+                    self.all_finished.set()
+            case Exited():
+                self.seen.exits[event.rank] = event
+                if event.code:
+                    self.trouble.set()
+            case NonFinite():
+                self._not_finite(event)
+            case Evaluation():
+                self.progress = time.monotonic()
+
+    def _not_finite(self, event: NonFinite) -> None:
+        if self.config.train.on_nan == "continue":
+            self._notice(
+                f"the loss of rank {event.rank} became {event.loss} at step {event.step}; "
+                "training goes on"
+            )
+        elif self.seen.nonfinite is None:
+            self.seen.nonfinite = event
+            self._notice(f"the loss of rank {event.rank} became {event.loss} at step {event.step}")
+            self.stop(save=False)
+
+    def left(self, link: Line) -> None:
+        """A connection has ended."""
+        rank = link.rank
+        if rank is None or self.links.get(rank) is not link:
+            return
+        del self.links[rank]
+        if rank not in self.seen.finished and rank not in self.seen.failures:
+            self.seen.vanished[rank] = time.monotonic()
+            self.trouble.set()
+
+    def _notice(self, text: str) -> None:
+        self.writer.add(Notice(time=time.time(), text=text))
+
+    # --- a stop ----------------------------------------------------------------------------
+
+    def stop(self, now: bool = False, save: bool = True) -> None:
+        """End the run: all ranks at the same step with a checkpoint, or at once.
+
+        The ranks' answers name the step that each is in; none goes past it until `StopAt`
+        tells the furthest of them, which all can reach.
+        """
+        if now:
+            self.seen.stopped_now = True
+            self.end_now.set()
+        elif not self.seen.stop_asked:
+            self.seen.stop_asked, self._save = True, save
+            self.writer.set_state(status="stopping")
+            for link in self.links.values():
+                link.send(Stop())
+            asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
+
+    def _agree(self) -> None:
+        if len(self.answers) == self.plan.world_size:
+            for link in self.links.values():
+                link.send(StopAt(step=max(self.answers.values()) + 1, save=self._save))
+
+    def _overdue(self) -> None:
+        if not self.all_finished.is_set():
+            self.seen.stop_overdue = True
+            self.end_now.set()
+
+    # --- meanwhile -------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            self.writer.commit()
+
+    async def _sample(self) -> None:
+        gpus, ranks = GpuSampler(self._gpu_uuids()), RankSampler()
+        while True:
+            samples = await asyncio.to_thread(
+                lambda: [*gpus.sample(), sample_host(), *ranks.sample(dict(self.pids))]
+            )
+            for sample in samples:
+                self.writer.add(sample)
+            self._watch_for_stalls()
+            await asyncio.sleep(self.config.report.sample_s)
+
+    def _gpu_uuids(self) -> list[str]:
+        return [device.uuid for device in self.plan.devices if device.kind == "cuda"]
+
+    def _watch_for_stalls(self) -> None:
+        silence = time.monotonic() - self.progress
+        training = bool(self.phases) and set(self.phases.values()) == {"training"}
+        if training and not self.stalled and silence > self.config.report.stall_s:
+            self.stalled = True
+            steps = {rank: self.seen.steps.get(rank, 0) for rank in range(self.plan.world_size)}
+            late = min(steps, key=lambda rank: steps[rank])
+            places = ", ".join(f"rank {rank} at step {step}" for rank, step in steps.items())
+            self._notice(
+                f"no step has ended for {silence:.0f} s; furthest behind is rank {late} ({places})"
+            )
+
+
+async def supervise(folder: Path, listening: Callable[[], None]) -> None:
+    """Run a record from start to end; calls `listening` once ranks and viewers can connect."""
+    supervisor = Supervisor(folder)
+    writer, loop = supervisor.writer, asyncio.get_running_loop()
+    # A Unix socket's path must be short, and run folders may be deep.
+    with tempfile.TemporaryDirectory(prefix="distrain-") as private:
+        path = f"{private}/socket"
+        server = await loop.create_unix_server(lambda: Line(supervisor), path, backlog=4096)
+        os.chmod(path, 0o600)
+        address = f"unix:{path}"
+        writer.set_state(started=time.time(), socket=address, **identity())
+        listening()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, supervisor.stop)
+        try:
+            await supervisor.run(address)
+            verdict = judge(supervisor.seen)
+        except Exception as error:
+            traceback.print_exc()
+            verdict = broken(error)
+        finally:
+            end_descendants(AT_ONCE)
+            server.close()
+    writer.commit()
+    writer.set_state(
+        status=verdict.status,
+        reason=verdict.reason,
+        error=verdict.error,
+        ended=time.time(),
+        socket="",
+    )
+    writer.close()
+
+
+def _tail(path: Path, size: int = 4000) -> str:
+    return path.read_bytes()[-size:].decode(errors="replace")
+
+
+def identity() -> dict[str, float]:
+    """What tells this process from a later one of the same pid."""
+    return {
+        "supervisor_pid": os.getpid(),
+        "supervisor_started": psutil.Process().create_time(),
+    }
+
+
+def main() -> int:
+    """Detach: the parent returns 0 once the child listens, 1 if it could not."""
+    folder = Path(sys.argv[1]).resolve()
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        return 0 if os.read(reading, 1) else 1
+    os.setsid()
+    log = os.open(folder / "logs" / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, target in ((0, nothing), (1, log), (2, log)):
+        os.dup2(target, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    adopt_orphans()
+
+    def listening() -> None:
+        os.write(writing, b"1")
+        os.close(writing)
+
+    asyncio.run(supervise(folder, listening))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Why a run ended: the first failing rank is the headline, the others are its collateral."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+from runners.events import Exited, Failure, Finished, NonFinite
+from runners.state import RunError, Status
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """What the supervisor saw; times are those of arrival here, by one clock (seconds)."""
+
+    world_size: int
+    finished: dict[int, Finished] = {}
+    failures: dict[int, tuple[float, Failure]] = {}
+    vanished: dict[int, float] = {}
+    exits: dict[int, Exited] = {}
+    steps: dict[int, int] = {}
+    nonfinite: NonFinite | None = None
+    launcher_code: int | None = None
+    launcher_log: str = ""
+    stop_asked: bool = False
+    stopped_now: bool = False
+    stop_overdue: bool = False
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    status: Status
+    reason: str
+    error: RunError | None = None
+
+
+def judge(seen: Evidence) -> Verdict:
+    """completed, stopped or failed, with one sentence and the headline error."""
+    if seen.nonfinite:
+        return _failed(_not_a_number(seen.nonfinite))
+    complete = len(seen.finished) == seen.world_size
+    if complete and any(finished.stopped for finished in seen.finished.values()):
+        step = max(finished.step for finished in seen.finished.values())
+        return Verdict(status="stopped", reason=f"stopped on request after step {step}")
+    if complete:
+        return Verdict(status="completed", reason="all steps done")
+    if seen.stopped_now:
+        return Verdict(status="stopped", reason="stopped at once on request, without a checkpoint")
+    if seen.stop_overdue:
+        return Verdict(
+            status="stopped",
+            reason=f"the graceful stop took too long and was forced; {_positions(seen)}",
+        )
+    return _failed(_headline(seen))
+
+
+def broken(error: Exception) -> Verdict:
+    """The supervisor itself failed: our bug, said as such."""
+    message = f"the supervisor failed ({error}); see logs/supervisor.log"
+    return _failed(RunError(rank=None, type=type(error).__name__, message=message))
+
+
+def _failed(error: RunError) -> Verdict:
+    where = "" if error.rank is None else f"rank {error.rank}: "
+    return Verdict(status="failed", reason=where + error.message, error=error)
+
+
+def _headline(seen: Evidence) -> RunError:
+    own = {rank: said for rank, said in seen.failures.items() if not said[1].collateral}
+    suspects = {rank: when for rank, (when, _) in own.items()} | seen.vanished
+    if suspects:
+        # All ranks may refuse the same config at the same moment: then the lowest speaks.
+        first = min(suspects, key=lambda rank: (round(suspects[rank], 1), rank))
+    elif absent := _absent(seen):
+        return _hung(seen, absent)
+    elif seen.failures:
+        first = min(seen.failures, key=lambda rank: seen.failures[rank][0])
+    else:
+        return _launcher_failed(seen)
+    others = sorted((seen.failures.keys() | seen.vanished.keys()) - {first})
+    if first in seen.vanished:
+        return _vanished(seen, first, others)
+    failure = seen.failures[first][1]
+    return RunError(
+        rank=first,
+        type=failure.error,
+        message=failure.message,
+        traceback=failure.traceback,
+        step=failure.step,
+        collateral=others,
+        usage=failure.usage,
+    )
+
+
+def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
+    code = seen.exits[rank].code if rank in seen.exits else None
+    step = seen.steps.get(rank, 0)
+    when = f"after step {step}" if step else "before its first step"
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        kind, message = name, f"killed by {name} {when}"
+        if name == "SIGKILL":
+            message += " (by hand, or by the system when memory ran out)"
+    elif code is not None:
+        kind, message = "Exit", f"left with exit code {code} {when} and said nothing"
+    else:
+        kind, message = "Vanished", f"went away {when} and said nothing"
+    return RunError(rank=rank, type=kind, message=message, step=step, collateral=others)
+
+
+def _absent(seen: Evidence) -> list[int]:
+    if not seen.failures:
+        return []
+    return [rank for rank in range(seen.world_size) if rank not in seen.failures]
+
+
+def _hung(seen: Evidence, absent: list[int]) -> RunError:
+    names = " and ".join(f"rank {rank}" for rank in absent)
+    verb = "is" if len(absent) == 1 else "are"
+    return RunError(
+        rank=absent[0],
+        type="Hang",
+        message=f"{names} {verb} absent from a collective the others wait in; {_positions(seen)}",
+        step=seen.steps.get(absent[0], 0),
+        collateral=sorted(seen.failures),
+        traceback=next(iter(seen.failures.values()))[1].traceback,
+    )
+
+
+def _launcher_failed(seen: Evidence) -> RunError:
+    last = seen.launcher_log.strip().splitlines()[-1:] or ["it printed nothing"]
+    return RunError(
+        rank=None,
+        type="LauncherFailed",
+        message=f"the launcher ended with code {seen.launcher_code} before the ranks did "
+        f"({last[0].strip()})",
+        traceback=seen.launcher_log,
+    )
+
+
+def _not_a_number(event: NonFinite) -> RunError:
+    return RunError(
+        rank=event.rank,
+        type="NonFiniteLoss",
+        message=f"the loss became {event.loss} at step {event.step}; try a lower rate, warm-up or "
+        'clip_norm, or go on with train.on_nan = "continue"',
+        step=event.step,
+    )
+
+
+def _positions(seen: Evidence) -> str:
+    steps = (f"rank {rank} at step {seen.steps.get(rank, 0)}" for rank in range(seen.world_size))
+    return "last seen: " + ", ".join(steps)

@@ -1,0 +1,107 @@
+"""A rank's place among the others: its device, its process group, what the group's errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from runners.config import RunConfig
+from runners.errors import ConfigError
+from runners.plan import Plan
+
+
+@dataclass(frozen=True)
+class World:
+    """`size` ranks; under `dp` one rank drives every visible device."""
+
+    rank: int
+    local_rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+
+@contextlib.contextmanager
+def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
+    """Choose this rank's device and be in the process group, where the strategy has one.
+
+    Raises ConfigError where the backend is not built into this torch or CUDA is not usable.
+    """
+    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    device = _device(plan, local)
+    torch.set_num_threads(plan.threads)
+    if plan.backend == "none":
+        yield World(rank, local, plan.world_size, device)
+        return
+    _require(plan.backend)
+    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group(
+        plan.backend,
+        timeout=timedelta(seconds=config.dist.timeout_s),
+        device_id=device if plan.backend == "nccl" else None,
+        **(alone if "MASTER_ADDR" not in os.environ else {}),
+    )
+    try:
+        yield World(rank, local, plan.world_size, device)
+    except BaseException:
+        # Destroying a broken group may wait for ranks that will never answer.
+        raise
+    else:
+        dist.destroy_process_group()
+
+
+def _device(plan: Plan, local_rank: int) -> torch.device:
+    if plan.devices[0].kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError("this torch cannot use the GPUs: `distrain doctor` says why")
+    # Several ranks may share a GPU, so the visible ones are counted by UUID.
+    uuids = list(dict.fromkeys(device.uuid for device in plan.devices))
+    device = torch.device("cuda", uuids.index(plan.devices[local_rank].uuid))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _require(backend: str) -> None:
+    usable = {
+        "gloo": dist.is_gloo_available,
+        "nccl": dist.is_nccl_available,
+        "mpi": dist.is_mpi_available,
+        "ucc": dist.is_ucc_available,
+    }
+    if not usable[backend]():
+        there = [name for name, is_there in usable.items() if is_there()]
+        raise ConfigError(
+            [("dist.backend", f"this torch has no {backend}; it has {', '.join(there)}")]
+        )
+
+
+_BROKEN_LINK = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "timed out waiting",
+    "socket timeout",
+    "watchdog caught collective",
+    "remote process exited",
+    "failed to recv",
+    "socket closed",
+)
+
+
+def looks_collateral(error: BaseException) -> bool:
+    """Whether the error is what a rank sees when another one died or is absent."""
+    if isinstance(error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _BROKEN_LINK)

@@ -1,0 +1,207 @@
+"""RecordWriter: the one writer of a record, in the supervisor. Cheap to feed, safe to kill."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runners.errors import RunsFolderError
+from runners.events import (
+    Event,
+    Exited,
+    Failure,
+    Finished,
+    GpuSample,
+    Hello,
+    HostSample,
+    Phase,
+    RankSample,
+    Window,
+    encode,
+)
+from runners.rollup import Appender
+from runners.series import SERIES
+from runners.state import RunState, read_state, write_state
+
+Item = Event | GpuSample | HostSample | RankSample
+
+
+class RankInfo(msgspec.Struct, kw_only=True):
+    """What is known of a rank now; a row of the table `ranks`.
+
+    `step` and `epoch` are those of its last window, `code` the exit code of its process
+    (negative: a signal), `last_seen` when the supervisor last heard it, by its own clock.
+    """
+
+    rank: int
+    local_rank: int = 0
+    pid: int = 0
+    host: str = ""
+    device: str = ""
+    device_uuid: str = ""
+    step: int = 0
+    epoch: int = 0
+    phase: str = "starting"
+    finished: bool = False
+    code: int | None = None
+    last_seen: float = 0.0
+
+
+_RANK_COLUMNS = RankInfo.__struct_fields__
+_SCHEMA = (
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
+    "step INTEGER, body TEXT)",
+    "CREATE INDEX events_kind ON events (kind)",
+    f"CREATE TABLE ranks ({', '.join(_RANK_COLUMNS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
+)
+
+
+class RecordWriter:
+    """Takes what is heard and measured, and writes it in batches.
+
+    One thread may `add` while another is in `commit`. What is not committed is lost with the
+    process. Raises RunsFolderError where the disk refuses; the batch is kept for the next try.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = Path(folder)
+        self.state: RunState = read_state(self.dir)
+        self.ranks: dict[int, RankInfo] = {}
+        self._pending: list[Item] = []
+        self._series = {series.kind: Appender(series) for series in SERIES}
+        try:
+            self._db = _create(self.dir / "metrics.db")
+        except (sqlite3.Error, OSError) as error:
+            raise self._refused(error) from None
+
+    def add(self, item: Item) -> None:
+        """Keep an event or a sample for the next commit."""
+        self._pending.append(item)
+
+    def commit(self) -> None:
+        """Write all that was added, in one transaction."""
+        batch = self._pending[:]
+        if not batch:
+            return
+        now = time.time()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._write(batch, now)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+                for appender in self._series.values():
+                    appender.recount(self._db)
+            raise self._refused(error) from None
+        del self._pending[: len(batch)]
+
+    def set_state(self, **changes: Any) -> RunState:
+        """Change fields of run.json, atomically."""
+        self.state = msgspec.structs.replace(self.state, **changes)
+        try:
+            write_state(self.dir, self.state)
+        except OSError as error:
+            raise self._refused(error) from None
+        return self.state
+
+    def close(self) -> None:
+        """Commit the rest and leave one plain file, which needs no -wal beside it to be read."""
+        try:
+            self.commit()
+            # Refused while somebody reads; then the file stays in WAL mode, which is fine too.
+            with suppress(sqlite3.OperationalError):
+                self._db.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            self._db.close()
+
+    def _write(self, batch: list[Item], now: float) -> None:
+        by_kind: dict[type, list[Any]] = {kind: [] for kind in self._series}
+        said: list[Event] = []
+        for item in batch:
+            by_kind.get(type(item), said).append(item)
+        for kind, items in by_kind.items():
+            if items:
+                self._series[kind].append(self._db, items)
+        self._db.executemany(
+            "INSERT INTO events (time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?)",
+            [_event_row(event, now) for event in said],
+        )
+        changed = self._heard(said, by_kind[Window], now)
+        marks = ", ".join("?" * len(_RANK_COLUMNS))
+        self._db.executemany(
+            f"INSERT OR REPLACE INTO ranks VALUES ({marks})",
+            [msgspec.structs.astuple(self.ranks[rank]) for rank in changed],
+        )
+
+    def _heard(self, said: list[Event], windows: list[Window], now: float) -> set[int]:
+        """Bring `ranks` up to date; gives those that were heard."""
+        heard: set[int] = set()
+
+        def info(rank: int) -> RankInfo:
+            heard.add(rank)
+            known = self.ranks.setdefault(rank, RankInfo(rank=rank))
+            known.last_seen = now
+            return known
+
+        for window in {window.rank: window for window in windows}.values():
+            known = info(window.rank)
+            known.step, known.epoch = window.step, window.epoch
+        for event in said:
+            match event:
+                case Hello(role="rank"):
+                    known = info(event.rank)
+                    for name in _SAID_AT_HELLO:
+                        setattr(known, name, getattr(event, name))
+                case Phase():
+                    info(event.rank).phase = event.phase
+                case Failure():
+                    info(event.rank).phase = "failed"
+                case Finished():
+                    known = info(event.rank)
+                    known.phase, known.finished, known.step = "finished", True, event.step
+                case Exited():
+                    info(event.rank).code = event.code
+        return heard
+
+    def _refused(self, error: Exception) -> RunsFolderError:
+        return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
+
+
+_SAID_AT_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
+
+
+def _create(path: Path) -> sqlite3.Connection:
+    """A new database, under its name only once its tables are there."""
+    if path.exists():
+        raise FileExistsError("it has been written already; a resumed run is a new record")
+    draft = path.with_suffix(".new")
+    with suppress(FileNotFoundError):
+        draft.unlink()
+    db = sqlite3.connect(draft, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    for statement in (*_SCHEMA, *(s for series in SERIES for s in series.schema())):
+        db.execute(statement)
+    db.close()
+    os.replace(draft, path)
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA synchronous = NORMAL")
+    # A thousand ranks append at a thousand places: keep those pages, in KiB.
+    db.execute("PRAGMA cache_size = -16000")
+    return db
+
+
+def _event_row(event: Event, now: float) -> tuple[Any, ...]:
+    return (
+        getattr(event, "time", now),
+        event.__struct_config__.tag,
+        getattr(event, "rank", None),
+        getattr(event, "step", None),
+        encode(event)[:-1].decode(),
+    )

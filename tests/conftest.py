@@ -1,0 +1,25 @@
+"""Fixtures that several packages' tests use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_nvml import COMPILER, FakeNvml, compile_library
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if COMPILER is None:
+        pytest.skip("the stand-in for NVML needs a C compiler")
+    return compile_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
+    """A machine with one GPU; `has` changes that, `python` runs code on it."""
+    return FakeNvml(nvml_library, tmp_path)
