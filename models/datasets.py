@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import math
 import pickle
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -76,28 +78,38 @@ def mnist(*, root: str | None, download: bool = False, channels: int = 1) -> Dat
     folder = files.folder_of("mnist", root, download)
     if files.missing("mnist", folder):
         _download("mnist", folder)
-    parts = [_idx(files.mnist_file(folder, name)) for name in files.MNIST]
-    mean, std = [MNIST_MEAN] * channels, [MNIST_STD] * channels
-    train, evaluated = (
-        TensorData(_with_channels(images.unsqueeze(1), channels), labels.long(), mean, std)
-        for images, labels in (parts[:2], parts[2:])
+    images, labels, eval_images, eval_labels = (
+        _idx(files.mnist_file(folder, name), 3 if "images" in name else 1) for name in files.MNIST
     )
-    return Data(train, evaluated, classes=10, shape=tuple(train.inputs.shape[1:]))
+    mean, std = [MNIST_MEAN] * channels, [MNIST_STD] * channels
+    images, eval_images = (
+        _with_channels(part.unsqueeze(1), channels) for part in (images, eval_images)
+    )
+    return Data(
+        train=TensorData(images, labels.long(), mean, std),
+        eval=TensorData(eval_images, eval_labels.long(), mean, std),
+        classes=10,
+        shape=tuple(images.shape[1:]),
+    )
 
 
-def _idx(path: Path | None) -> Tensor:
-    """An IDX file of bytes: two zeros, type 8, the number of dimensions, these, the bytes.
+def _idx(path: Path | None, dimensions: int) -> Tensor:
+    """An IDX file: two zeros, 8 for bytes, the number of dimensions, these, then the bytes.
 
     Format: http://yann.lecun.com/exdb/mnist/
     """
     assert path is not None, "folder_of or the download saw to it"
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    dimensions = content[3] if content[:3] == b"\x00\x00\x08" and len(content) > 3 else 0
-    start = 4 + 4 * dimensions
-    shape = np.frombuffer(content[4:start], dtype=">u4").astype(int).tolist()
-    if not dimensions or len(content) - start != math.prod(shape):
-        raise TaskError("data.root", f"{path} is not a whole IDX file of bytes")
-    return torch.frombuffer(bytearray(content[start:]), dtype=torch.uint8).view(shape)
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
+        if magic != 0x800 + dimensions:
+            raise ValueError(f"it begins with {magic:#x}")
+        pixels = torch.frombuffer(bytearray(content[4 + 4 * dimensions :]), dtype=torch.uint8)
+        return pixels.view(shape)
+    except (OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError) as error:
+        raise TaskError(
+            "data.root", f"{path} is not an IDX file of {dimensions} dimensions: {error}"
+        ) from error
 
 
 def cifar10(

@@ -45,7 +45,7 @@ def network(
     args = {**DEFAULTS.get(name, {}), **_sized(builder, shape), **args}
     try:
         model: nn.Module = builder(num_classes=classes, **args)
-    except (TypeError, ValueError) as error:
+    except (AssertionError, TypeError, ValueError) as error:
         raise TaskError("model.args", f"{name} cannot be made with these: {error}") from error
     if tuple(shape) != MADE_FOR:
         _try_out(model, name, shape, data_name)

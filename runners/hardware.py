@@ -182,7 +182,7 @@ class RankSampler:
                 figures[member] = used
         if pid not in figures:
             return None
-        alive |= figures.keys()
+        alive.update(figures)
         now = time.time()
         since, self._sampled[pid] = self._sampled.get(pid), now
         if since is None:

@@ -13,25 +13,24 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from models.task import Task
-from runners.config import Data
+from runners.config import Data, RunConfig
 from runners.order import Order
-from runners.plan import share
+from runners.plan import Plan, share
 from runners.processes import die_with_parent
 
 
 class Batches:
     """Training micro-batches of one rank, on its device, epoch after epoch."""
 
-    def __init__(
-        self, task: Task, config: Data, seed: int, rank: int, workers: int, mover: Mover
-    ) -> None:
-        self._task, self._seed, self._rank, self._mover = task, seed, rank, mover
+    def __init__(self, task: Task, config: RunConfig, plan: Plan, rank: int, mover: Mover) -> None:
+        self._task, self._seed, self._rank, self._mover = task, config.train.seed, rank, mover
         self._keys = _Keys()
         self._generator = torch.Generator()
+        workers = plan.loader_workers[rank]
         self._loader = _loader(
             task,
             task.train,
-            config,
+            config.data,
             workers,
             mover.device,
             batch_sampler=self._keys,
@@ -62,21 +61,22 @@ class _Keys:
 
 
 def evaluation_batches(
-    task: Task, config: Data, batch_size: int, rank: int, ranks: int, workers: int, mover: Mover
+    task: Task, config: RunConfig, plan: Plan, rank: int, mover: Mover
 ) -> Iterator[tuple[Any, int]]:
     """This rank's consecutive, unpadded share of the evaluation set as (batch, samples).
 
     A rank without a sample gets one batch that counts for nothing.
     """
-    sizes = share(len(task.eval), ranks)  # type: ignore[arg-type]
+    sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
     start = sum(sizes[:rank])
     places = range(start, start + sizes[rank])
+    batch_size = config.eval.batch_size or max(1, plan.batch[rank])
     pieces = [list(places[i : i + batch_size]) for i in range(0, len(places), batch_size)]
     loader = _loader(
         task,
         task.eval,
-        config,
-        workers,
+        config.data,
+        plan.loader_workers[rank],
         mover.device,
         batch_sampler=pieces or [[0]],
         generator=torch.Generator().manual_seed(0),

@@ -156,6 +156,16 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
             "ddp.find_unused_parameters",
             "static_graph already knows which parameters are used; set one of the two",
         ),
+        (
+            strategy == "ddp" and config.ddp.comm_hook == "bf16_compress" and not on_gpu,
+            "ddp.comm_hook",
+            "bf16_compress needs GPUs and nccl; on CPU use fp16_compress or none",
+        ),
+        (
+            strategy == "ddp" and config.ddp.static_graph and train.accumulate > 1,
+            "ddp.static_graph",
+            "static_graph expects a reduction in every backward, which accumulate leaves out",
+        ),
     ]
     return [(key, text) for broken, key, text in rules if broken]
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
-from runners.events import Evaluation, Said, decode
+from runners.events import Evaluation, Said, Window, decode
 from runners.rollup import Curve, Series
 from runners.series import RANK_COLUMNS, STEPS, over_ranks
 from runners.state import (
@@ -156,7 +156,8 @@ class Record:
     def overall(self, *, points: int = 2000, **how: Any) -> Curve:
         """The curve of the run: RUN_COLUMNS of `series.py`; `how` is axis, start and end.
 
-        Reads fewer points of each rank where there are many ranks, so that the cost stays.
+        Fewer points are read of each rank where there are many ranks. Where the ranks' curves
+        are read anyway, `over_ranks` of them saves reading twice.
         """
         ranks = self.keys()
         points = min(points, max(_ROWS // max(len(ranks), 1), _LEAST))
@@ -171,7 +172,11 @@ class Record:
         db = self._open()
         return {key: series.totals(db, key) for key in series.keys(db)} if db else {}
 
-    def latest(self, series: Series[T] = STEPS) -> dict[int, T]:  # type: ignore[assignment]
+    @overload
+    def latest(self) -> dict[int, Window]: ...
+    @overload
+    def latest(self, series: Series[T]) -> dict[int, T]: ...
+    def latest(self, series: Series[Any] = STEPS) -> dict[int, Any]:
         """The last window of each rank (or sample of each GPU)."""
         db = self._open()
         if not db:
@@ -187,11 +192,17 @@ class Record:
     # --- what was said ------------------------------------------------------------------------
 
     def ranks(self) -> list[RankInfo]:
-        """What is known of every rank, by rank."""
+        """What is known of every rank, by rank, up to its last window."""
         columns = RankInfo.__struct_fields__
-        found = self._query(f"SELECT {', '.join(columns)} FROM ranks ORDER BY rank")
-        rows = [dict(zip(columns, row, strict=True)) for row in found]
-        return msgspec.convert(rows, list[RankInfo], strict=False)
+        known: dict[int, RankInfo] = {}
+        for row in self._query(f"SELECT {', '.join(columns)} FROM ranks"):
+            info = msgspec.convert(dict(zip(columns, row, strict=True)), RankInfo, strict=False)
+            known[info.rank] = info
+        for rank, window in self.latest().items():
+            info = known.setdefault(rank, RankInfo(rank=rank))
+            info.step, info.epoch = max(info.step, window.step), window.epoch
+            info.last_seen = max(info.last_seen, window.time)
+        return [known[rank] for rank in sorted(known)]
 
     def events(
         self, after_id: int = 0, kinds: Collection[str] | None = None, limit: int | None = None

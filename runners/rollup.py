@@ -84,7 +84,7 @@ class Series(Generic[T]):
     ) -> None:
         self.name, self.kind, self.key = name, kind, key
         self.axes, self.ratios = axes, ratios
-        self.columns = {axis: Column(axis, "last") for axis in axes}
+        self.columns = {axis: Column(axis, "max") for axis in axes}
         self.columns |= {column.name: column for column in columns}
 
     @property

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
-from math import isnan, nan
+from math import inf, isfinite, isnan, nan
 from typing import Any
 
 from runners.events import PHASES, GpuSample, HostSample, RankSample, Window
@@ -31,8 +31,9 @@ def _measured(*names: str) -> tuple[list[Column], dict[str, tuple[str, str]]]:
 
 
 # `loss` and `samples_per_s` are means weighted by samples and seconds; `<phase>_per_step` are
-# seconds. Warm-up counts as work done but not as throughput. A loss that was not finite is
-# missing: its samples are in `samples`, not in `loss_samples`.
+# seconds, and only their greatest is kept beside the mean: every column costs each window.
+# Warm-up counts as work done but not as throughput. A loss that was not finite is missing: its
+# samples are in `samples`, not in `loss_samples`.
 STEPS = Series(
     "steps",
     Window,
@@ -43,14 +44,11 @@ STEPS = Series(
         Column("loss_samples", "sum", "CASE WHEN loss_sum NOTNULL THEN samples ELSE 0 END"),
         Column("loss_min", "min"),
         Column("loss_max", "max"),
-        Column("warmup_steps", "sum", "warmup * steps"),
         Column("timed_samples", "sum", "(1 - warmup) * samples"),
         Column("timed_seconds", "sum", "(1 - warmup) * seconds"),
         *_spread("samples_per_s", "CASE WHEN NOT warmup THEN samples / seconds END"),
         Column("lr", "last"),
-        *_spread("lr"),
-        *_spread("seconds_per_step", "seconds / steps"),
-        *(column for name in PHASES for column in _spread(f"{name}_per_step", f"{name} / steps")),
+        *(Column(f"{name}_per_step_max", "max", f"{name} / steps") for name in PHASES),
     ],
     ratios={
         "loss": ("loss_sum", "loss_samples"),
@@ -107,56 +105,63 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
     points = bisect_left(guide["step"], last) + 1
     edges = [*guide["step"][: points - 1], last]
     columns = {name: guide[name][:points] for name in ("time", "epoch", "lr")}
-    columns["step"] = array("d", edges)
     per_rank = [_on_edges(curve, edges) for curve in curves]
-    added = {name: _across(sum, per_rank, name) for name in ("samples", "loss_sum", "loss_samples")}
-    columns["samples"] = added["samples"]
-    columns["loss"] = _divided(added["loss_sum"], added["loss_samples"])
-    columns["loss_min"] = _across(min, per_rank, "loss_min")
-    columns["loss_max"] = _across(max, per_rank, "loss_max")
-    for rank in per_rank:
-        rank["samples_per_s"] = _divided(rank["timed_samples"], rank["timed_seconds"])
+    samples, loss_sum, loss_samples = (
+        _across(sum, per_rank, name) for name in ("samples", "loss_sum", "loss_samples")
+    )
     # NaN spreads: while one rank still warms up, the run has no rate.
-    columns["samples_per_s"] = _across(sum, per_rank, "samples_per_s")
+    rates = [_divided(rank["timed_samples"], rank["timed_seconds"]) for rank in per_rank]
+    columns |= {
+        "step": array("d", edges),
+        "samples": samples,
+        "loss": _divided(loss_sum, loss_samples),
+        "loss_min": _finite(_across(min, per_rank, "loss_min")),
+        "loss_max": _finite(_across(max, per_rank, "loss_max")),
+        "samples_per_s": array("d", map(sum, zip(*rates, strict=True))),
+    }
     return Curve(columns, guide.stride)
 
 
 def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     """A rank's sums, least and greatest loss between each edge (in steps) and the one before."""
     steps, ends = curve["steps"], curve["step"]
-    rows, parts = [], []
+    places = []
+    row = 0
     for edge in edges:
-        row = bisect_left(ends, edge)
-        begin = ends[row] - steps[row]
-        rows.append(row)
-        parts.append(max(0.0, (edge - begin) / steps[row]) if steps[row] else 1.0)
+        while ends[row] < edge:
+            row += 1
+        part = 1.0 - (ends[row] - edge) / steps[row] if steps[row] else 1.0
+        places.append((row, max(part, 0.0)))
     found: dict[str, Sequence[float]] = {}
     for name in _SUMS:
-        values = [0.0 if isnan(value) else value for value in curve[name]]
+        values = _without_nan(curve[name], 0.0)
         before = list(accumulate(values, initial=0.0))
-        until = [before[row] + part * values[row] for row, part in zip(rows, parts, strict=True)]
+        until = [before[row] + part * values[row] for row, part in places]
         found[name] = [now - then for then, now in pairwise([0.0, *until])]
     # A row that ended at an edge has no part in what comes after it.
-    firsts = [0, *(row + (part >= 1.0) for row, part in zip(rows, parts, strict=True))]
-    spans = [(first, row + 1) for first, row in zip(firsts, rows, strict=False)]
-    for name, pick in (("loss_min", min), ("loss_max", max)):
-        column = curve[name]
-        found[name] = [_pick(pick, column[first:end]) for first, end in spans]
+    firsts = [0, *(row + (part >= 1.0) for row, part in places)]
+    spans = [slice(first, row + 1) for first, (row, _) in zip(firsts, places, strict=False)]
+    low, high = _without_nan(curve["loss_min"], inf), _without_nan(curve["loss_max"], -inf)
+    found["loss_min"] = [min(low[span], default=inf) for span in spans]
+    found["loss_max"] = [max(high[span], default=-inf) for span in spans]
     return found
-
-
-def _pick(pick: Callable[..., float], values: Iterable[float]) -> float:
-    return pick((value for value in values if not isnan(value)), default=nan)
 
 
 def _across(
     add: Callable[[Iterable[float]], float], ranks: list[dict[str, Sequence[float]]], name: str
 ) -> array[float]:
-    together = zip(*(rank[name] for rank in ranks), strict=True)
-    if add is sum:
-        return array("d", map(add, together))
-    return array("d", [_pick(add, values) for values in together])
+    return array("d", map(add, zip(*(rank[name] for rank in ranks), strict=True)))
 
 
 def _divided(above: Iterable[float], below: Iterable[float]) -> array[float]:
     return array("d", [a / b if b else nan for a, b in zip(above, below, strict=True)])
+
+
+def _without_nan(values: array[float], instead: float) -> Sequence[float]:
+    if not isnan(sum(values)):
+        return values
+    return [instead if isnan(value) else value for value in values]
+
+
+def _finite(values: array[float]) -> array[float]:
+    return array("d", [value if isfinite(value) else nan for value in values])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def summarize(record: Record) -> dict[str, Any]:
     """Figures of a record as it is now; see `Record.summary`. None is unknown."""
     state, config = record.state, record.config
+    plan = state.plan
     totals = record.totals().values()
     evaluations = record.evaluations()
     begun = state.facts.start_step if state.facts else 0
@@ -24,9 +25,9 @@ def summarize(record: Record) -> dict[str, Any]:
         "status": state.status,
         "strategy": config.strategy,
         "launcher": config.launcher,
-        "precision": config.precision,
-        "world_size": state.plan.world_size if state.plan else None,
-        "devices": [device.label for device in state.plan.devices] if state.plan else [],
+        "precision": plan.precision if plan else config.precision,
+        "world_size": plan.world_size if plan else None,
+        "devices": [device.label for device in plan.devices] if plan else [],
         "epochs": steps // per_epoch if per_epoch else 0,
         "steps": steps,
         "samples": sum(total["samples"] for total in totals),

@@ -20,8 +20,8 @@ import psutil
 
 from runners import launchers
 from runners.events import (
-    Event,
     Evaluation,
+    Event,
     Exited,
     Facts,
     Failure,
@@ -81,6 +81,8 @@ class Supervisor:
             stderr=log,
         )
         log.close()
+        for text in self.plan.notices:
+            self._notice(text)
         helpers = [asyncio.create_task(job()) for job in (self._commit, self._sample)]
         done = asyncio.create_task(launcher.wait())
         self.writer.set_state(status="running")

@@ -62,7 +62,8 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
     import torch
 
     from models.build import build_task
-    from runners.loop import Training
+    from runners.loop import train
+    from runners.training import Training
     from runners.world import joined
 
     config, plan = record.config, record.state.plan
@@ -84,7 +85,7 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
         training = Training(config, plan, world, task, reporter, record.dir)
         if world.leads:
             reporter.say(training.facts())
-        training.run()
+        train(training)
 
 
 def _failure(rank: int, error: BaseException) -> Failure:

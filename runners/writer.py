@@ -22,7 +22,6 @@ from runners.events import (
     HostSample,
     Phase,
     RankSample,
-    Window,
     encode,
 )
 from runners.rollup import Appender
@@ -33,10 +32,10 @@ Item = Event | GpuSample | HostSample | RankSample
 
 
 class RankInfo(msgspec.Struct, kw_only=True):
-    """What is known of a rank now; a row of the table `ranks`.
+    """What is known of a rank now.
 
-    `step` and `epoch` are those of its last window, `code` the exit code of its process
-    (negative: a signal), `last_seen` when the supervisor last heard it, by its own clock.
+    `code` is the exit code of its process (negative: a signal). The table `ranks` changes with
+    events only; the reader brings `step`, `epoch` and `last_seen` up to the last window.
     """
 
     rank: int
@@ -133,26 +132,22 @@ class RecordWriter:
             "INSERT INTO events (time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?)",
             [_event_row(event, now) for event in said],
         )
-        changed = self._heard(said, by_kind[Window], now)
         marks = ", ".join("?" * len(_RANK_COLUMNS))
         self._db.executemany(
             f"INSERT OR REPLACE INTO ranks VALUES ({marks})",
-            [msgspec.structs.astuple(self.ranks[rank]) for rank in changed],
+            [msgspec.structs.astuple(self.ranks[rank]) for rank in self._heard(said, now)],
         )
 
-    def _heard(self, said: list[Event], windows: list[Window], now: float) -> set[int]:
-        """Bring `ranks` up to date; gives those that were heard."""
-        heard: set[int] = set()
+    def _heard(self, said: list[Event], now: float) -> set[int]:
+        """Bring `ranks` up to date; gives those that changed."""
+        changed: set[int] = set()
 
         def info(rank: int) -> RankInfo:
-            heard.add(rank)
+            changed.add(rank)
             known = self.ranks.setdefault(rank, RankInfo(rank=rank))
             known.last_seen = now
             return known
 
-        for window in {window.rank: window for window in windows}.values():
-            known = info(window.rank)
-            known.step, known.epoch = window.step, window.epoch
         for event in said:
             match event:
                 case Hello(role="rank"):
@@ -160,7 +155,8 @@ class RecordWriter:
                     for name in _SAID_AT_HELLO:
                         setattr(known, name, getattr(event, name))
                 case Phase():
-                    info(event.rank).phase = event.phase
+                    known = info(event.rank)
+                    known.phase, known.step = event.phase, max(known.step, event.step)
                 case Failure():
                     info(event.rank).phase = "failed"
                 case Finished():
@@ -168,7 +164,7 @@ class RecordWriter:
                     known.phase, known.finished, known.step = "finished", True, event.step
                 case Exited():
                     info(event.rank).code = event.code
-        return heard
+        return changed
 
     def _refused(self, error: Exception) -> RunsFolderError:
         return RunsFolderError(f"the record {self.dir} cannot be written: {error}")

@@ -202,7 +202,7 @@ def start(
     return process
 
 
-BUSY = "print('ready', flush=True)\nwhile True: pass"
+BUSY = "import time; time.sleep(0.7); print('ready', flush=True)\nwhile True: pass"
 IDLE = "print('ready', flush=True)\nimport time; time.sleep(60)"
 
 

@@ -1,0 +1,265 @@
+"""The table of commands: what each is called, does, takes, and where it lives."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """`module` of this package has a function `function`, which takes the parsed arguments."""
+
+    name: str
+    about: str
+    module: str
+    function: str
+    arguments: Callable[[ArgumentParser], None]
+    examples: str
+
+
+def _runs_dir(parser: ArgumentParser) -> None:
+    parser.add_argument("--runs-dir", metavar="DIR", help="folder of all runs")
+
+
+def _json(parser: ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def _a_run(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="id, its unique beginning, name, or latest")
+    _runs_dir(parser)
+
+
+def _set(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="changes",
+        help="change one key of the config, e.g. train.lr=0.05; may be given often",
+    )
+
+
+def _starting(parser: ArgumentParser) -> None:
+    _set(parser)
+    parser.add_argument(
+        "--devices", metavar="WHICH", help="auto, all, cpu:N, or GPUs: 0,1 or GPU-UUID,…"
+    )
+    parser.add_argument("--name", help="a name to find the run by")
+    _runs_dir(parser)
+    parser.add_argument(
+        "--detach", action="store_true", help="print the run's id and return while it trains"
+    )
+    _json(parser, "one object at the end")
+
+
+def _run(parser: ArgumentParser) -> None:
+    parser.add_argument("preset", metavar="PRESET", help="name of a preset, or a TOML file")
+    _starting(parser)
+
+
+def _again(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="id, its unique beginning, name, or latest")
+    _starting(parser)
+
+
+def _runs(parser: ArgumentParser) -> None:
+    _runs_dir(parser)
+    _json(parser, "an array")
+
+
+def _show(parser: ArgumentParser) -> None:
+    _a_run(parser)
+    _json(parser, "everything")
+
+
+def _watch(parser: ArgumentParser) -> None:
+    _a_run(parser)
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=5.0,
+        help="time between two progress lines when piped (5)",
+    )
+
+
+def _logs(parser: ArgumentParser) -> None:
+    _a_run(parser)
+    parser.add_argument("--rank", metavar="N", help="only this rank, or launcher, or supervisor")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+
+
+def _stop(parser: ArgumentParser) -> None:
+    _a_run(parser)
+    parser.add_argument("--now", action="store_true", help="end it at once, without a checkpoint")
+    parser.add_argument("--wait", action="store_true", help="return when it has ended")
+
+
+def _rm(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="runs to move to the trash")
+    parser.add_argument("--undo", action="store_true", help="take them back out; wants full ids")
+    _runs_dir(parser)
+
+
+def _export(parser: ArgumentParser) -> None:
+    _a_run(parser)
+    parser.add_argument("--to", required=True, choices=("csv", "jsonl", "tensorboard"))
+    parser.add_argument("--out", metavar="PATH", help="where to write; a folder for tensorboard")
+
+
+def _presets(parser: ArgumentParser) -> None:
+    parser.set_defaults(action="list", json=False)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=type(parser), help="list (default) or one of:"
+    )
+    listing = actions.add_parser("list", help="all presets, built-in and yours")
+    show = actions.add_parser("show", help="print a preset")
+    show.add_argument("preset", metavar="PRESET")
+    show.add_argument("--full", action="store_true", help="with every key and its default")
+    save = actions.add_parser("save", help="write a preset of your own")
+    save.add_argument("name", metavar="NAME")
+    save.add_argument("--from", required=True, dest="source", metavar="PRESET_OR_RUN")
+    save.add_argument("--force", action="store_true", help="replace one of that name")
+    _set(save)
+    _runs_dir(save)
+    validate = actions.add_parser("validate", help="check presets; without names, all")
+    validate.add_argument("presets", metavar="PRESET", nargs="*")
+    path = actions.add_parser("path", help="the folder of your presets, or a preset's file")
+    path.add_argument("preset", metavar="PRESET", nargs="?")
+    for each in (parser, listing):
+        _json(each, "the list")
+
+
+def _nothing(parser: ArgumentParser) -> None:
+    """A command without arguments."""
+
+
+def _doctor(parser: ArgumentParser) -> None:
+    _json(parser, "all findings")
+
+
+GROUPS: dict[str, list[Command]] = {
+    "train": [
+        Command(
+            "run",
+            "start a run and follow it; Ctrl-C stops it gracefully",
+            "starting",
+            "run",
+            _run,
+            "distrain run ddp\n"
+            "distrain run ddp --set train.epochs=5 --devices cpu:4 --name quick\n"
+            "distrain run ./my.toml --devices 0,1 --detach\n"
+            "distrain run amp --json > result.json",
+        ),
+        Command(
+            "resume",
+            "go on from a run's last checkpoint, as a new run",
+            "starting",
+            "resume",
+            _again,
+            "distrain resume latest\ndistrain resume quick --set train.epochs=40 --devices cpu:2",
+        ),
+        Command(
+            "rerun",
+            "the same config once more, from the start",
+            "starting",
+            "rerun",
+            _again,
+            "distrain rerun latest --set train.lr=0.05",
+        ),
+        Command(
+            "stop",
+            "end a run: all ranks at the same step, with a checkpoint",
+            "managing",
+            "stop",
+            _stop,
+            "distrain stop latest --wait\ndistrain stop quick --now",
+        ),
+    ],
+    "look": [
+        Command(
+            "runs",
+            "all runs, newest first",
+            "listing",
+            "runs",
+            _runs,
+            "distrain runs\ndistrain runs --json | jq '.[].eval.top1'",
+        ),
+        Command(
+            "show",
+            "everything about one run",
+            "showing",
+            "show",
+            _show,
+            "distrain show latest\ndistrain show latest --json | jq .provenance.git",
+        ),
+        Command(
+            "watch",
+            "follow a run; Ctrl-C only leaves. Its exit code is the run's",
+            "following",
+            "watch",
+            _watch,
+            "distrain watch latest\ndistrain watch latest --every 60 >> progress.log",
+        ),
+        Command(
+            "logs",
+            "what ranks and launcher printed",
+            "logs",
+            "logs",
+            _logs,
+            "distrain logs latest\ndistrain logs latest --rank 0 -f",
+        ),
+        Command(
+            "export",
+            "a run's measurements for other programs",
+            "managing",
+            "export",
+            _export,
+            "distrain export latest --to csv\n"
+            "distrain export latest --to tensorboard --out /tmp/tb",
+        ),
+    ],
+    "keep": [
+        Command(
+            "rm",
+            "move runs to the trash; --undo takes them back",
+            "managing",
+            "rm",
+            _rm,
+            "distrain rm quick\ndistrain rm --undo 20261121-044117-ddp-x7k2",
+        ),
+        Command(
+            "presets",
+            "list, show, save and check presets",
+            "presets",
+            "presets",
+            _presets,
+            "distrain presets\n"
+            "distrain presets show ddp --full\n"
+            "distrain presets save mine --from ddp --set train.lr=0.05\n"
+            "distrain presets validate ./my.toml\n"
+            "distrain presets path",
+        ),
+        Command(
+            "schema",
+            "JSON Schema of a preset, for editors",
+            "presets",
+            "schema",
+            _nothing,
+            "distrain schema > preset.schema.json",
+        ),
+    ],
+    "machine": [
+        Command(
+            "doctor",
+            "versions, devices, and what is usable here or why not",
+            "machine",
+            "doctor",
+            _doctor,
+            "distrain doctor\ndistrain doctor --json > machine.json",
+        ),
+    ],
+}

@@ -1,0 +1,95 @@
+"""How a run ended, for a person: a few lines on stdout, and what went wrong on stderr."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runners import words
+from runners.cli.text import painted, say
+from runners.record import Record
+from runners.state import RunError, RunState
+
+CODES = {"completed": 0, "failed": 1, "stopped": 130}
+
+
+def exit_code(state: RunState) -> int:
+    """0 completed, 1 failed, 2 failed by its configuration, 130 stopped; 0 while it is live."""
+    if state.error is not None and state.error.usage:
+        return 2
+    return CODES.get(state.status, 0)
+
+
+def in_a_few_lines(record: Record, facts: dict[str, Any]) -> str:
+    """What `run` and `watch` leave on stdout; `facts` is the record's summary."""
+    status, took = facts["status"], words.duration(facts["duration_s"])
+    lines = [
+        f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}  in {took}",
+        f"  {combination(facts)}",
+        "  " + " · ".join(_work(facts)),
+    ]
+    if evaluation := facts.get("eval"):
+        lines.append(f"  {evaluation_line(evaluation)}")
+    lines.append(f"  {painted(str(record.dir), 'dim')}")
+    return "\n".join(lines)
+
+
+def combination(facts: dict[str, Any]) -> str:
+    """ "ddp · torchrun · fp32 · 2 ranks on cpu:0 cpu:1"."""
+    parts = [facts["strategy"], facts["launcher"], facts["precision"]]
+    if facts["world_size"]:
+        devices = facts["devices"]
+        named = " ".join(devices[:8]) + (" …" if len(devices) > 8 else "")
+        parts.append(f"{words.things(facts['world_size'], 'rank')} on {named}")
+    return " · ".join(parts)
+
+
+def evaluation_line(evaluation: dict[str, Any]) -> str:
+    """ "top1 96.39 %  top5 99.72 %  loss 0.1345  of 360 samples", shares of right answers first."""
+    names = sorted((name for name in evaluation if name != "samples"), key=_shares_first)
+    figures = [words.metric(name, evaluation[name]) for name in names]
+    return "  ".join([*figures, f"of {words.things(evaluation['samples'], 'sample')}"])
+
+
+def explain_failure(record: Record, state: RunState) -> None:
+    """On stderr: who failed first and how, its log, and who only died of it."""
+    error = state.error
+    if error is None:
+        return
+    if error.usage:
+        return say(f"distrain: {error.message}")
+    say(f"distrain: {painted(headline(error), 'failed')}")
+    if error.traceback:
+        say("\n" + error.traceback.strip("\n") + "\n")
+    if error.collateral:
+        who = f"rank{'s' if len(error.collateral) > 1 else ''} {words.span(error.collateral)}"
+        say(f"collateral: {who} ended because of it")
+    log = "supervisor" if error.rank is None else f"rank-{error.rank}"
+    path = record.dir / "logs" / f"{log}.log"
+    if path.exists():
+        say(f"log: {path}")
+    return None
+
+
+def headline(error: RunError) -> str:
+    """ "rank 1 failed after step 40: ValueError: …"; words of ours stand without a type."""
+    if error.rank is None:
+        return error.message
+    when = f" after step {error.step}" if error.step else ""
+    if error.traceback:
+        return f"rank {error.rank} failed{when}: {error.type}: {error.message}"
+    return f"rank {error.rank}: {error.message}"
+
+
+def _work(facts: dict[str, Any]) -> list[str]:
+    parts = [
+        words.things(facts["epochs"], "epoch"),
+        words.things(facts["steps"], "step"),
+        words.things(facts["samples"], "sample"),
+    ]
+    if facts["samples_per_s"]:
+        parts.append(words.rate(facts["samples_per_s"]))
+    return parts
+
+
+def _shares_first(name: str) -> tuple[bool, str]:
+    return name == "loss", name

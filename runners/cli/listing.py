@@ -1,0 +1,87 @@
+"""`runs`: all runs in a table."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from runners import words
+from runners.cli.text import Column, painted, print_json, say, table
+from runners.errors import DistrainError
+from runners.record import Record, list_records
+from runners.runs import runs_folder
+
+COLUMNS = (
+    Column("run"),
+    Column("name", spare=3),
+    Column("status"),
+    Column("how", spare=1),
+    Column("ranks", right=True, spare=4),
+    Column("epochs", right=True, spare=5),
+    Column("steps", right=True, spare=6),
+    Column("samples/s", right=True, spare=2),
+    Column("metric", right=True),
+    Column("took", right=True, spare=7),
+    Column("age", right=True),
+)
+
+
+def runs(arguments: Namespace) -> int:
+    """Print all runs, newest first; a folder that cannot be read is named on stderr."""
+    folder = runs_folder(arguments.runs_dir)
+    rows = []
+    for record in list_records(folder, on_error=_complain):
+        try:
+            rows.append(one(record))
+        except DistrainError as error:
+            _complain(error)
+        finally:
+            record.close()
+    if arguments.json:
+        print_json(rows)
+    elif rows:
+        print(table(COLUMNS, map(_cells, rows)))
+    else:
+        say(f"no runs in {folder} yet; `distrain run ddp` starts one")
+    return 0
+
+
+def one(record: Record) -> dict[str, Any]:
+    """A run's summary with the few things that lists need beside it."""
+    state = record.state
+    return {
+        **record.summary(),
+        "name": record.name,
+        "created": state.created,
+        "parent": state.parent,
+        "reason": state.reason,
+    }
+
+
+def headline_metric(evaluation: dict[str, Any] | None) -> str:
+    """The first share of right answers, else the first metric; empty without an evaluation."""
+    names = [name for name in evaluation or {} if name != "samples"]
+    if not names or evaluation is None:
+        return ""
+    name = min(names, key=lambda name: (name == "loss", name))
+    return words.metric(name, evaluation[name])
+
+
+def _cells(run: dict[str, Any]) -> list[str]:
+    return [
+        run["run_id"],
+        run["name"],
+        run["status"],
+        f"{run['strategy']} {run['launcher']} {run['precision']}",
+        words.count(run["world_size"]),
+        words.count(run["epochs"]),
+        words.count(run["steps"]),
+        words.round_rate(run["samples_per_s"]),
+        headline_metric(run["eval"]),
+        words.duration(run["duration_s"]),
+        words.age(run["created"]),
+    ]
+
+
+def _complain(error: DistrainError) -> None:
+    say(painted(f"distrain: {error}", "warning"))

@@ -1,0 +1,73 @@
+"""`run`, `resume` and `rerun`: start a run, then only look on."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runners import presets, runs
+from runners.cli.following import Signals, follow
+from runners.cli.text import painted, print_json, say
+from runners.config import parse_assignment
+from runners.errors import ConfigError
+
+
+def run(arguments: Namespace) -> int:
+    """Start a preset."""
+    config = presets.load_preset(arguments.preset, changes(arguments))
+    name = arguments.name or Path(arguments.preset).stem
+    return _started(arguments, lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir))
+
+
+def resume(arguments: Namespace) -> int:
+    """Go on from the last checkpoint of a run."""
+    before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
+    return _started(arguments, lambda: before.resume(wanted, name=arguments.name))
+
+
+def rerun(arguments: Namespace) -> int:
+    """Start the config of a run again."""
+    before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
+    return _started(arguments, lambda: before.rerun(wanted, name=arguments.name))
+
+
+def changes(arguments: Namespace) -> dict[str, Any]:
+    """Dotted keys of all --set, and of --devices; raises ConfigError with every problem."""
+    found: dict[str, Any] = {}
+    problems: list[tuple[str, str]] = []
+    for text in arguments.changes:
+        try:
+            key, value = parse_assignment(text)
+            found[key] = value
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    if getattr(arguments, "devices", None):
+        found["devices"] = devices(arguments.devices)
+    return found
+
+
+def devices(text: str) -> str | list[int | str]:
+    """`--devices` as the config has it: "0,1" → [0, 1], "GPU-a,GPU-b" → a list, else as it is."""
+    if text in ("auto", "all") or text.startswith("cpu"):
+        return text
+    return [int(part) if part.isdigit() else part for part in map(str.strip, text.split(","))]
+
+
+def _started(arguments: Namespace, start: Callable[[], runs.Run]) -> int:
+    # From before the launch on: a Ctrl-C in its first moments must stop the run, not orphan it.
+    with Signals() as signals:
+        started = start()
+        plan = started.record.state.plan
+        for notice in plan.notices if plan else ():
+            say(painted(f"note: {notice}", "warning"))
+        if not arguments.detach:
+            return follow(started, signals, stops=True, as_json=arguments.json)
+    if arguments.json:
+        print_json({"run_id": started.id, "dir": str(started.record.dir)})
+    else:
+        print(started.id)
+    return 0

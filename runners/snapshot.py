@@ -1,0 +1,173 @@
+"""How a run stands at a moment: frozen figures for a viewer, and what was said since the last.
+
+A Follower reads one record again and again, live or ended, at a cost that does not grow with
+the run. Viewers show its snapshots and hold no data of their own.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from runners.events import PHASES, Evaluation, Event, GpuSample, RankSample, Saved
+from runners.record import RankInfo, Record
+from runners.series import GPU, PROCS, STEPS
+from runners.state import RunState
+
+RECENT_S = 3.0  # what "now" means for loss, rates and shares
+PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
+_SUMS = ("loss_sum", "loss_samples", "timed_samples", "timed_seconds", "seconds", *PHASES)
+
+
+class RankNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank over the last RECENT_S seconds; None where nothing is known (yet).
+
+    `shares` are parts of its time by phase, `cpu` percent of one core, `rss` bytes of host
+    memory, loader workers included; `gpu` percent busy, `gpu_memory` bytes used of the device.
+    """
+
+    info: RankInfo
+    loss: float | None = None
+    samples_per_s: float | None = None
+    shares: dict[str, float] = {}
+    cpu: float | None = None
+    rss: float | None = None
+    gpu: float | None = None
+    gpu_memory: float | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The run over the last RECENT_S seconds.
+
+    `fraction` is the part of the steps of this run that is done, `eta` seconds to its end by
+    the pace of the last minute. `best` is the evaluation that the best checkpoint was made at.
+    """
+
+    time: float
+    run_id: str
+    name: str
+    state: RunState
+    ranks: list[RankNow] = []
+    step: int = 0
+    total_steps: int | None = None
+    epoch: int = 0
+    fraction: float | None = None
+    eta: float | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    last: Evaluation | None = None
+    best: Evaluation | None = None
+
+
+class Follower:
+    """Reads what is new in a record since the last call."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.state = record.state
+        self._seen = 0
+        self._last: Evaluation | None = None
+        self._best: Evaluation | None = None
+
+    def news(self) -> list[Event]:
+        """Events since the last call, in order; brings `state` up to date first.
+
+        Once `state` is no longer live, the news are the last ones.
+        """
+        self.state = self.record.state
+        found: list[Event] = []
+        for self._seen, event in self.record.events(after=self._seen):
+            found.append(event)
+            if isinstance(event, Evaluation):
+                self._last = event
+            elif isinstance(event, Saved) and event.best and self._last:
+                self._best = self._last
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The figures now, as of the last `news`."""
+        facts, rows = self.state.facts, self._ranks()
+        ranks = [now for now, _ in rows]
+        begun, total = (facts.start_step, facts.total_steps) if facts else (0, None)
+        step = max(begun, min((now.info.step for now in ranks), default=0))
+        fraction = None
+        if total is not None:
+            fraction = (step - begun) / (total - begun) if total > begun else 1.0
+        return Snapshot(
+            time=time.time(),
+            run_id=self.record.id,
+            name=self.record.name,
+            state=self.state,
+            ranks=ranks,
+            step=step,
+            total_steps=total,
+            epoch=max((now.info.epoch for now in ranks), default=0),
+            fraction=fraction,
+            eta=self._eta(total - step) if total is not None and self.state.live else None,
+            loss=_loss([sums for _, sums in rows]),
+            samples_per_s=_added([now.samples_per_s for now in ranks]),
+            last=self._last,
+            best=self._best,
+        )
+
+    def _ranks(self) -> list[tuple[RankNow, dict[str, float]]]:
+        usage = self.record.latest(PROCS)
+        gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
+        windows = self.record.latest(STEPS)
+        found = []
+        for info in self.record.ranks():
+            window, gpu = windows.get(info.rank), gpus.get(info.device_uuid)
+            sums = self._recent(info.rank, window.time) if window else {}
+            found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
+        return found
+
+    def _recent(self, rank: int, until: float) -> dict[str, float]:
+        """Sums over the last RECENT_S seconds in which the rank reported."""
+        curve = self.record.curve(
+            STEPS, rank, columns=_SUMS, axis="time", start=until - RECENT_S, points=8
+        )
+        return {name: sum(value for value in curve[name] if value == value) for name in _SUMS}
+
+    def _eta(self, steps_left: int) -> float | None:
+        lead = self.record.latest(STEPS).get(0)
+        if lead is None:
+            return None
+        curve = self.record.curve(
+            STEPS, 0, columns=("steps", "seconds"), axis="time", start=lead.time - PACE_S, points=64
+        )
+        steps = sum(curve["steps"])
+        # A point's time is that of its end.
+        seconds = lead.time - curve["time"][0] + curve["seconds"][0]
+        return steps_left * seconds / steps if steps else None
+
+
+def _rank_now(
+    info: RankInfo, sums: dict[str, float], usage: RankSample | None, gpu: GpuSample | None
+) -> RankNow:
+    seconds = sums.get("seconds")
+    return RankNow(
+        info=info,
+        loss=_loss([sums]),
+        samples_per_s=_ratio(sums, "timed_samples", "timed_seconds"),
+        shares={name: sums[name] / seconds for name in PHASES} if seconds else {},
+        cpu=usage and usage.cpu,
+        rss=usage and usage.rss,
+        gpu=gpu and gpu.utilisation,
+        gpu_memory=gpu and gpu.memory_used,
+    )
+
+
+def _loss(rows: list[dict[str, float]]) -> float | None:
+    samples = sum(sums.get("loss_samples", 0) for sums in rows)
+    return sum(sums.get("loss_sum", 0) for sums in rows) / samples if samples else None
+
+
+def _ratio(sums: dict[str, float], above: str, below: str) -> float | None:
+    return sums[above] / sums[below] if sums.get(below) else None
+
+
+def _added(values: list[float | None]) -> float | None:
+    """The sum where every rank has a value: a part of the ranks is not the run's rate."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -1,0 +1,259 @@
+"""What one rank trains with, built once from config, plan and task; and what it keeps of it in
+checkpoints. How it trains is in `loop.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from models.task import Task
+from runners import checkpoint, strategies
+from runners.config import RunConfig
+from runners.errors import ConfigError
+from runners.evaluate import evaluate
+from runners.events import Evaluation, Facts, Metric, Phase, Saved
+from runners.loading import Batches, Mover, evaluation_batches
+from runners.meter import Meter, clock_for
+from runners.optim import make_optimizer, make_schedule
+from runners.order import Order, steps_per_epoch
+from runners.plan import Plan
+from runners.precision import Precision
+from runners.reporter import NullReporter, Reporter
+from runners.world import World
+
+
+class Training:
+    """Model, optimizer, data and position of one rank.
+
+    `step` counts finished optimizer steps of the whole run, `epoch` finished epochs, `offset`
+    samples used of the current one. Raises ConfigError where task and plan do not fit.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        plan: Plan,
+        world: World,
+        task: Task,
+        reporter: Reporter | NullReporter,
+        folder: Path,
+    ) -> None:
+        self.config, self.plan, self.world, self.task = config, plan, world, task
+        self.reporter = reporter
+        self.step = self.epoch = self.offset = 0
+        self.notices: list[str] = []
+        self.samples = self._usable_samples()
+        self.steps_per_epoch = steps_per_epoch(
+            self.samples, config.train.batch_size, config.train.drop_last
+        )
+        self.model = self._placed(task.model)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(config.train, self.parameters, plan.lr)
+        self.precision = Precision(plan.precision, world.device)
+        self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+        self._best: float | None = None
+        self._evaluated_at = self._saved_at = -1
+        self._is_best = False
+
+        own = self._load(config.checkpoint.load) if config.checkpoint.load else {}
+        self._wrap(own.get("strategy", {}))
+        self.total_steps = self._count_steps()
+        self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
+        self._mover = Mover(task, world.device, config.train.channels_last)
+        self.batches = Batches(task, config, plan, world.rank, self._mover)
+        skip = min(config.report.skip_steps, (self.total_steps - self.step) // 2)
+        self.meter = Meter(
+            reporter, world.rank, self.clock, config.report.window_s, warmup_until=self.step + skip
+        )
+        if own:
+            checkpoint.set_random_state(own["random"], world.device)
+
+    def _usable_samples(self) -> int:
+        samples, train = len(self.task.train), self.config.train  # type: ignore[arg-type]
+        if samples < self.world.size:
+            problem = f"{self.world.size} ranks cannot share {samples} training samples"
+            raise ConfigError([("devices", problem)])
+        if train.drop_last and samples < train.batch_size:
+            problem = f"leaves nothing of {samples} samples in batches of {train.batch_size}"
+            raise ConfigError([("train.drop_last", problem)])
+        if not len(self.task.eval):  # type: ignore[arg-type]
+            raise ConfigError([("data.name", "the evaluation set is empty")])
+        return samples
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        model = model.to(self.world.device)
+        if self.config.train.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.config.train.sync_batchnorm:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return model
+
+    def _wrap(self, strategy_state: dict[str, Any]) -> None:
+        self.clock = clock_for(self.world.device)
+        self.strategy = strategies.build(self.config, self.world)
+        self.wrapped = self.strategy.wrap(self.model, self.clock)
+        self.strategy.load_state(strategy_state)
+        # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
+        self.callable: nn.Module = (
+            torch.compile(self.wrapped) if self.config.train.compile else self.wrapped  # type: ignore[assignment]
+        )
+
+    def order(self) -> Order:
+        """The steps that are left of the current epoch."""
+        train = self.config.train
+        return Order(
+            self.samples,
+            train.batch_size,
+            self.world.size,
+            accumulate=train.accumulate,
+            drop_last=train.drop_last,
+            offset=self.offset,
+        )
+
+    def _count_steps(self) -> int:
+        """The step at which the run is complete, those before a resumption included."""
+        train = self.config.train
+        left = self.order().steps if self.epoch < train.epochs else 0
+        later = max(0, train.epochs - self.epoch - 1) * self.steps_per_epoch
+        total = self.step + left + later
+        return total if train.max_steps is None else max(self.step, min(total, train.max_steps))
+
+    def facts(self) -> Facts:
+        """What only a rank can know of the run."""
+        return Facts(
+            time=time.time(),
+            train_samples=self.samples,
+            eval_samples=len(self.task.eval),  # type: ignore[arg-type]
+            steps_per_epoch=self.steps_per_epoch,
+            total_steps=self.total_steps,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            backend=self.plan.backend,
+            start_step=self.step,
+            versions=_versions(),
+            notices=self.notices,
+        )
+
+    def enter(self, phase: Literal["training", "evaluating", "saving"]) -> None:
+        """Say what this rank begins to do."""
+        self.reporter.say(
+            Phase(time=time.time(), rank=self.world.rank, phase=phase, step=self.step)
+        )
+
+    def evaluate(self) -> None:
+        """Evaluate these weights, once: a second call at the same step does nothing."""
+        if self._evaluated_at == self.step:
+            return
+        self.enter("evaluating")
+        began = time.perf_counter()
+        self.strategy.sync_buffers(self.model)
+        samples, metrics = evaluate(
+            self.task,
+            self.strategy.for_evaluation(self.model, self.wrapped),
+            evaluation_batches(self.task, self.config, self.plan, self.world.rank, self._mover),
+            self.precision,
+            self.world,
+        )
+        self._evaluated_at = self.step
+        self._is_best = self._improves(metrics)
+        if self.world.leads:
+            self.reporter.say(
+                Evaluation(
+                    time=time.time(),
+                    epoch=self.epoch,
+                    step=self.step,
+                    samples=samples,
+                    seconds=time.perf_counter() - began,
+                    metrics=metrics,
+                )
+            )
+
+    def _improves(self, metrics: dict[str, Metric]) -> bool:
+        wanted = self.config.checkpoint.best or self.task.best
+        if wanted not in metrics:
+            problem = f"there is no metric {wanted!r}; the task has {', '.join(sorted(metrics))}"
+            raise ConfigError([("checkpoint.best", problem)])
+        value = metrics[wanted].value
+        if value is None:
+            return False
+        larger = self.task.best_is == "max"
+        better = self._best is None or (value > self._best if larger else value < self._best)
+        self._best = value if better else self._best
+        return better
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, once; all ranks must call it."""
+        if self.config.checkpoint.keep == 0 or self._saved_at == self.step:
+            return
+        self.enter("saving")
+        began = time.perf_counter()
+        self.strategy.sync_buffers(self.model)
+        own = {
+            "random": checkpoint.random_state(self.world.device),
+            "strategy": self.strategy.state(),
+        }
+        ranks = checkpoint.gathered(own, self.world)
+        self._saved_at = self.step
+        if not self.world.leads:
+            return
+        best = self._evaluated_at == self.step and self._is_best
+        path = self.checkpoints.save({**self._state(), "ranks": ranks}, best)
+        self.reporter.say(
+            Saved(
+                time=time.time(),
+                epoch=self.epoch,
+                step=self.step,
+                path=f"checkpoints/{path.name}",
+                seconds=time.perf_counter() - began,
+                bytes=path.stat().st_size,
+                best=best,
+            )
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "offset": self.offset,
+            "best": self._best,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.precision.state_dict(),
+            "world_size": self.world.size,
+            "config": self.config.to_toml(),
+        }
+
+    def _load(self, path: str) -> dict[str, Any]:
+        """Take everything over from a checkpoint; gives what belongs to this rank alone."""
+        content = checkpoint.load(path)
+        try:
+            self.model.load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            problem = f"{path} is of another model or optimizer: {str(error).splitlines()[-1]}"
+            raise ConfigError([("checkpoint.load", problem.strip())]) from None
+        self.precision.load_state_dict(content["precision"])
+        self.step, self.epoch, self.offset = content["step"], content["epoch"], content["offset"]
+        self._best = content["best"]
+        if content["world_size"] != self.world.size:
+            self.notices.append(
+                f"goes on with {self.world.size} ranks from a checkpoint of "
+                f"{content['world_size']}: the same samples in each step, other random numbers"
+            )
+            return {}
+        own: dict[str, Any] = content["ranks"][self.world.rank]
+        return own
+
+
+def _versions() -> dict[str, str]:
+    found = {"torch": str(torch.__version__)}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if torch.cuda.is_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    return found

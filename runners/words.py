@@ -1,0 +1,123 @@
+"""How figures are worded: the same duration, rate or size looks the same on every screen."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+MISSING = "–"
+_DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the two units that matter: "0.42 s", "12.3 s", "4 min 05 s", "2 h 03 min"."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 0.9995:
+        return f"{max(seconds, 0):.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    minutes = round(seconds / _MINUTE)
+    if minutes < _DAY // _MINUTE:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    hours = round(seconds / _HOUR)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def age(then: float | None, now: float | None = None) -> str:
+    """How long ago a Unix time was, in one unit: "12 s", "4 min", "3 h", "2 d"."""
+    if then is None:
+        return MISSING
+    seconds = max(0.0, (time.time() if now is None else now) - then)
+    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def count(number: float | None) -> str:
+    """A whole number with thousands apart: "43,110"."""
+    return MISSING if number is None else f"{number:,.0f}"
+
+
+def things(number: int, noun: str) -> str:
+    """ "1 rank", "2 ranks", "1,024 ranks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def figure(value: float | None) -> str:
+    """A measured number to about four digits: "0.0712", "3.142", "617", "12,345", "1.2e-05"."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if value and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
+
+
+def rate(per_second: float | None) -> str:
+    """ "5,432 samples/s"."""
+    return MISSING if per_second is None else f"{round_rate(per_second)} samples/s"
+
+
+def round_rate(per_second: float | None) -> str:
+    """A rate without its unit, for columns that name it in their head."""
+    if per_second is None or math.isnan(per_second):
+        return MISSING
+    digits = 0 if per_second >= 100 else 1 if per_second >= 10 else 2
+    return f"{per_second:,.{digits}f}"
+
+
+def percent(fraction: float | None, digits: int = 0) -> str:
+    return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
+
+
+def size(number: float | None) -> str:
+    """Bytes: "512 B", "1.2 MiB", "12.3 GiB"."""
+    if number is None:
+        return MISSING
+    power = 0
+    while abs(number) >= 1000 and power < len(_SIZES) - 1:
+        number, power = number / 1024, power + 1
+    return f"{number:.0f} {_SIZES[0]}" if power == 0 else f"{number:.3g} {_SIZES[power]}"
+
+
+def metric(name: str, value: float | None) -> str:
+    """One evaluation metric; shares of right answers in percent: "top1 96.39 %", "loss 0.1345"."""
+    return f"{name} {metric_value(name, value)}"
+
+
+def metric_value(name: str, value: float | None) -> str:
+    is_share = name.startswith(("top", "acc")) and value is not None and 0 <= value <= 1
+    return percent(value, 2) if is_share else figure(value)
+
+
+def span(numbers: Sequence[int]) -> str:
+    """Numbers of ranks, close ones joined: "0–3, 6"."""
+    parts: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in parts)
+
+
+def clock(moment: float) -> str:
+    """A Unix time as the local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(moment))
+
+
+def date(moment: float | None) -> str:
+    """A Unix time as local date and time."""
+    if moment is None:
+        return MISSING
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
