@@ -27,7 +27,7 @@ class Checkpoints:
 
     def save(self, content: dict[str, Any], best: bool) -> Path:
         """Write, fsync and rename, then drop what is neither new nor best; gives the path."""
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"step-{content['step']:08d}.pt"
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:

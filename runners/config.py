@@ -7,6 +7,7 @@ description and range: the JSON Schema, the form of the app and the messages com
 
 from __future__ import annotations
 
+import math
 import tomllib
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -366,6 +367,10 @@ def _build(
             try:
                 values[key] = msgspec.convert(value, hint)
             except msgspec.ValidationError:
+                problems.append((prefix + key, _complaint(key, value, hint)))
+                continue
+            # TOML has infinities, and a bound on one side lets them through.
+            if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _complaint(key, value, hint)))
     return kind(**values) if not problems else None
 

@@ -182,8 +182,7 @@ def _as_number(entry: str) -> int | str:
 def _matching(wanted: int | str, there: list[Device]) -> list[Device]:
     if isinstance(wanted, int):
         return [device for device in there if device.index == wanted][:1]
-    exact = [device for device in there if device.uuid == wanted]
-    return exact or [device for device in there if wanted and device.uuid.startswith(wanted)]
+    return [device for device in there if wanted and device.uuid.startswith(wanted)]
 
 
 def _assigned(source: str, name: str) -> str | None:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import csv
 import heapq
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from math import isnan
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
+
+import msgspec
 
 from runners.errors import DistrainError, nearest
 from runners.events import as_dict
 from runners.record import Record
 from runners.rollup import Curve, Series
-from runners.series import GPU, SERIES, STEPS
+from runners.series import GPU, RANK_COLUMNS, SERIES, STEPS, over_ranks
 
 Format = Literal["csv", "jsonl", "tensorboard"]
 Line = tuple[float, dict[str, Any]]
 
 # TensorBoard itself shows 1,000 points of a scalar; shorter runs are exported whole.
 POINTS = 10_000
-RANK_TAGS = {"loss": "loss", "samples_per_s": "samples_per_s", "lr": "lr"}
+ROWS_AT_ONCE = 50_000
+RANK_TAGS = ("loss", "samples_per_s", "lr")
 GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock")
 
 
@@ -41,11 +42,12 @@ def export(record: Record, to: Format = "csv", out: Path | IO[str] | None = None
                 raise DistrainError("tensorboard wants a folder to write to: add --out FOLDER")
             _tensorboard(record, out)
             return
-        with ExitStack() as stack:
-            file = out or sys.stdout
-            if isinstance(file, Path):
-                file = stack.enter_context(file.open("w", newline=""))
-            (_csv if to == "csv" else _jsonl)(record, file)
+        write = _csv if to == "csv" else _jsonl
+        if isinstance(out, Path):
+            with out.open("w", newline="") as file:
+                write(record, file)
+        else:
+            write(record, out or sys.stdout)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -60,20 +62,50 @@ def _csv(record: Record, file: IO[str]) -> None:
 
 
 def _jsonl(record: Record, file: IO[str]) -> None:
-    sources = [_events(record)]
-    for series in SERIES:
-        sources += [_rows(record, series, key) for key in record.keys(series)]
-    for _, line in heapq.merge(*sources, key=lambda line: line[0]):
-        file.write(json.dumps(line) + "\n")
+    pairs = [(series, key) for series in SERIES for key in record.keys(series)]
+    chunk = max(16, ROWS_AT_ONCE // max(len(pairs), 1))
+    sources = [_rows(record, series, key, chunk) for series, key in pairs]
+    for _, line in heapq.merge(_events(record), *sources, key=lambda line: line[0]):
+        file.write(msgspec.json.encode(line).decode() + "\n")
 
 
 def _events(record: Record) -> Iterator[Line]:
-    for _, time, event in record.timed_events():
+    time = 0.0
+    for _, event in record.events():
+        time = getattr(event, "time", time)  # a greeting has none
         yield time, as_dict(event)
 
 
-def _rows(record: Record, series: Series[Any], key: int) -> Iterator[Line]:
+def _rows(record: Record, series: Series[Any], key: int, chunk: int) -> Iterator[Line]:
     kind = "window" if series is STEPS else series.name
-    for row in record.raw(series, key):
+    for row in record.raw(series, key, chunk):
         item = series.struct(row)
-        yield item.time, {"type": kind, **{name: getattr(item, name) for name in series.fields}}
+        yield item.time, {"type": kind, **msgspec.structs.asdict(item)}
+
+
+def _tensorboard(record: Record, folder: Path) -> None:
+    from tensorboardX import SummaryWriter  # half a second that nothing else should pay
+
+    with SummaryWriter(str(folder)) as writer:
+
+        def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:
+            for step, time, value in zip(steps, curve["time"], curve[column], strict=True):
+                if not isnan(value):
+                    writer.add_scalar(tag, value, int(step), walltime=time)
+
+        ranks = record.curves(columns=[*RANK_TAGS, *RANK_COLUMNS], points=POINTS)
+        curves = {"all": over_ranks(ranks.values())}
+        curves |= {f"rank{rank}": curve for rank, curve in ranks.items()}
+        for name, curve in curves.items():
+            for column in RANK_TAGS:
+                add(f"{column}/{name}", curve, column, curve["step"])
+        for gpu, curve in record.curves(GPU, columns=GPU_TAGS, points=POINTS).items():
+            seconds = [time - record.created for time in curve["time"]]
+            for column in GPU_TAGS:
+                add(f"gpu{gpu}/{column}", curve, column, seconds)
+        for evaluation in record.evaluations():
+            for name, metric in evaluation.metrics.items():
+                if (value := metric.value) is not None:
+                    writer.add_scalar(
+                        f"eval/{name}", value, evaluation.step, walltime=evaluation.time
+                    )

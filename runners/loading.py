@@ -40,8 +40,7 @@ class Batches:
 
     def epoch(self, epoch: int, order: Order) -> Iterator[Any]:
         """The micro-batches that `order` gives this rank; same seed and epoch, same samples."""
-        shuffle = torch.Generator().manual_seed(_mix(self._seed, epoch))
-        permutation = torch.randperm(order.samples, generator=shuffle).tolist()
+        permutation = permutation_of(epoch, self._seed, order.samples)
         wants_epoch = getattr(self._task.train, "wants_epoch", False)
         self._keys.batches = (
             [(epoch, index) for index in permutation[piece]] if wants_epoch else permutation[piece]
@@ -49,6 +48,13 @@ class Batches:
         )
         self._generator.manual_seed(_mix(self._seed, epoch, self._rank + 1))
         return self._mover.moved(iter(self._loader))
+
+
+def permutation_of(epoch: int, seed: int, samples: int) -> list[int]:
+    """The order of all samples in an epoch, the same for every number of ranks."""
+    shuffle = torch.Generator().manual_seed(_mix(seed, epoch))
+    order: list[int] = torch.randperm(samples, generator=shuffle).tolist()
+    return order
 
 
 class _Keys:

@@ -147,7 +147,8 @@ class Closed:
 class Meter:
     """Collects steps into windows and says them, one window late where a GPU is involved.
 
-    `warmup_until` is the first step whose samples count for throughput.
+    Throughput counts the steps after `warmup_until`. `finite` turns False with the first loss
+    that was not.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Meter:
         self._reporter, self._rank, self._clock = reporter, rank, clock
         self._window_s, self._warmup_until = window_s, warmup_until
         self._late: list[Closed] = []
+        self.finite = True
 
     def begin(self) -> None:
         """Open a window; what happened since the last one closed is in none."""
@@ -217,6 +219,7 @@ class Meter:
         losses = values[: closed.micro_batches]
         pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
         finite = all(math.isfinite(loss) for loss, _ in pairs)
+        self.finite = self.finite and finite
         if not finite:
             self._cry(closed, losses)
         self._reporter.say(

@@ -137,7 +137,7 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
             "a GPU is listed twice; set oversubscribe = true to put two ranks on it",
         ),
         (
-            config.dist.backend == "nccl" and len(set(uuids)) < len(uuids),
+            config.dist.backend == "nccl" and on_gpu and len(set(uuids)) < len(uuids),
             "dist.backend",
             "nccl refuses two ranks on one GPU; use gloo",
         ),

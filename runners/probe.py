@@ -46,7 +46,9 @@ def main() -> int:
 
 
 def facts() -> dict[str, Any]:
-    """Versions and backends of this torch; `cuda_devices` counts the GPUs that it can use."""
+    """Versions and backends of this torch; `cuda_devices` counts the GPUs that it can use and
+    `cuda_problem` says why there is none though it is a CUDA build.
+    """
     built_in = {
         "gloo": dist.is_gloo_available(),
         "nccl": dist.is_nccl_available(),
@@ -60,7 +62,18 @@ def facts() -> dict[str, Any]:
         "nccl": ".".join(map(str, nccl)) if nccl else None,
         "backends": built_in,
         "cuda_devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "cuda_problem": _cuda_problem(),
     }
+
+
+def _cuda_problem() -> str:
+    if torch.version.cuda is None or torch.cuda.is_available():
+        return ""
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        return first_line(error)
+    return "torch does not say why"
 
 
 class Pair:
@@ -143,9 +156,7 @@ def _reduce_scatter(pair: Pair) -> bool:
 def _all_to_all(pair: Pair) -> bool:
     received = [pair.empty(), pair.empty()]
     dist.all_to_all(received, [pair.values(pair.rank, part=part) for part in (0, 1)])
-    return all(
-        torch.equal(received[rank], pair.values(rank, part=pair.rank)) for rank in (0, 1)
-    )
+    return all(torch.equal(received[rank], pair.values(rank, part=pair.rank)) for rank in (0, 1))
 
 
 def _barrier(pair: Pair) -> bool:
@@ -209,7 +220,7 @@ def _tried(pair: Pair, operation: str) -> dict[str, Any]:
 def first_line(error: BaseException) -> str:
     """What the error says, without torch's C++ location and stack."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rpartition("] ")[2] if lines[0].startswith("[") else lines[0]
+    return lines[0].partition("] ")[2] if lines[0].startswith("[") else lines[0]
 
 
 def _say(message: dict[str, Any]) -> None:

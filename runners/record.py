@@ -8,18 +8,18 @@ checkpoints. Readers never write to the database, and any number may read at onc
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Evaluation, Said, Window, decode
-from runners.rollup import Curve, Series
+from runners.rollup import Curve, Reading, Series
 from runners.series import RANK_COLUMNS, STEPS, over_ranks
 from runners.state import (
     Meta,
@@ -144,24 +144,25 @@ class Record:
         db = self._open()
         return series.keys(db) if db else []
 
-    def curve(self, series: Series[Any] = STEPS, key: int = 0, **how: Any) -> Curve:
+    def curve(self, series: Series[Any], key: int, **how: Unpack[Reading]) -> Curve:
         """One curve; `how` (columns, points, axis, start, end) as for `Series.curve`."""
         db = self._open()
         return series.curve(db, key, **how) if db else Curve({})
 
-    def curves(self, series: Series[Any] = STEPS, **how: Any) -> dict[int, Curve]:
+    def curves(self, series: Series[Any] = STEPS, **how: Unpack[Reading]) -> dict[int, Curve]:
         """The curve of every rank (or GPU)."""
         return {key: self.curve(series, key, **how) for key in self.keys(series)}
 
-    def overall(self, *, points: int = 2000, **how: Any) -> Curve:
-        """The curve of the run: RUN_COLUMNS of `series.py`; `how` is axis, start and end.
+    def overall(self, **how: Unpack[Reading]) -> Curve:
+        """The curve of the run: RUN_COLUMNS of `series.py`, whatever columns `how` names.
 
         Fewer points are read of each rank where there are many ranks. Where the ranks' curves
         are read anyway, `over_ranks` of them saves reading twice.
         """
         ranks = self.keys()
-        points = min(points, max(_ROWS // max(len(ranks), 1), _LEAST))
-        how |= {"columns": RANK_COLUMNS, "points": points}
+        most = max(_ROWS // max(len(ranks), 1), _LEAST)
+        how["columns"] = RANK_COLUMNS
+        how["points"] = min(how.get("points", most), most)
         return over_ranks(self.curve(STEPS, rank, **how) for rank in ranks)
 
     def totals(self, series: Series[Any] = STEPS) -> dict[int, dict[str, Any]]:
@@ -184,10 +185,10 @@ class Record:
         found = {key: series.latest(db, key) for key in series.keys(db)}
         return {key: item for key, item in found.items() if item is not None}
 
-    def rows(self, series: Series[T], key: int) -> Iterator[T]:
-        """Everything that was reported, in order; constant memory."""
+    def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
+        """Every row in order, as `series.fields`; constant memory. `series.struct` rebuilds."""
         db = self._open()
-        return (series.struct(row) for row in series.raw(db, key)) if db else iter(())
+        return series.raw(db, key, chunk=chunk) if db else iter(())
 
     # --- what was said ------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class Record:
     ) -> Iterator[tuple[int, Said]]:
         """(id, event) with id > `after_id` in order of arrival; kinds are the events' types.
 
-        Windows and samples are not among them: see `rows`.
+        Windows and samples are not among them: see `raw`.
         """
         where = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds is not None else ""
         query = f"SELECT id, body FROM events WHERE id > ?{where} ORDER BY id LIMIT ?"
@@ -309,16 +310,17 @@ def _connect(path: Path) -> sqlite3.Connection | None:
     if not path.exists():
         return None
     try:
-        return _opened(path, "mode=ro")
-    except sqlite3.OperationalError:
-        # WAL wants to make files beside the database. Where even that is forbidden nobody
-        # writes here either, so the file may be read as one that never changes.
         try:
+            return _opened(path, "mode=ro")
+        except sqlite3.OperationalError:
+            # A WAL database wants to make files beside it. Where that is forbidden nobody else
+            # writes either, so it may be read as it lies, unless its last part is in a WAL.
+            wal = path.with_name(path.name + "-wal")
+            if wal.exists() and wal.stat().st_size:
+                raise
             return _opened(path, "mode=ro&immutable=1")
-        except sqlite3.DatabaseError as error:
-            raise not_a_record(path.parent, f"its metrics.db: {error}") from None
     except sqlite3.DatabaseError as error:
-        raise not_a_record(path.parent, f"its metrics.db: {error}") from None
+        raise not_a_record(path.parent, f"its metrics.db cannot be read ({error})") from None
 
 
 def _opened(path: Path, how: str) -> sqlite3.Connection:

@@ -8,22 +8,19 @@ two agree, and rows that no roll-up stands for yet are read from the levels belo
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from math import nan
-from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from operator import attrgetter, truediv
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
-# Roll-ups cost 1/7 more rows, and a plot still gets at least an eighth of the points it asks for.
-FACTOR = 8
+from runners.levels import FACTOR, How, combine, pieces, spans, top
 
-How = Literal["sum", "min", "max", "last"]
 Row = Sequence[Any]
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -61,6 +58,16 @@ class Curve:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
+
+
+class Reading(TypedDict, total=False):
+    """How to read a curve: the keyword arguments of `Series.curve`."""
+
+    columns: Iterable[str] | None
+    points: int
+    axis: str | None
+    start: float | None
+    end: float | None
 
 
 class Series(Generic[T]):
@@ -153,7 +160,7 @@ class Series(Generic[T]):
         """What a raw row was made of."""
         values = dict(zip(self.fields, row, strict=True))
         for name in self.nested:
-            values[name] = json.loads(values[name])
+            values[name] = msgspec.json.decode(values[name])
         return msgspec.convert(values, self.kind, strict=False)
 
     def latest(self, db: sqlite3.Connection, key: int) -> T | None:
@@ -187,9 +194,9 @@ class Series(Generic[T]):
         wanted = list(dict.fromkeys([*self.axes, *(self.names if columns is None else columns)]))
         stored = list(dict.fromkeys(part for name in wanted for part in self._parts(name)))
         low, high = self._between(db, key, axis or self.axes[0], start, end)
-        level, spans = _spans(low, high, max(points, 2))
+        level, parts = spans(low, high, max(points, 2))
         rows: list[Row] = []
-        for whole, first, last in spans:
+        for whole, first, last in parts:
             if whole:
                 rows += self._read(db, key, stored, level, first, last)
             else:
@@ -203,14 +210,16 @@ class Series(Generic[T]):
     def _column(self, name: str, data: dict[str, tuple[Any, ...]]) -> array[float]:
         if not data:
             return array("d")
-        if name in self.ratios:
-            above, below = (data[part] for part in self.ratios[name])
-            pairs = zip(above, below, strict=True)
-            return array("d", [a / b if a is not None and b else nan for a, b in pairs])
         try:
+            if name in self.ratios:
+                return array("d", map(truediv, *(data[part] for part in self.ratios[name])))
             return array("d", data[name])
-        except TypeError:
-            return array("d", [nan if value is None else value for value in data[name]])
+        except (TypeError, ZeroDivisionError):
+            return array("d", map(self._value, *(data[part] for part in self._parts(name))))
+
+    @staticmethod
+    def _value(above: float | None, below: float | None = 1) -> float:
+        return above / below if above is not None and below else nan
 
     def _between(
         self, db: sqlite3.Connection, key: int, axis: str, start: float | None, end: float | None
@@ -246,11 +255,11 @@ class Series(Generic[T]):
     ) -> Row:
         """Raw rows low ≤ seq < high as one row, of as few stored rows as possible."""
         rows: list[Row] = []
-        for level, first, last in _pieces(low, high, _top(high - low)):
+        for level, first, last in pieces(low, high, top(high - low)):
             rows += self._read(db, key, names, level, first, last)
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return [
-            _combine(self.columns[name].how, values)
+            combine(self.columns[name].how, values)
             for name, values in zip(names, columns, strict=True)
         ]
 
@@ -279,16 +288,9 @@ class Appender(Generic[T]):
         level = 0
         while grown := [(key, a // FACTOR, b // FACTOR) for key, a, b in grown if b >= FACTOR]:
             level += 1
+            below = (level - 1,) if level > 1 else ()
             groups = [
-                (
-                    level,
-                    key,
-                    seq,
-                    *([level - 1] * (level > 1)),
-                    key,
-                    seq * FACTOR,
-                    (seq + 1) * FACTOR,
-                )
+                (level, key, seq, *below, key, seq * FACTOR, (seq + 1) * FACTOR)
                 for key, first, last in grown
                 for seq in range(first, last)
             ]
@@ -304,7 +306,7 @@ class Appender(Generic[T]):
             row = values(item) if keyed else (0, *values(item))
             if nested:
                 row = tuple(
-                    json.dumps(value) if index in nested else value
+                    msgspec.json.encode(value).decode() if index in nested else value
                     for index, value in enumerate(row)
                 )
             seq = counts.get(row[0], 0)
@@ -320,58 +322,3 @@ def _roll(series: Series[T], level: int) -> str:
         for column, value in zip(series.columns.values(), values, strict=True)
     ]
     return f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(sums)} FROM {source}"
-
-
-def _spans(low: int, high: int, points: int) -> tuple[int, list[tuple[bool, int, int]]]:
-    """The finest level at which low ≤ seq < high is at most `points` rows, and its spans.
-
-    A span is (True, first, last) in rows of that level, or (False, low, high) in raw rows
-    that are to become one point.
-    """
-    level = 0
-    while True:
-        size = FACTOR**level
-        first, last = -(-low // size), high // size
-        if first > last:
-            spans = [(False, low, high)]
-        else:
-            spans = [(False, low, first * size), (True, first, last), (False, last * size, high)]
-        spans = [span for span in spans if span[1] < span[2]]
-        if sum(end - begin if whole else 1 for whole, begin, end in spans) <= points:
-            return level, spans
-        level += 1
-
-
-def _top(rows: int) -> int:
-    """The highest level that could have a row standing for so many raw rows."""
-    level = 0
-    while FACTOR ** (level + 1) <= rows:
-        level += 1
-    return level
-
-
-def _pieces(low: int, high: int, level: int) -> Iterator[tuple[int, int, int]]:
-    """Raw rows low ≤ seq < high as ranges (level, first, last) of stored rows, in order."""
-    size = FACTOR**level
-    first, last = -(-low // size), high // size
-    if level == 0:
-        if low < high:
-            yield 0, low, high
-    elif first > last:
-        yield from _pieces(low, high, level - 1)
-    else:
-        yield from _pieces(low, first * size, level - 1)
-        if first < last:
-            yield level, first, last
-        yield from _pieces(last * size, high, level - 1)
-
-
-def _combine(how: How, values: Sequence[Any]) -> Any:
-    """What the SQL aggregate of the same name gives."""
-    if how == "last":
-        return values[-1] if values else None
-    present = [value for value in values if value is not None]
-    return _PYTHON[how](present) if present else None
-
-
-_PYTHON: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}

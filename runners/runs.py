@@ -46,10 +46,10 @@ class Run:
 
     def events(self, follow: bool = True) -> Iterator[Event]:
         """Everything but windows, in order; while the run is live, waits for more."""
-        seen = 0
+        last = 0
         while True:
             live = self.is_live
-            for seen, event in self.record.events(after_id=seen):  # noqa: B007
+            for last, event in self.record.events(after_id=last):  # noqa: B007, B020
                 yield event
             if not (live and follow):
                 return

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import inf, isfinite, isnan, nan
+from operator import add, mul, sub
 from typing import Any
 
 from runners.events import PHASES, GpuSample, HostSample, RankSample, Window
@@ -125,22 +126,22 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
 def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     """A rank's sums, least and greatest loss between each edge (in steps) and the one before."""
     steps, ends = curve["steps"], curve["step"]
-    places = []
-    row = 0
-    for edge in edges:
-        while ends[row] < edge:
-            row += 1
-        part = 1.0 - (ends[row] - edge) / steps[row] if steps[row] else 1.0
-        places.append((row, max(part, 0.0)))
+    # The row that each edge falls into, and the part of it that lies before the edge.
+    rows = [bisect_left(ends, edge) for edge in edges]
+    parts = [
+        1.0 - min((ends[row] - edge) / steps[row], 1.0) if steps[row] else 1.0
+        for row, edge in zip(rows, edges, strict=True)
+    ]
     found: dict[str, Sequence[float]] = {}
     for name in _SUMS:
         values = _without_nan(curve[name], 0.0)
         before = list(accumulate(values, initial=0.0))
-        until = [before[row] + part * values[row] for row, part in places]
-        found[name] = [now - then for then, now in pairwise([0.0, *until])]
+        begun = map(mul, parts, map(values.__getitem__, rows))
+        until = list(map(add, map(before.__getitem__, rows), begun))
+        found[name] = list(map(sub, until, [0.0, *until]))
     # A row that ended at an edge has no part in what comes after it.
-    firsts = [0, *(row + (part >= 1.0) for row, part in places)]
-    spans = [slice(first, row + 1) for first, (row, _) in zip(firsts, places, strict=False)]
+    firsts = [0, *(row + (part >= 1.0) for row, part in zip(rows, parts, strict=True))]
+    spans = [slice(first, row + 1) for first, row in zip(firsts, rows, strict=False)]
     low, high = _without_nan(curve["loss_min"], inf), _without_nan(curve["loss_max"], -inf)
     found["loss_min"] = [min(low[span], default=inf) for span in spans]
     found["loss_max"] = [max(high[span], default=-inf) for span in spans]
@@ -148,9 +149,9 @@ def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
 
 
 def _across(
-    add: Callable[[Iterable[float]], float], ranks: list[dict[str, Sequence[float]]], name: str
+    how: Callable[[Iterable[float]], float], ranks: list[dict[str, Sequence[float]]], name: str
 ) -> array[float]:
-    return array("d", map(add, zip(*(rank[name] for rank in ranks), strict=True)))
+    return array("d", map(how, zip(*(rank[name] for rank in ranks), strict=True)))
 
 
 def _divided(above: Iterable[float], below: Iterable[float]) -> array[float]:

@@ -40,8 +40,9 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The run over the last RECENT_S seconds.
 
-    `fraction` is the part of the steps of this run that is done, `eta` seconds to its end by
-    the pace of the last minute. `best` is the evaluation that the best checkpoint was made at.
+    `epoch` is the one under way, counted from 1 (0 before the first step); `fraction` the part
+    of this run's steps that is done; `eta` seconds to its end by the pace of the last minute;
+    `best` the evaluation that the best checkpoint was made at.
     """
 
     time: float
@@ -77,7 +78,8 @@ class Follower:
         """
         self.state = self.record.state
         found: list[Event] = []
-        for self._seen, event in self.record.events(after=self._seen):
+        for number, event in self.record.events(after_id=self._seen):
+            self._seen = number
             found.append(event)
             if isinstance(event, Evaluation):
                 self._last = event
@@ -93,7 +95,7 @@ class Follower:
         step = max(begun, min((now.info.step for now in ranks), default=0))
         fraction = None
         if total is not None:
-            fraction = (step - begun) / (total - begun) if total > begun else 1.0
+            fraction = min(1.0, (step - begun) / (total - begun)) if total > begun else 1.0
         return Snapshot(
             time=time.time(),
             run_id=self.record.id,
@@ -102,7 +104,7 @@ class Follower:
             ranks=ranks,
             step=step,
             total_steps=total,
-            epoch=max((now.info.epoch for now in ranks), default=0),
+            epoch=max((now.info.epoch + 1 for now in ranks if now.info.step), default=0),
             fraction=fraction,
             eta=self._eta(total - step) if total is not None and self.state.live else None,
             loss=_loss([sums for _, sums in rows]),
@@ -151,10 +153,10 @@ def _rank_now(
         loss=_loss([sums]),
         samples_per_s=_ratio(sums, "timed_samples", "timed_seconds"),
         shares={name: sums[name] / seconds for name in PHASES} if seconds else {},
-        cpu=usage and usage.cpu,
-        rss=usage and usage.rss,
-        gpu=gpu and gpu.utilisation,
-        gpu_memory=gpu and gpu.memory_used,
+        cpu=usage.cpu if usage else None,
+        rss=usage.rss if usage else None,
+        gpu=gpu.utilisation if gpu else None,
+        gpu_memory=gpu.memory_used if gpu else None,
     )
 
 

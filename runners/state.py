@@ -6,11 +6,8 @@ Owns the layout of `runs/<run_id>/`. What was measured lies in metrics.db: see `
 from __future__ import annotations
 
 import os
-import random
 import re
 import socket
-import string
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +23,8 @@ FORMAT = 1
 Status = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
 LAUNCH_S = 60.0  # a run that has no supervisor after this long will never have one
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 LOST = "the supervisor was killed; everything recorded until then is here"
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
@@ -92,8 +91,8 @@ def new_run_id(word: str, now: float | None = None) -> str:
     """Sortable by time (UTC) and short: `20261121-044117-ddp-x7k2`."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     slug = re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:24].rstrip("-") or "run"
-    suffix = random.SystemRandom().choices(string.ascii_lowercase + string.digits, k=4)
-    return f"{stamp}-{slug}-{''.join(suffix)}"
+    suffix = "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(4))
+    return f"{stamp}-{slug}-{suffix}"
 
 
 def create_run(
@@ -138,16 +137,15 @@ def create_run(
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Readers see the old file or the new one, whole, even after a power cut."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o644)
+        with draft.open("xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(handle)
-        os.replace(name, path)
+            os.fsync(file.fileno())
+        draft.replace(path)
     except BaseException:
-        os.unlink(name)
+        draft.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

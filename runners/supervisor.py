@@ -89,12 +89,17 @@ class Supervisor:
         self.writer.set_state(provenance=await asyncio.to_thread(provenance, self.folder))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, AT_ONCE if self.end_now.is_set() else GENTLY)
-        self.seen.launcher_code = await done
+        self._launcher_ended(launcher.pid, await done)
         for helper in helpers:
             helper.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
         await asyncio.sleep(0.05)  # what the dead said last is still in the sockets
         self.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
+
+    def _launcher_ended(self, pid: int, code: int) -> None:
+        self.seen.launcher_code = code
+        if self.config.launcher == "inline":
+            self.seen.exits[0] = Exited(time=time.time(), rank=0, pid=pid, code=code)
 
     async def _until_over(self, done: asyncio.Task[int]) -> None:
         """Wait for the launcher to end, or for a reason to end it."""

@@ -60,8 +60,8 @@ class Training:
         self._evaluated_at = self._saved_at = -1
         self._is_best = False
 
-        own = self._load(config.checkpoint.load) if config.checkpoint.load else {}
-        self._wrap(own.get("strategy", {}))
+        saved = self._load(config.checkpoint.load) if config.checkpoint.load else None
+        self._wrap()
         self.total_steps = self._count_steps()
         self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
         self._mover = Mover(task, world.device, config.train.channels_last)
@@ -70,8 +70,8 @@ class Training:
         self.meter = Meter(
             reporter, world.rank, self.clock, config.report.window_s, warmup_until=self.step + skip
         )
-        if own:
-            checkpoint.set_random_state(own["random"], world.device)
+        if saved:
+            self._take_own(saved)
 
     def _usable_samples(self) -> int:
         samples, train = len(self.task.train), self.config.train  # type: ignore[arg-type]
@@ -93,11 +93,10 @@ class Training:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         return model
 
-    def _wrap(self, strategy_state: dict[str, Any]) -> None:
+    def _wrap(self) -> None:
         self.clock = clock_for(self.world.device)
         self.strategy = strategies.build(self.config, self.world)
         self.wrapped = self.strategy.wrap(self.model, self.clock)
-        self.strategy.load_state(strategy_state)
         # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
         self.callable: nn.Module = (
             torch.compile(self.wrapped) if self.config.train.compile else self.wrapped  # type: ignore[assignment]
@@ -195,10 +194,12 @@ class Training:
         own = {
             "random": checkpoint.random_state(self.world.device),
             "strategy": self.strategy.state(),
+            "finite": self.meter.finite,
         }
         ranks = checkpoint.gathered(own, self.world)
         self._saved_at = self.step
-        if not self.world.leads:
+        spoilt = self.config.train.on_nan == "stop" and not all(rank["finite"] for rank in ranks)
+        if spoilt or not self.world.leads:
             return
         best = self._evaluated_at == self.step and self._is_best
         path = self.checkpoints.save({**self._state(), "ranks": ranks}, best)
@@ -228,7 +229,7 @@ class Training:
         }
 
     def _load(self, path: str) -> dict[str, Any]:
-        """Take everything over from a checkpoint; gives what belongs to this rank alone."""
+        """Take over from a checkpoint what is the same on all ranks; gives its content."""
         content = checkpoint.load(path)
         try:
             self.model.load_state_dict(content["model"])
@@ -239,14 +240,31 @@ class Training:
         self.precision.load_state_dict(content["precision"])
         self.step, self.epoch, self.offset = content["step"], content["epoch"], content["offset"]
         self._best = content["best"]
-        if content["world_size"] != self.world.size:
+        return content
+
+    def _take_own(self, content: dict[str, Any]) -> None:
+        """Take over what belongs to this rank alone, where there is the same number of them."""
+        before = content["world_size"]
+        if before != self.world.size:
             self.notices.append(
-                f"goes on with {self.world.size} ranks from a checkpoint of "
-                f"{content['world_size']}: the same samples in each step, other random numbers"
+                f"goes on with {self.world.size} ranks from a checkpoint of {before}: "
+                "the same samples in each step, other random numbers"
             )
-            return {}
-        own: dict[str, Any] = content["ranks"][self.world.rank]
-        return own
+            return
+        own = content["ranks"][self.world.rank]
+        if own["strategy"]:
+            self._rehearse()
+            self.model.load_state_dict(content["model"])
+            self.strategy.load_state(own["strategy"])
+        checkpoint.set_random_state(own["random"], self.world.device)
+
+    def _rehearse(self) -> None:
+        """One backward without a step: DDP lays its buckets out by it, and what a strategy
+        remembers of them has that layout.
+        """
+        batch = next(self.batches.epoch(self.epoch, self.order()))
+        self.task.loss(self.callable, batch).backward()
+        self.optimizer.zero_grad()
 
 
 def _versions() -> dict[str, str]:

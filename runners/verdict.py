@@ -9,6 +9,8 @@ import msgspec
 from runners.events import Exited, Failure, Finished, NonFinite
 from runners.state import RunError, Status
 
+AT_ONCE_S = 0.02  # sooner than any launcher can react to a failure
+
 
 class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds)."""
@@ -65,11 +67,9 @@ def _failed(error: RunError) -> Verdict:
 
 
 def _headline(seen: Evidence) -> RunError:
-    own = {rank: said for rank, said in seen.failures.items() if not said[1].collateral}
-    suspects = {rank: when for rank, (when, _) in own.items()} | seen.vanished
+    suspects = _suspects(seen)
     if suspects:
-        # All ranks may refuse the same config at the same moment: then the lowest speaks.
-        first = min(suspects, key=lambda rank: (round(suspects[rank], 1), rank))
+        first = min(suspects, key=lambda rank: suspects[rank])
     elif absent := _absent(seen):
         return _hung(seen, absent)
     elif seen.failures:
@@ -77,7 +77,7 @@ def _headline(seen: Evidence) -> RunError:
     else:
         return _launcher_failed(seen)
     others = sorted((seen.failures.keys() | seen.vanished.keys()) - {first})
-    if first in seen.vanished:
+    if first not in seen.failures:
         return _vanished(seen, first, others)
     failure = seen.failures[first][1]
     return RunError(
@@ -89,6 +89,28 @@ def _headline(seen: Evidence) -> RunError:
         collateral=others,
         usage=failure.usage,
     )
+
+
+def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
+    """Ranks that did not die of another's death; the least value is the culprit.
+
+    A launcher ends the others by SIGTERM once one has failed, so a rank that went away later
+    than the first failure is suspect only where its exit code says otherwise.
+    """
+    suspects: dict[int, tuple[int, float]] = {}
+    for rank, (when, failure) in seen.failures.items():
+        if failure.usage:  # every rank refuses the same config: the lowest speaks for all
+            suspects[rank] = (-1, rank)
+        elif not failure.collateral:
+            suspects[rank] = (0, when)
+    first_failure = min((when for when, _ in seen.failures.values()), default=float("inf"))
+    for rank, when in seen.vanished.items():
+        code = seen.exits[rank].code if rank in seen.exits else None
+        if code not in (None, 0, -signal.SIGTERM):
+            suspects[rank] = (0, when)
+        elif when <= first_failure + AT_ONCE_S:
+            suspects[rank] = (1, when)
+    return suspects
 
 
 def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:

@@ -111,6 +111,11 @@ def span(numbers: Sequence[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in parts)
 
 
+def ranks(numbers: Sequence[int]) -> str:
+    """ "rank 0", "ranks 0–3, 6"."""
+    return f"rank{'' if len(numbers) == 1 else 's'} {span(numbers)}"
+
+
 def clock(moment: float) -> str:
     """A Unix time as the local time of day."""
     return time.strftime("%H:%M:%S", time.localtime(moment))

@@ -94,10 +94,10 @@ class RecordWriter:
             self._write(batch, now)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
+            if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
-                for appender in self._series.values():
-                    appender.recount(self._db)
+            for appender in self._series.values():
+                appender.recount(self._db)
             raise self._refused(error) from None
         del self._pending[: len(batch)]
 
@@ -114,6 +114,7 @@ class RecordWriter:
         """Commit the rest and leave one plain file, which needs no -wal beside it to be read."""
         try:
             self.commit()
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             # Refused while somebody reads; then the file stays in WAL mode, which is fine too.
             with suppress(sqlite3.OperationalError):
                 self._db.execute("PRAGMA journal_mode = DELETE")

@@ -51,5 +51,8 @@ def complaint(error: DistrainError) -> str:
     if not problems[0][0]:
         head, problems = problems[0][1], problems[1:]
     return "\n".join(
-        [f"distrain: {head}", *(f"  {key}: {text}" if key else f"  {text}" for key, text in problems)]
+        [
+            f"distrain: {head}",
+            *(f"  {key}: {text}" if key else f"  {text}" for key, text in problems),
+        ]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -111,7 +111,6 @@ def _export(parser: ArgumentParser) -> None:
 
 
 def _presets(parser: ArgumentParser) -> None:
-    parser.set_defaults(action="list", json=False)
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", parser_class=type(parser), help="list (default) or one of:"
     )
@@ -129,8 +128,9 @@ def _presets(parser: ArgumentParser) -> None:
     validate.add_argument("presets", metavar="PRESET", nargs="*")
     path = actions.add_parser("path", help="the folder of your presets, or a preset's file")
     path.add_argument("preset", metavar="PRESET", nargs="?")
-    for each in (parser, listing):
-        _json(each, "the list")
+    _json(parser, "the list")
+    # Without a default of its own, so that `presets --json list` means the same.
+    listing.add_argument("--json", action="store_true", default=SUPPRESS, help="as JSON")
 
 
 def _nothing(parser: ArgumentParser) -> None:

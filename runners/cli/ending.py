@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from runners import words
@@ -22,8 +23,9 @@ def exit_code(state: RunState) -> int:
 def in_a_few_lines(record: Record, facts: dict[str, Any]) -> str:
     """What `run` and `watch` leave on stdout; `facts` is the record's summary."""
     status, took = facts["status"], words.duration(facts["duration_s"])
+    reason = f": {record.state.reason}" if status == "stopped" else ""
     lines = [
-        f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}  in {took}",
+        f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}  in {took}{reason}",
         f"  {combination(facts)}",
         "  " + " · ".join(_work(facts)),
     ]
@@ -56,18 +58,17 @@ def explain_failure(record: Record, state: RunState) -> None:
     if error is None:
         return
     if error.usage:
-        return say(f"distrain: {error.message}")
-    say(f"distrain: {painted(headline(error), 'failed')}")
+        say(f"distrain: {error.message}")
+        return
+    say(f"distrain: {painted(headline(error), 'failed', sys.stderr)}")
     if error.traceback:
         say("\n" + error.traceback.strip("\n") + "\n")
     if error.collateral:
-        who = f"rank{'s' if len(error.collateral) > 1 else ''} {words.span(error.collateral)}"
-        say(f"collateral: {who} ended because of it")
+        say(f"collateral: {words.ranks(error.collateral)} ended because of it")
     log = "supervisor" if error.rank is None else f"rank-{error.rank}"
     path = record.dir / "logs" / f"{log}.log"
     if path.exists():
         say(f"log: {path}")
-    return None
 
 
 def headline(error: RunError) -> str:

@@ -6,17 +6,18 @@ Only a viewer: the run goes on whatever becomes of it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
 from argparse import Namespace
-from types import FrameType
-from typing import Any, Protocol, Self, TextIO
+from typing import Protocol, TextIO
 
 from runners import runs
 from runners.cli import ending
 from runners.cli.lines import Lines
+from runners.cli.signals import Signals
 from runners.cli.text import is_terminal, print_json, say
 from runners.errors import DistrainError
 from runners.events import Event
@@ -41,29 +42,6 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-class Signals:
-    """Counts Ctrl-C and notes that the terminal went away or somebody ends us."""
-
-    def __init__(self) -> None:
-        self.interrupts = 0
-        self.ended_by: int | None = None
-
-    def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = {number: signal.signal(number, self._heard) for number in numbers}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            self.interrupts += 1
-        else:
-            self.ended_by = number
-
-
 def watch(arguments: Namespace) -> int:
     """Follow a run that is there; Ctrl-C leaves with exit code 0."""
     run = runs.find(arguments.run, arguments.runs_dir)
@@ -84,12 +62,18 @@ def follow(
     view = _view(stream, every)
     try:
         left = _look_on(run, signals, view, stops)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        left = _gone(signal.SIGHUP)  # the terminal was closed before its signal came
     finally:
         with contextlib.suppress(OSError):
             view.close()
-    if left is not None:
-        return left
-    return _ended(run, as_json)
+    if left is None:
+        return _ended(run, as_json)
+    if left in (0, 130):
+        say(f"leaving; the run is {run.record.status}, `distrain watch {run.id}` looks on")
+    return left
 
 
 def _look_on(run: runs.Run, signals: Signals, view: View, stops: bool) -> int | None:
@@ -101,7 +85,7 @@ def _look_on(run: runs.Run, signals: Signals, view: View, stops: bool) -> int | 
         if signals.interrupts > answered:
             answered += 1
             if not stops or answered > 2:
-                return _leaving(run, stops)
+                return 130 if stops else 0
             _ask(run, view, now=answered == 2)
         began = time.monotonic()
         if began >= due or not run.is_live:
@@ -121,11 +105,6 @@ def _ask(run: runs.Run, view: View, now: bool) -> None:
         # It ended on its own in the meantime: the next look tells how.
         if run.is_live:
             view.say(str(error))
-
-
-def _leaving(run: runs.Run, stops: bool) -> int:
-    say(f"leaving; the run is {run.record.status}, `distrain watch {run.id}` looks on")
-    return 130 if stops else 0
 
 
 def _gone(number: int) -> int:
@@ -151,6 +130,4 @@ def _view(stream: TextIO, every: float) -> View:
         return Lines(stream, every)
     from runners.cli.live import Live  # rich takes a while that a pipe need not wait
 
-    view: Any = Live(stream)
-    assert isinstance(view, Live)
-    return view
+    return Live(stream)

@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from runners import words
-from runners.cli.ending import evaluation_line
+from runners.cli.ending import combination, evaluation_line
 from runners.events import Evaluation, Event, Facts, Failure, NonFinite, Notice, Saved
 from runners.snapshot import Follower, Snapshot
 
@@ -47,9 +47,10 @@ class Lines:
         state = follower.state
         if state.status == self._status:
             return
-        moment = since if not self._status or not state.live else time.time()
-        self._status = state.status
-        self._line(moment, state.status, state.reason or (f"run {follower.record.id}"))
+        first, self._status = not self._status, state.status
+        what = f"{follower.record.id}  {combination(follower.record.summary())}" if first else ""
+        moment = since if first or not state.live else time.time()
+        self._line(moment, state.status, state.reason or what)
 
     def _line(self, moment: float, what: str, text: str) -> None:
         print(f"{words.clock(moment)}  {what:<10}  {text}", file=self._stream, flush=True)
@@ -73,15 +74,22 @@ def in_words(event: Event) -> tuple[str, str] | None:
             return "evaluation", f"epoch {event.epoch}  step {event.step:,}  {figures}"
         case Saved():
             best = "  best so far" if event.best else ""
-            return "checkpoint", f"step {event.step:,}  {event.path}  {words.size(event.bytes)}{best}"
+            return (
+                "checkpoint",
+                f"step {event.step:,}  {event.path}  {words.size(event.bytes)}{best}",
+            )
         case Notice():
             return event.level if event.level == "warning" else "notice", event.text
         case NonFinite():
-            return "warning", f"the loss of rank {event.rank} is {event.loss} at step {event.step:,}"
-        case Failure():
-            kind = "collateral" if event.collateral else "failure"
+            return (
+                "warning",
+                f"the loss of rank {event.rank} is {event.loss} at step {event.step:,}",
+            )
+        case Failure(collateral=True):
+            return "collateral", f"rank {event.rank}: {event.error}"
+        case Failure(usage=False):
             first = event.message.partition("\n")[0]
-            return kind, f"rank {event.rank}: {event.error}: {first}"
+            return "failure", f"rank {event.rank}: {event.error}: {first}"
     return None
 
 
@@ -95,6 +103,6 @@ def progress(now: Snapshot) -> str:
         f"loss {words.figure(now.loss)}",
         words.rate(now.samples_per_s),
     ]
-    if now.eta is not None:
+    if now.eta:
         parts.append(f"ETA {words.duration(now.eta)}")
     return "  ".join(parts)

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from runners import words
-from runners.cli.text import Column, painted, print_json, say, table
+from runners.cli.text import Column, print_json, say, table
 from runners.errors import DistrainError
 from runners.record import Record, list_records
 from runners.runs import runs_folder
@@ -30,7 +30,7 @@ def runs(arguments: Namespace) -> int:
     """Print all runs, newest first; a folder that cannot be read is named on stderr."""
     folder = runs_folder(arguments.runs_dir)
     rows = []
-    for record in list_records(folder, on_error=_complain):
+    for record in reversed(list_records(folder, on_error=_complain)):
         try:
             rows.append(one(record))
         except DistrainError as error:
@@ -84,4 +84,4 @@ def _cells(run: dict[str, Any]) -> list[str]:
 
 
 def _complain(error: DistrainError) -> None:
-    say(painted(f"distrain: {error}", "warning"))
+    say(f"distrain: {error}")

@@ -6,20 +6,34 @@ from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as Area
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from runners import words
 from runners.cli.lines import in_words
+from runners.cli.text import Column, aligned
 from runners.events import PHASES, Evaluation, Event
 from runners.snapshot import Follower, RankNow, Snapshot
 
 STYLES = {"completed": "green", "failed": "red", "stopped": "yellow", "stopping": "yellow"}
-SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-KEPT_KINDS = ("notice", "warning", "failure", "collateral")  # these stay above the picture
-AROUND = 8  # lines of the picture beside those of ranks
-SHARES_FROM, USAGE_FROM = 84, 110  # columns of the terminal from which these are shown
+KEPT_KINDS = ("notice", "warning")  # these stay above the picture
+AROUND = 10  # lines of the picture beside those of ranks
+COLUMNS = (
+    Column("rank", right=True),
+    Column("device"),
+    Column("doing"),
+    Column("step", right=True),
+    Column("loss", right=True),
+    Column("samples/s", right=True),
+    Column("data", right=True, spare=1),
+    Column("fwd", right=True, spare=3),
+    Column("bwd", right=True, spare=4),
+    Column("comm", right=True, spare=2),
+    Column("opt", right=True, spare=5),
+    Column("CPU", right=True, spare=6),
+    Column("memory", right=True, spare=7),
+    Column("GPU", right=True, spare=1),
+    Column("GPU memory", right=True, spare=2),
+)
 
 
 class Live:
@@ -34,7 +48,7 @@ class Live:
         for event in news:
             said = in_words(event)
             if said and said[0] in KEPT_KINDS:
-                self._print(f"{said[0]}: {said[1]}", "yellow" if said[0] != "failure" else "red")
+                self._print(f"{said[0]}: {said[1]}", "yellow")
         width, height = self.console.size
         self._area.update(
             picture(follower, follower.snapshot(), width, max(1, height - AROUND)), refresh=True
@@ -52,13 +66,14 @@ class Live:
 
 def picture(follower: Follower, now: Snapshot, width: int, most_ranks: int) -> RenderableType:
     """Everything about one moment, for a terminal so many columns wide."""
-    parts: list[RenderableType] = [_title(follower, now), _bar(now, width), _figures(now)]
+    epochs = follower.record.config.train.epochs
+    parts: list[RenderableType] = [_title(follower, now), _bar(now, width), _figures(now, epochs)]
     if now.last:
         parts.append(_evaluation("last evaluation", now.last))
     if now.best and now.best is not now.last:
         parts.append(_evaluation("best evaluation", now.best))
     if now.ranks:
-        parts.append(_ranks(now.ranks[:most_ranks], width))
+        parts += [Text(), _ranks(now.ranks[:most_ranks], width)]
     if len(now.ranks) > most_ranks:
         parts.append(Text(f"… and {words.things(len(now.ranks) - most_ranks, 'rank')}", "dim"))
     return Group(*parts)
@@ -88,33 +103,26 @@ def _title(follower: Follower, now: Snapshot) -> Text:
     )
 
 
-def _bar(now: Snapshot, width: int) -> RenderableType:
+def _bar(now: Snapshot, width: int) -> Text:
     if now.total_steps is None:
         phases = sorted({rank.info.phase for rank in now.ranks}) or ["starting"]
         return Text(f"{' and '.join(phases)} …", "dim")
     text = f"step {now.step:,}/{now.total_steps:,}  {words.percent(now.fraction)}"
-    if now.eta is not None:
+    if now.eta:
         text += f"  ETA {words.duration(now.eta)}"
     style = STYLES.get(now.state.status, "cyan")
-    grid = Table.grid(padding=(0, 1))
-    bar = ProgressBar(
-        total=1.0,
-        completed=now.fraction or 0.0,
-        width=max(8, min(40, width - len(text) - 2)),
-        complete_style=style,
-        finished_style=style,
-    )
-    grid.add_row(bar, Text(text, no_wrap=True))
-    return grid
+    length = max(8, min(40, width - len(text) - 2))
+    done = round(2 * length * (now.fraction or 0.0))
+    bar = "━" * (done // 2) + "╸" * (done % 2)
+    rest = "━" * (length - len(bar))
+    return Text.assemble((bar, style), (rest, "bright_black"), f" {text}", no_wrap=True)
 
 
-def _figures(now: Snapshot) -> Text:
+def _figures(now: Snapshot, epochs: int) -> Text:
     if now.total_steps is None:
         return Text()
     rate = words.rate(now.samples_per_s) if now.samples_per_s else "warming up"
-    text = f"loss {words.figure(now.loss)}  {rate}  epoch {now.epoch}"
-    if now.state.reason:
-        text += f"  {now.state.reason}"
+    text = f"epoch {now.epoch}/{epochs}  loss {words.figure(now.loss)}  {rate}"
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
@@ -129,44 +137,29 @@ def _evaluation(title: str, event: Evaluation) -> Text:
     )
 
 
-def _ranks(ranks: list[RankNow], width: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("rank", "device", "doing", "step", "loss", "samples/s"):
-        left = name in ("device", "doing")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    shares = width >= SHARES_FROM
-    usage = _usage_columns(ranks) if width >= USAGE_FROM else []
-    for name in [*(SHORT.get(name, name) for name in PHASES)] if shares else []:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in usage:
-        table.add_column(name, justify="right", no_wrap=True)
-    for now in ranks:
-        cells = [str(now.info.rank), now.info.device, now.info.phase, f"{now.info.step:,}"]
-        cells += [words.figure(now.loss), words.round_rate(now.samples_per_s)]
-        if shares:
-            cells += [words.percent(now.shares.get(name)) for name in PHASES]
-        cells += [_usage(now, name) for name in usage]
-        table.add_row(*cells)
-    return table
+def _ranks(ranks: list[RankNow], width: int) -> Text:
+    rows = [_cells(now) for now in ranks]
+    # What nobody measures here (no GPU, no psutil) is not shown as a column of dashes.
+    there = [i for i in range(len(COLUMNS)) if any(row[i] != words.MISSING for row in rows)]
+    columns, rows = [COLUMNS[i] for i in there], [[row[i] for i in there] for row in rows]
+    head, *lines = aligned(columns, rows, width)
+    text = Text("\n".join([head, *lines]), no_wrap=True)
+    text.stylize("dim", 0, len(head))
+    return text
 
 
-def _usage_columns(ranks: list[RankNow]) -> list[str]:
-    """The columns that any rank has a figure for."""
-    figures = {
-        "CPU": any(now.cpu is not None for now in ranks),
-        "memory": any(now.rss is not None for now in ranks),
-        "GPU": any(now.gpu is not None for now in ranks),
-        "GPU memory": any(now.gpu_memory is not None for now in ranks),
-    }
-    return [name for name, there in figures.items() if there]
-
-
-def _usage(now: RankNow, name: str) -> str:
-    match name:
-        case "CPU":
-            return words.percent(now.cpu / 100 if now.cpu is not None else None)
-        case "GPU":
-            return words.percent(now.gpu / 100 if now.gpu is not None else None)
-        case "memory":
-            return words.size(now.rss)
-    return words.size(now.gpu_memory)
+def _cells(now: RankNow) -> list[str]:
+    info = now.info
+    return [
+        str(info.rank),
+        info.device,
+        info.phase,
+        f"{info.step:,}",
+        words.figure(now.loss),
+        words.round_rate(now.samples_per_s),
+        *(words.percent(now.shares.get(name)) for name in PHASES),
+        words.percent(None if now.cpu is None else now.cpu / 100),
+        words.size(now.rss),
+        words.percent(None if now.gpu is None else now.gpu / 100),
+        words.size(now.gpu_memory),
+    ]

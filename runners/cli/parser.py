@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -39,7 +40,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
-        parser.print_help()
+        parser.print_help(sys.stderr)
         raise SystemExit(2)
     if (command := commands.get(argv[0])) is None:
         raise ConfigError(f"unknown command {argv[0]!r}{_hint(argv[0], commands)}")

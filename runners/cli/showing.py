@@ -6,7 +6,6 @@ import shlex
 from argparse import Namespace
 from typing import Any
 
-
 from runners import words
 from runners.cli import ending
 from runners.cli.text import Column, fields, painted, print_json, table
@@ -146,13 +145,14 @@ def _progress(
     state: RunState, facts: dict[str, Any], now: Snapshot, saved: list[Saved]
 ) -> list[tuple[str, str]]:
     total = f" of {state.facts.total_steps:,}" if state.facts else ""
-    best = now.best if now.best is not now.last else None
+    best = None if now.best is now.last else now.best
+    also = ", the best so far" if now.best and not best else ""
     return [
         ("steps", f"{facts['steps']:,}{total}, {words.things(facts['epochs'], 'full epoch')}"),
         ("samples", words.count(facts["samples"])),
         ("throughput", words.rate(facts["samples_per_s"]) if facts["samples_per_s"] else ""),
         ("ETA", words.duration(now.eta) if now.eta is not None else ""),
-        ("last evaluation", _evaluation(now.last)),
+        ("last evaluation", _evaluation(now.last) + also),
         ("best evaluation", _evaluation(best)),
         ("checkpoints", _checkpoints(saved)),
     ]
@@ -204,7 +204,8 @@ def _ranks(record: Record, now: Snapshot) -> str:
 
 def _notices(state: RunState, said: list[Any]) -> list[str]:
     planned = state.plan.notices if state.plan else []
-    return [*planned, *(event.text for event in said if isinstance(event, Notice))]
+    told = [event.text for event in said if isinstance(event, Notice)]
+    return list(dict.fromkeys([*planned, *told]))
 
 
 def _provenance(state: RunState) -> list[tuple[str, str]]:
@@ -229,12 +230,10 @@ def _error(record: Record, state: RunState) -> str:
     error = state.error
     if error is None:
         return ""
-    collateral = f"ranks {words.span(error.collateral)}" if error.collateral else ""
+    collateral = words.ranks(error.collateral) if error.collateral else ""
     text = [f"  {painted(ending.headline(error), 'failed')}", fields([("collateral", collateral)])]
     return "\n".join([*filter(None, text), *_indented(error.traceback)])
 
 
 def _indented(text: str) -> list[str]:
     return [f"    {line}" for line in text.strip("\n").splitlines()]
-
-

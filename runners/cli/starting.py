@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runners import presets, runs
-from runners.cli.following import Signals, follow
-from runners.cli.text import painted, print_json, say
+from runners.cli.signals import Signals
+from runners.cli.text import print_json, say
 from runners.config import parse_assignment
 from runners.errors import ConfigError
 
@@ -61,11 +61,13 @@ def _started(arguments: Namespace, start: Callable[[], runs.Run]) -> int:
     # From before the launch on: a Ctrl-C in its first moments must stop the run, not orphan it.
     with Signals() as signals:
         started = start()
-        plan = started.record.state.plan
-        for notice in plan.notices if plan else ():
-            say(painted(f"note: {notice}", "warning"))
         if not arguments.detach:
+            from runners.cli.following import follow  # while the ranks start, not before
+
             return follow(started, signals, stops=True, as_json=arguments.json)
+    plan = started.record.state.plan
+    for notice in plan.notices if plan else ():
+        say(f"note: {notice}", "warning")
     if arguments.json:
         print_json({"run_id": started.id, "dir": str(started.record.dir)})
     else:

@@ -10,17 +10,15 @@ from typing import NamedTuple, TextIO
 
 import msgspec
 
-_CODES = {
-    "bold": "1",
-    "dim": "2",
+STATUSES = {
     "completed": "32",
     "failed": "31",
     "stopped": "33",
     "starting": "36",
     "running": "36",
     "stopping": "33",
-    "warning": "33",
 }
+_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUSES}
 
 
 class Column(NamedTuple):
@@ -45,19 +43,26 @@ def painted(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: str = "") -> str:
-    """Aligned lines with a head; on a terminal, spare columns are left out until it fits."""
-    heads = [column.head for column in columns]
-    lines = [heads, *([str(cell) for cell in row] for row in rows)]
+    """Lines under a head; on a terminal, spare columns are left out until it fits."""
+    room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    head, *lines = aligned(columns, rows, None if room is None else room - len(indent))
+    return "\n".join([indent + painted(head, "dim"), *(indent + _coloured(x) for x in lines)])
+
+
+def aligned(
+    columns: Sequence[Column], rows: Iterable[Sequence[str]], room: int | None = None
+) -> list[str]:
+    """The head and the rows with their cells under each other, at most `room` wide if it can be."""
+    lines = [[column.head for column in columns], *rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    kept = _fitting(columns, widths, len(indent))
-    out = []
-    for number, line in enumerate(lines):
-        cells = [
-            line[i].rjust(widths[i]) if columns[i].right else line[i].ljust(widths[i]) for i in kept
-        ]
-        text = indent + "  ".join(_coloured(cell) for cell in cells).rstrip()
-        out.append(painted(text, "dim") if number == 0 else text)
-    return "\n".join(out)
+    kept = list(range(len(columns)))
+    while room is not None and sum(widths[i] + 2 for i in kept) - 2 > room:
+        last = max(reversed(kept), key=lambda i: columns[i].spare)
+        if not columns[last].spare:
+            break
+        kept.remove(last)
+    pads = [str.rjust if column.right else str.ljust for column in columns]
+    return ["  ".join(pads[i](line[i], widths[i]) for i in kept).rstrip() for line in lines]
 
 
 def fields(pairs: Iterable[tuple[str, str]], indent: str = "  ") -> str:
@@ -72,9 +77,9 @@ def fields(pairs: Iterable[tuple[str, str]], indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
-def say(text: str) -> None:
+def say(text: str, style: str = "") -> None:
     """Talk: to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(painted(text, style, sys.stderr), file=sys.stderr, flush=True)
 
 
 def print_json(data: object) -> None:
@@ -82,20 +87,9 @@ def print_json(data: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode(), flush=True)
 
 
-def _coloured(cell: str) -> str:
-    # Padding belongs outside of the colour, and only a status is coloured in a table.
-    word = cell.strip()
-    return cell.replace(word, painted(word, word)) if word in _CODES else cell
-
-
-def _fitting(columns: Sequence[Column], widths: list[int], indent: int) -> list[int]:
-    kept = list(range(len(columns)))
-    if not is_terminal(sys.stdout):
-        return kept
-    room = shutil.get_terminal_size().columns
-    while indent + sum(widths[i] + 2 for i in kept) - 2 > room:
-        last = max(kept, key=lambda i: columns[i].spare)
-        if not columns[last].spare:
-            break
-        kept.remove(last)
-    return kept
+def _coloured(line: str) -> str:
+    """The first word that is a status in its colour."""
+    for word in line.split():
+        if word in STATUSES:
+            return line.replace(f" {word}", f" {painted(word, word)}", 1)
+    return line

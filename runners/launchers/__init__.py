@@ -43,7 +43,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> di
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if loopback := _loopback():
+    if loopback := loopback_interface():
         ours["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", loopback)
     if plan.devices[0].kind == "cuda":
         ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -57,7 +57,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> di
     return {**os.environ, **ours}
 
 
-def _loopback() -> str | None:
+def loopback_interface() -> str | None:
     """The loopback interface: ranks of one host need no route between them."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):

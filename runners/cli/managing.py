@@ -1,0 +1,58 @@
+"""`stop`, `rm` and `export`: what is done to a run from outside."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from runners import runs
+from runners.cli.text import say
+from runners.errors import DistrainError
+from runners.record import TRASH, restore
+
+STOPPING = "every rank leaves at the same step and a checkpoint is written"
+NOW = "it is ended at once, without a checkpoint"
+
+
+def stop(arguments: Namespace) -> int:
+    """Ask a run to end; with --wait return when it has."""
+    run = runs.find(arguments.run, arguments.runs_dir)
+    run.stop(now=arguments.now)
+    say(f"stopping {run.id}: {NOW if arguments.now else STOPPING}")
+    if arguments.wait:
+        while run.is_live:
+            time.sleep(runs.POLL_S)
+        state = run.record.state
+        say(f"{state.status}: {state.reason}")
+    return 0
+
+
+def rm(arguments: Namespace) -> int:
+    """Move runs to the trash of their folder, all or none of them; or take them back."""
+    folder = runs.runs_folder(arguments.runs_dir)
+    if arguments.undo:
+        for run_id in arguments.runs:
+            say(f"{restore(folder, run_id).id} is back")
+        return 0
+    found = {run.id: run for run in (runs.find(each, folder) for each in arguments.runs)}
+    for run in found.values():
+        if run.is_live:
+            raise DistrainError(f"{run.id} is {run.record.status}; `distrain stop {run.id}` first")
+    for run in found.values():
+        run.remove()
+    where = "" if arguments.runs_dir is None else f" --runs-dir {arguments.runs_dir}"
+    say(f"moved to {folder / TRASH}: {', '.join(found)}")
+    say(f"undo: distrain rm --undo{where} {' '.join(found)}")
+    return 0
+
+
+def export(arguments: Namespace) -> int:
+    """Write a run's measurements for other programs: to --out, else csv and jsonl to stdout."""
+    from runners.export import export as write
+
+    record = runs.find(arguments.run, arguments.runs_dir).record
+    write(record, arguments.to, Path(arguments.out) if arguments.out else None)
+    if arguments.out:
+        say(f"written to {arguments.out}")
+    return 0

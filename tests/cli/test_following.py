@@ -1,0 +1,207 @@
+"""Given a run, when it is watched: plain lines in a pipe, a picture on a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runners.state import RunError
+
+from .conftest import Distrain, Fabricated
+
+Fabricate = Callable[..., Fabricated]
+Watch = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def watch(surroundings: dict[str, str], tmp_path: Path) -> Iterator[Watch]:
+    """`distrain watch latest` in the background, its output piped."""
+    started = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runners", "watch", "latest", *arguments],
+            env=surroundings,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"no {text!r} in {seen!r}")
+
+
+def test_an_ended_run_is_told_again_and_its_code_given(
+    distrain: Distrain, finished: Fabricated
+) -> None:
+    done = distrain("watch", "first", FORCE_COLOR="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    kinds = [line.split()[1] for line in done.stdout.splitlines()[:7]]
+    said = ["evaluation", "checkpoint"]
+    assert kinds == ["training", *said, "warning", *said, "completed"]
+    assert "4 epochs · 40 steps · 5,120 samples · 1,280 samples/s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        ("stopped", None, 130),
+        ("failed", RunError(rank=0, type="ValueError", message="no", traceback="where"), 1),
+        ("failed", RunError(rank=0, type="ConfigError", message="no such", usage=True), 2),
+    ],
+)
+def test_the_exit_code_is_the_runs(
+    distrain: Distrain, fabricate: Fabricate, status: str, error: RunError | None, code: int
+) -> None:
+    fabricate().steps(5).end(status, error=error)
+    assert distrain("watch", "latest").returncode == code
+
+
+def test_a_failure_names_the_first_rank_its_log_and_the_collateral(
+    distrain: Distrain, fabricate: Fabricate
+) -> None:
+    error = RunError(
+        rank=2,
+        type="ValueError",
+        message="bad batch",
+        traceback="Traceback (most recent call last):\n  boom",
+        step=5,
+        collateral=[0, 1, 3],
+    )
+    run = fabricate(world=4).steps(5).log("rank-2", "boom\n").end("failed", error=error)
+    told = distrain("watch", "latest").stderr
+    assert told.startswith("distrain: rank 2 failed after step 5: ValueError: bad batch\n")
+    assert "\nTraceback (most recent call last):\n  boom\n" in told
+    assert "collateral: ranks 0–1, 3 ended because of it" in told
+    assert f"log: {run.dir}/logs/rank-2.log" in told
+
+
+def test_a_usage_error_is_only_its_sentence(distrain: Distrain, fabricate: Fabricate) -> None:
+    error = RunError(rank=0, type="TaskError", message="no such folder", usage=True)
+    fabricate().end("failed", error=error)
+    assert distrain("watch", "latest").stderr == "distrain: no such folder\n"
+
+
+def test_a_live_run_is_followed_to_its_end(fabricate: Fabricate, watch: Watch) -> None:
+    run = fabricate().steps(10)
+    process = watch("--every", "0.3")
+    assert "1,280 samples/s" in read_until(process, "step 10/40  25 %  loss")
+    run.steps(10).evaluation(0.9)
+    read_until(process, "top1 90.00 %")
+    run.steps(20).end()
+    rest, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "completed" in rest
+
+
+def test_ctrl_c_only_leaves_the_viewer(fabricate: Fabricate, watch: Watch) -> None:
+    run = fabricate().steps(10)
+    process = watch()
+    read_until(process, "progress")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert f"`distrain watch {run.id}` looks on" in told
+    assert run.record.live
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_viewer_that_is_ended_leaves_quietly(
+    fabricate: Fabricate, watch: Watch, number: signal.Signals
+) -> None:
+    run = fabricate().steps(10)
+    process = watch()
+    read_until(process, "progress")
+    process.send_signal(number)
+    _, told = process.communicate(timeout=10)
+    assert (process.returncode, told) == (128 + number, "")
+    assert run.record.live
+
+
+def test_logs_have_their_origin_in_front(distrain: Distrain, finished: Fabricated) -> None:
+    assert distrain("logs", "first").stdout == (
+        "[launcher] hi\n[rank 0] zero one\n[rank 0] zero two\n[rank 1] one one\n"
+    )
+    assert distrain("logs", "first", "--rank", "1").stdout == "one one\n"
+    assert distrain("logs", "first", "--rank", "launcher").stdout == "hi\n"
+    missing = distrain("logs", "first", "--rank", "2")
+    assert missing.returncode == 2
+    assert "--rank takes 0 to 1, launcher or supervisor" in missing.stderr
+
+
+def test_logs_are_followed_until_the_run_ends(
+    fabricate: Fabricate, surroundings: dict[str, str], tmp_path: Path
+) -> None:
+    run = fabricate().log("rank-0", "one\npar")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runners", "logs", "latest", "-f"],
+        env=surroundings,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    read_until(process, "one")
+    run.log("rank-0", "tial\n").log("rank-1", "late\n")
+    read_until(process, "late")
+    run.log("rank-1", "last words").end()
+    rest, _ = process.communicate(timeout=10)
+    assert rest == "[rank 1] last words\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux for a real terminal")
+def test_a_terminal_shows_a_picture_that_stays(
+    fabricate: Fabricate, surroundings: dict[str, str], tmp_path: Path
+) -> None:
+    run = fabricate("live").steps(20).evaluation(0.91)
+    tmux = ["tmux", "-f", "/dev/null", "-S", str(tmp_path / "tmux")]
+    command = f"{sys.executable} -m runners watch latest; sleep 60"
+    start = [*tmux, "new-session", "-d", "-x", "140", "-y", "30", command]
+    subprocess.run(start, env=surroundings, cwd=tmp_path, check=True)
+
+    def screen_with(text: str) -> str:
+        deadline, shown = time.monotonic() + 20, ""
+        while time.monotonic() < deadline:
+            show = [*tmux, "capture-pane", "-p"]
+            shown = subprocess.run(show, capture_output=True, text=True).stdout
+            if text in shown:
+                return shown
+            time.sleep(0.1)
+        raise AssertionError(f"no {text!r} in {shown!r}")
+
+    try:
+        shown = screen_with("step 20/40  50 %")
+        assert "running" in shown
+        assert "1,280 samples/s" in shown
+        assert "top1 91.00 %" in shown
+        (rank,) = [line.split() for line in shown.splitlines() if " cpu:1 " in line]
+        assert rank[:4] == ["1", "cpu:1", "training", "20"]
+        run.steps(20).end()
+        ended = screen_with("4 epochs · 40 steps")
+        assert "step 40/40  100 %" in ended
+        assert ended.count("samples/s  data") == 1
+    finally:
+        subprocess.run([*tmux, "kill-server"])

@@ -1,0 +1,165 @@
+"""Given recorded runs, when they are listed, shown, exported and removed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from runners.state import RunError
+
+from .conftest import Distrain, Fabricated
+
+Fabricate = Callable[..., Fabricated]
+
+
+def test_an_empty_folder_names_the_next_command(distrain: Distrain) -> None:
+    listed = distrain("runs")
+    assert (listed.returncode, listed.stdout) == (0, "")
+    assert "`distrain run ddp` starts one" in listed.stderr
+    assert json.loads(distrain("runs", "--json").stdout) == []
+
+
+def test_runs_are_a_table_newest_first(
+    distrain: Distrain, finished: Fabricated, fabricate: Fabricate
+) -> None:
+    newer = fabricate("second").steps(3)
+    head, *lines = distrain("runs").stdout.splitlines()
+    assert head.split()[:3] == ["run", "name", "status"]
+    assert [line.split()[:3] for line in lines] == [
+        [newer.id, "second", "running"],
+        [finished.id, "first", "completed"],
+    ]
+    assert "top1 95.55 %" in lines[1]
+    assert "1,280" in lines[1]
+
+
+def test_runs_as_json_keep_their_keys(distrain: Distrain, finished: Fabricated) -> None:
+    (run,) = json.loads(distrain("runs", "--json").stdout)
+    assert run["run_id"] == finished.id
+    assert run["samples"] == 40 * 2 * 64
+    assert run["eval"] == {"loss": 0.5, "top1": 0.9555, "samples": 100}
+    assert {"dir", "status", "strategy", "launcher", "precision", "world_size", "devices"} < set(
+        run
+    )
+    assert {"name", "created", "parent", "epochs", "steps", "samples_per_s"} < set(run)
+
+
+def test_a_broken_record_is_named_and_the_others_listed(
+    distrain: Distrain, finished: Fabricated, fabricate: Fabricate
+) -> None:
+    broken = fabricate().end()
+    (broken.dir / "run.json").write_text("{")
+    listed = distrain("runs")
+    assert listed.returncode == 0
+    assert finished.id in listed.stdout
+    assert broken.id in listed.stderr
+
+
+def test_a_run_is_found_by_id_beginning_name_and_latest(
+    distrain: Distrain, finished: Fabricated, fabricate: Fabricate
+) -> None:
+    second = fabricate("second").end()
+    for wanted, run in (
+        (finished.id, finished),
+        (finished.id[:-1], finished),
+        ("first", finished),
+        ("latest", second),
+    ):
+        assert json.loads(distrain("show", wanted, "--json").stdout)["run_id"] == run.id
+    assert "could be any of" in distrain("show", "2").stderr
+
+
+def test_show_has_everything_on_a_page(distrain: Distrain, finished: Fabricated) -> None:
+    page = distrain("show", "first").stdout
+    for text in (
+        "completed",
+        "128 = 64 + 64 per rank",
+        "train.epochs  4",
+        "40 of 40, 4 full epochs",
+        "1,280 samples/s",
+        "top1 95.55 %",
+        "mind the gap",
+        "cpu:1",
+        "all steps done",
+    ):
+        assert text in page
+    assert "\x1b" not in page
+
+
+def test_show_as_json_adds_to_the_summary(distrain: Distrain, finished: Fabricated) -> None:
+    shown = json.loads(distrain("show", "first", "--json").stdout)
+    assert shown["supervisor_pid"] > 0
+    wanted = {"rank": 1, "pid": 1001, "device": "cpu:1", "host": "here", "step": 40}
+    assert wanted.items() <= shown["ranks"][1].items()
+    assert shown["notices"] == ["mind the gap"]
+    assert [event["step"] for event in shown["evaluations"]] == [20, 40]
+    assert [event["best"] for event in shown["checkpoints"]] == [True, True]
+    assert shown["plan"]["batch"] == [64, 64]
+    assert shown["facts"]["parameters"] == 26_122
+
+
+def test_show_tells_a_failure_with_its_traceback(distrain: Distrain, fabricate: Fabricate) -> None:
+    error = RunError(
+        rank=1,
+        type="ValueError",
+        message="no",
+        traceback="Traceback:\n  here",
+        step=7,
+        collateral=[0],
+    )
+    run = fabricate().steps(7).end("failed", error=error)
+    page = distrain("show", run.id).stdout
+    assert "rank 1 failed after step 7: ValueError: no" in page
+    assert "    Traceback:\n      here" in page
+    assert "collateral  rank 0" in page
+    assert json.loads(distrain("show", run.id, "--json").stdout)["error"]["collateral"] == [0]
+
+
+def test_export_streams_to_stdout_or_a_file(
+    distrain: Distrain, finished: Fabricated, tmp_path: Path
+) -> None:
+    rows = list(csv.DictReader(io.StringIO(distrain("export", "first", "--to", "csv").stdout)))
+    assert len(rows) == 80
+    assert sum(int(row["samples"]) for row in rows) == 5120
+    done = distrain("export", "first", "--to", "csv", "--out", "out.csv")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 81
+
+
+def test_rm_moves_to_the_trash_and_says_how_to_undo(
+    distrain: Distrain, finished: Fabricated
+) -> None:
+    removed = distrain("rm", "latest")
+    assert (removed.returncode, removed.stdout) == (0, "")
+    assert not finished.dir.exists()
+    undo = removed.stderr.partition("undo: distrain ")[2].split()
+    assert undo == ["rm", "--undo", finished.id]
+    assert distrain(*undo).returncode == 0
+    assert json.loads(distrain("show", "first", "--json").stdout)["run_id"] == finished.id
+
+
+def test_rm_removes_all_or_nothing(
+    distrain: Distrain, finished: Fabricated, fabricate: Fabricate
+) -> None:
+    live = fabricate("live").steps(1)
+    refused = distrain("rm", "first", "live")
+    assert refused.returncode == 1
+    assert f"`distrain stop {live.id}` first" in refused.stderr
+    assert finished.dir.exists()
+
+
+def test_stop_of_an_ended_run_is_one_sentence(distrain: Distrain, finished: Fabricated) -> None:
+    done = distrain("stop", "latest")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"distrain: run {finished.id} has ended: completed\n"
+
+
+def test_resume_without_a_checkpoint_is_one_sentence(
+    distrain: Distrain, finished: Fabricated
+) -> None:
+    done = distrain("resume", "latest", "--detach")
+    assert done.returncode == 1
+    assert "has no checkpoint to go on from" in done.stderr

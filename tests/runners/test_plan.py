@@ -1,0 +1,173 @@
+"""What follows from a config on given devices, and which combinations cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners import plan
+from runners.config import RunConfig
+from runners.devices import Device
+from runners.errors import ConfigError
+from runners.plan import make_plan, share
+
+
+def cpus(count: int) -> list[Device]:
+    return [Device(kind="cpu", index=index) for index in range(count)]
+
+
+def gpus(*indices: int) -> list[Device]:
+    return [Device(kind="cuda", index=index, uuid=f"GPU-{index}") for index in indices]
+
+
+def config(**changes: Any) -> RunConfig:
+    """A ddp run over torchrun, with `train__lr=…` for train.lr."""
+    return RunConfig().with_changes(
+        {key.replace("__", "."): value for key, value in changes.items()}
+    )
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200))
+def test_shares_are_exact_and_as_equal_as_can_be(total: int, parts: int) -> None:
+    shares = share(total, parts)
+    assert len(shares) == parts
+    assert sum(shares) == total
+    assert max(shares) - min(shares) <= 1
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_batch_and_loader_workers_are_shared_out_over_ranks() -> None:
+    made = make_plan(config(train__batch_size=100, data__workers=4, train__accumulate=5), cpus(3))
+    assert made.world_size == 3
+    assert made.batch == [34, 33, 33]
+    assert made.micro_batch == 7
+    assert made.loader_workers == [2, 1, 1]
+    assert made.backend == "gloo"
+    assert made.device_of(2) == Device(kind="cpu", index=2)
+
+
+@pytest.mark.parametrize(("strategy", "launcher"), [("single", "inline"), ("dp", "inline")])
+def test_one_process_has_everything_and_no_group(strategy: str, launcher: str) -> None:
+    devices = gpus(0, 1) if strategy == "dp" else gpus(0)
+    asked = config(strategy=strategy, launcher=launcher, data__workers=3)
+    made = make_plan(asked, devices)
+    assert (made.world_size, made.batch, made.loader_workers) == (1, [128], [3])
+    assert made.backend == "none"
+    assert made.devices == devices
+
+
+def test_threads_share_the_cores_out_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_cores", lambda: 7)
+    assert make_plan(config(), cpus(2)).threads == 3
+    assert make_plan(config(), cpus(9)).threads == 1
+    assert make_plan(config(train__threads=5), cpus(2)).threads == 5
+
+
+def test_the_rate_grows_with_the_world_only_when_asked() -> None:
+    assert make_plan(config(train__lr=0.1), cpus(4)).lr == 0.1
+    assert make_plan(config(train__lr=0.1, train__scale_lr=True), cpus(4)).lr == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "effective"),
+    [
+        ("auto", cpus(2), "bf16"),
+        ("auto", gpus(0, 1), "fp16"),
+        ("fp32", gpus(0, 1), "fp32"),
+        ("tf32", gpus(0, 1), "tf32"),
+        ("bf16", gpus(0, 1), "bf16"),
+        ("fp16", cpus(2), "fp16"),
+    ],
+)
+def test_auto_precision_follows_the_device(
+    asked: str, devices: list[Device], effective: str
+) -> None:
+    made = make_plan(config(precision=asked), devices)
+    assert made.precision == effective
+    assert any("fp16 on CPU" in notice for notice in made.notices) == (asked == "fp16")
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "backend"),
+    [
+        ({}, cpus(2), "gloo"),
+        ({}, gpus(0, 1), "nccl"),
+        ({"dist__backend": "gloo"}, gpus(0, 1), "gloo"),
+        ({"oversubscribe": True}, gpus(0, 0), "gloo"),
+        ({"dist__backend": "ucc"}, cpus(2), "ucc"),
+    ],
+)
+def test_the_backend_follows_the_device(
+    asked: dict[str, Any], devices: list[Device], backend: str
+) -> None:
+    assert make_plan(config(**asked), devices).backend == backend
+
+
+IMPOSSIBLE = [
+    ({"strategy": "single", "launcher": "inline"}, gpus(0, 1), "devices", "one device"),
+    ({"strategy": "dp", "launcher": "inline"}, cpus(2), "devices", "one process"),
+    ({"launcher": "inline"}, cpus(2), "launcher", "spawn or torchrun"),
+    ({"precision": "tf32"}, cpus(2), "precision", "on CPU use"),
+    ({"dist__backend": "nccl"}, cpus(2), "dist.backend", "use gloo"),
+    ({}, gpus(0, 0), "devices", "oversubscribe"),
+    ({"oversubscribe": True, "dist__backend": "nccl"}, gpus(0, 0), "dist.backend", "two ranks"),
+    ({"train__sync_batchnorm": True}, cpus(2), "train.sync_batchnorm", "needs GPUs"),
+    (
+        {"strategy": "single", "launcher": "inline", "train__sync_batchnorm": True},
+        gpus(0),
+        "train.sync_batchnorm",
+        "process group",
+    ),
+    (
+        {"strategy": "dp", "launcher": "inline", "train__compile": True},
+        gpus(0, 1),
+        "train.compile",
+        "DataParallel",
+    ),
+    (
+        {"ddp__static_graph": True, "ddp__find_unused_parameters": True},
+        cpus(2),
+        "ddp.find_unused_parameters",
+        "set one",
+    ),
+    ({"train__batch_size": 3}, cpus(4), "train.batch_size", "4 ranks"),
+    ({"train__batch_size": 7, "train__accumulate": 4}, cpus(2), "train.batch_size", "4 micro"),
+]
+
+
+@pytest.mark.parametrize(("asked", "devices", "key", "reason"), IMPOSSIBLE)
+def test_an_impossible_combination_is_refused_with_its_reason(
+    asked: dict[str, Any], devices: list[Device], key: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_plan(config(**asked), devices)
+    assert [name for name, _ in caught.value.problems] == [key]
+    assert reason in caught.value.problems[0][1]
+
+
+def test_all_impossibilities_are_said_at_once() -> None:
+    asked = config(launcher="inline", precision="tf32", dist__backend="nccl", train__batch_size=1)
+    with pytest.raises(ConfigError) as caught:
+        make_plan(asked, cpus(2))
+    assert {key for key, _ in caught.value.problems} == {
+        "launcher",
+        "precision",
+        "dist.backend",
+        "train.batch_size",
+    }
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"), [(cpus(1), True), (gpus(0), True), (gpus(0, 1), False)]
+)
+def test_dp_says_where_nothing_is_parallel(devices: list[Device], said: bool) -> None:
+    made = make_plan(config(strategy="dp", launcher="inline"), devices)
+    assert any("nothing is parallel" in notice for notice in made.notices) == said
+
+
+def test_each_rank_and_micro_batch_may_have_a_single_sample() -> None:
+    made = make_plan(config(train__batch_size=8, train__accumulate=2), cpus(4))
+    assert (made.batch, made.micro_batch) == ([2, 2, 2, 2], 1)

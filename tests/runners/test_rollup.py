@@ -1,0 +1,351 @@
+"""Roll-ups: exact totals, extremes never lost, few points however many rows."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from math import isclose, isnan
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.events import GpuSample, HostSample, RankSample, Window
+from runners.levels import FACTOR
+from runners.rollup import Appender, Curve, Series
+from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, SERIES, STEPS, over_ranks
+
+EXACT = ("steps", "samples", "skipped", "loss_samples", "timed_samples")
+
+
+def a_window(rank: int, step: int, steps: int = 1, **changes: Any) -> Window:
+    plain = Window(
+        time=1000.0 + step,
+        rank=rank,
+        epoch=step // 10,
+        step=step,
+        steps=steps,
+        samples=4 * steps,
+        loss_sum=8.0 * steps,
+        loss_min=2.0,
+        loss_max=2.0,
+        lr=0.1,
+        seconds=0.5,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def some_windows(seed: int, counts: Iterable[int]) -> list[Window]:
+    """Random windows of several ranks, their arrivals mixed."""
+    rng = random.Random(seed)
+    arrivals = [rank for rank, count in enumerate(counts) for _ in range(count)]
+    rng.shuffle(arrivals)
+    step = dict.fromkeys(arrivals, 0)
+    windows = []
+    for rank in arrivals:
+        steps = rng.randint(1, 5)
+        step[rank] += steps
+        loss = None if rng.random() < 0.1 else rng.uniform(0, 9)
+        windows.append(
+            a_window(
+                rank,
+                step[rank],
+                steps,
+                samples=rng.randint(1, 100),
+                loss_sum=loss,
+                loss_min=loss,
+                loss_max=loss,
+                lr=rng.random(),
+                seconds=rng.uniform(0.01, 1),
+                data=rng.random(),
+                skipped=rng.randint(0, 1),
+                warmup=step[rank] < 10,
+            )
+        )
+    return windows
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with closing(empty()) as db:
+        yield db
+
+
+def empty() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:")
+    for series in SERIES:
+        for statement in series.schema():
+            db.execute(statement)
+    return db
+
+
+def stored(windows: list[Window], batches: Iterable[int] = ()) -> sqlite3.Connection:
+    """A database of these windows, written in batches of these sizes and one of the rest."""
+    db = empty()
+    appender = Appender(STEPS)
+    for size in [*batches, len(windows)]:
+        appender.append(db, windows[:size])
+        windows = windows[size:]
+    return db
+
+
+def of_rank(windows: list[Window], rank: int) -> list[Window]:
+    return [window for window in windows if window.rank == rank]
+
+
+def expected(windows: list[Window]) -> dict[str, float]:
+    """The definitions, in Python."""
+    losses = [w.loss_sum for w in windows if w.loss_sum is not None]
+    rates = [w.samples / w.seconds for w in windows if not w.warmup]
+    found = {
+        "steps": sum(w.steps for w in windows),
+        "samples": sum(w.samples for w in windows),
+        "skipped": sum(w.skipped for w in windows),
+        "loss_samples": sum(w.samples for w in windows if w.loss_sum is not None),
+        "timed_samples": sum(w.samples for w in windows if not w.warmup),
+        "seconds": sum(w.seconds for w in windows),
+        "data": sum(w.data for w in windows),
+        "data_per_step_max": max(w.data / w.steps for w in windows),
+    }
+    if losses:
+        found |= {"loss_sum": sum(losses), "loss_min": min(losses), "loss_max": max(losses)}
+    if rates:
+        found |= {"samples_per_s_min": min(rates), "samples_per_s_max": max(rates)}
+    return found
+
+
+def added_up(curve: Curve) -> dict[str, float]:
+    """A curve's columns taken together as their names say."""
+    found = {}
+    for name, column in curve.columns.items():
+        present = [value for value in column if not isnan(value)]
+        how = min if name.endswith("_min") else max if name.endswith("_max") else sum
+        if present:
+            found[name] = how(present)
+    return found
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, float]) -> None:
+    for name, value in wanted.items():
+        if name in EXACT:
+            assert found[name] == value, name
+        else:
+            assert isclose(found[name], value, rel_tol=1e-9), name
+
+
+counts = st.lists(st.integers(0, 200), min_size=1, max_size=4).filter(any)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    counts=counts,
+    batches=st.lists(st.integers(0, 100), max_size=10),
+    points=st.integers(2, 300),
+)
+def test_curves_and_totals_are_exact_at_every_level(
+    seed: int, counts: list[int], batches: list[int], points: int
+) -> None:
+    windows = some_windows(seed, counts)
+    db = stored(windows, batches)
+    assert STEPS.keys(db) == [rank for rank, count in enumerate(counts) if count]
+    for rank in STEPS.keys(db):
+        mine = of_rank(windows, rank)
+        curve = STEPS.curve(db, rank, points=points)
+        assert len(curve) <= points
+        assert len(curve) > min(len(mine), points) / FACTOR - 1
+        assert_same(added_up(curve), expected(mine))
+        totals = STEPS.totals(db, rank)
+        assert_same(totals, expected(mine))
+        assert totals["step"] == mine[-1].step
+        assert totals["lr"] == curve["lr"][-1] == mine[-1].lr
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 700),
+    ends=st.tuples(st.integers(-10, 2500), st.integers(-10, 2500)),
+    points=st.integers(2, 40),
+    axis=st.sampled_from(["step", "time"]),
+)
+def test_a_zoomed_curve_covers_its_range_and_nothing_else(
+    seed: int, count: int, ends: tuple[int, int], points: int, axis: str
+) -> None:
+    windows = some_windows(seed, [count])
+    db = stored(windows)
+    offset = 1000 if axis == "time" else 0
+    start, end = min(ends) + offset, max(ends) + offset
+    inside = [w for w in windows if start <= getattr(w, axis) <= end]
+    curve = STEPS.curve(db, 0, points=points, axis=axis, start=start, end=end)
+    assert len(curve) <= points
+    if inside:
+        assert_same(added_up(curve), expected(inside))
+        assert curve["step"][-1] == inside[-1].step
+    else:
+        assert len(curve) == 0
+
+
+def test_a_level_is_eight_rows_of_the_level_below(db: sqlite3.Connection) -> None:
+    Appender(STEPS).append(db, [a_window(0, step) for step in range(1, 64 * 8 + 2)])
+    rows = db.execute("SELECT level, count(*), sum(steps) FROM steps_rollup GROUP BY level")
+    assert rows.fetchall() == [(1, 64, 512), (2, 8, 512), (3, 1, 512)]
+
+
+def test_reading_is_range_scans_only(db: sqlite3.Connection) -> None:
+    Appender(STEPS).append(db, [a_window(0, step) for step in range(1, 2000)])
+    queries: list[str] = []
+    db.set_trace_callback(queries.append)
+    STEPS.keys(db)
+    STEPS.totals(db, 0)
+    STEPS.curve(db, 0, points=50, start=100, end=900)
+    STEPS.latest(db, 0)
+    db.set_trace_callback(None)
+    assert queries
+    for query in set(queries):
+        plan = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert all("USING PRIMARY KEY" in step for step in plan), (query, plan)
+
+
+def test_one_bad_loss_in_a_thousand_is_missing_but_does_not_hide_the_rest(
+    db: sqlite3.Connection,
+) -> None:
+    windows = [a_window(0, step) for step in range(1, 1001)]
+    windows[500] = a_window(0, 501, loss_sum=None, loss_min=None, loss_max=None)
+    Appender(STEPS).append(db, windows)
+    zoomed = STEPS.curve(db, 0, ["loss", "loss_min"], start=500, end=502)
+    assert [isnan(value) for value in zoomed["loss"]] == [False, True, False]
+    assert isnan(zoomed["loss_min"][1])
+    whole = STEPS.curve(db, 0, ["loss", "samples", "loss_samples"], points=2)
+    assert list(whole["loss"]) == [2.0] * len(whole)
+    assert sum(whole["samples"]) - sum(whole["loss_samples"]) == 4
+
+
+def test_nan_is_stored_as_missing(db: sqlite3.Connection) -> None:
+    nan = float("nan")
+    Appender(STEPS).append(db, [a_window(0, 1, loss_sum=nan, loss_min=nan, loss_max=nan)])
+    assert STEPS.latest(db, 0) == a_window(0, 1, loss_sum=None, loss_min=None, loss_max=None)
+
+
+def test_what_a_gpu_does_not_offer_stays_missing(db: sqlite3.Connection) -> None:
+    samples = [
+        GpuSample(time=float(t), gpu=1, uuid="GPU-1", name="H", power=None, memory_used=5.0)
+        for t in range(100)
+    ]
+    Appender(GPU).append(db, samples)
+    curve = GPU.curve(db, 1, ["power", "power_max", "memory_used"], points=20)
+    assert all(isnan(value) for value in [*curve["power"], *curve["power_max"]])
+    assert set(curve["memory_used"]) == {5.0}
+    assert GPU.totals(db, 1)["power_sum"] is None
+
+
+SAMPLES: list[tuple[Series[Any], msgspec.Struct]] = [
+    (STEPS, a_window(2, 5, warmup=True)),
+    (
+        GPU,
+        GpuSample(time=1.0, gpu=2, uuid="GPU-1", name="H", power=9.5, processes={7: None, 8: 9}),
+    ),
+    (HOST, HostSample(time=1.0, cpu=50.0, memory_used=1.0, memory_total=2.0, load=0.5)),
+    (PROCS, RankSample(time=1.0, rank=2, cpu=99.0, rss=1e9, processes=3)),
+]
+
+
+@pytest.mark.parametrize(("series", "item"), SAMPLES, ids=lambda value: getattr(value, "name", ""))
+def test_what_is_stored_comes_back(
+    db: sqlite3.Connection, series: Series[Any], item: msgspec.Struct
+) -> None:
+    Appender(series).append(db, [item])
+    (key,) = series.keys(db)
+    assert series.latest(db, key) == item
+    assert series.curve(db, key).columns.keys() == set(series.names)
+
+
+def test_the_mean_of_a_gauge_is_over_samples_not_over_rollups(db: sqlite3.Connection) -> None:
+    samples = [
+        HostSample(time=float(t), cpu=float(t), memory_used=1.0, memory_total=2.0, load=0.0)
+        for t in range(100)
+    ]
+    Appender(HOST).append(db, samples)
+    curve = HOST.curve(db, 0, ["cpu", "cpu_min", "cpu_max"], points=4)
+    assert curve.stride == 64
+    assert curve["cpu"][0] == sum(range(64)) / 64
+    assert list(curve["cpu_min"]) == [0.0, 64.0]
+    assert list(curve["cpu_max"]) == [63.0, 99.0]
+
+
+# --- all ranks together ----------------------------------------------------------------------
+
+
+def run_of(windows: list[Window], **how: Any) -> Curve:
+    db = stored(windows)
+    return over_ranks(STEPS.curve(db, rank, RANK_COLUMNS, **how) for rank in STEPS.keys(db))
+
+
+def test_the_run_weighs_ranks_by_their_samples() -> None:
+    windows = [
+        a_window(rank, step, samples=samples, loss_sum=samples * loss)
+        for step in range(1, 101)
+        for rank, samples, loss in [(0, 30, 1.0), (1, 10, 5.0)]
+    ]
+    run = run_of(windows)
+    assert list(run["loss"]) == [2.0] * 100
+    assert list(run["samples"]) == [40.0] * 100
+    assert list(run["samples_per_s"]) == [80.0] * 100
+
+
+def test_ranks_whose_windows_end_at_different_steps_are_shared_out_by_steps() -> None:
+    windows = [a_window(0, step, 10) for step in range(10, 101, 10)]
+    windows += [a_window(1, step, 4, samples=4, seconds=0.2) for step in range(4, 101, 4)]
+    run = run_of(windows)
+    assert list(run["step"]) == [float(step) for step in range(10, 101, 10)]
+    assert list(run["samples"]) == pytest.approx([50.0] * 10)
+    assert list(run["samples_per_s"]) == pytest.approx([100.0] * 10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), counts=counts, points=st.integers(2, 100))
+def test_the_run_loses_nothing_that_all_ranks_have_reported(
+    seed: int, counts: list[int], points: int
+) -> None:
+    windows = some_windows(seed, counts)
+    ranks = [of_rank(windows, rank) for rank in range(len(counts)) if counts[rank]]
+    last = max(rank[-1].step for rank in ranks)
+    # A last window that brings every rank to the same step.
+    windows += [a_window(rank[0].rank, last + 1, last + 1 - rank[-1].step) for rank in ranks]
+    run = run_of(windows, points=points)
+    assert isclose(sum(run["samples"]), sum(w.samples for w in windows), rel_tol=1e-9)
+    lows = [w.loss_min for w in windows if w.loss_min is not None]
+    assert min(value for value in run["loss_min"] if not isnan(value)) == min(lows)
+
+
+def test_extremes_of_the_run_stay_at_their_steps() -> None:
+    windows = [
+        a_window(rank, step, loss_min=step + rank, loss_max=10 * step + rank)
+        for step in range(1, 6)
+        for rank in (0, 1)
+    ]
+    run = run_of(windows)
+    assert list(run["loss_min"]) == [1, 2, 3, 4, 5]
+    assert list(run["loss_max"]) == [11, 21, 31, 41, 51]
+
+
+def test_the_run_ends_where_the_slowest_rank_is() -> None:
+    windows = [a_window(0, step) for step in range(1, 11)]
+    windows += [a_window(1, step) for step in range(1, 8)]
+    run = run_of(windows)
+    assert list(run["step"]) == [float(step) for step in range(1, 8)]
+
+
+def test_no_rate_is_given_while_a_rank_warms_up() -> None:
+    windows = [a_window(0, step, warmup=step <= 2) for step in range(1, 6)]
+    windows += [a_window(1, step, warmup=step <= 3) for step in range(1, 6)]
+    rates = run_of(windows)["samples_per_s"]
+    assert [isnan(rate) for rate in rates] == [True, True, True, False, False]
+
+
+def test_no_windows_make_an_empty_curve() -> None:
+    assert len(over_ranks([])) == 0
