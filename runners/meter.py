@@ -168,6 +168,7 @@ class Meter:
         """Open a window; what happened since the last one closed is in none."""
         self._losses: list[Tensor] = []
         self._samples: list[int] = []
+        self._skipped: list[Tensor] = []
         self._steps = 0
         self._clock.start()
 
@@ -179,7 +180,9 @@ class Meter:
     def step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
         """A step is finished; closes the window when it is long enough."""
         self._steps += 1
-        self._epoch, self._step, self._lr, self._skipped = epoch, step, lr, skipped
+        self._epoch, self._step, self._lr = epoch, step, lr
+        if skipped is not None:
+            self._skipped.append(skipped)
         full = self._clock.elapsed() >= self._window_s or self._steps >= WIDEST
         if full or step == self._warmup_until:
             self.close()
@@ -188,7 +191,6 @@ class Meter:
     def close(self) -> None:
         """Close the open window, if it holds a step, and say what is ready."""
         if self._steps:
-            extra = [] if self._skipped is None else [self._skipped]
             self._late.append(
                 Closed(
                     time=time.time(),
@@ -198,7 +200,7 @@ class Meter:
                     lr=self._lr,
                     warmup=self._step <= self._warmup_until,
                     reading=self._clock.close(),
-                    losses=_to_host(torch.stack([*self._losses, *extra])),
+                    losses=_to_host(torch.stack([*self._losses, *self._skipped])),
                     samples=self._samples,
                     micro_batches=len(self._losses),
                 )

@@ -17,7 +17,13 @@ def make_optimizer(config: Train, parameters: list[nn.Parameter], lr: float) -> 
     """SGD, Adam or AdamW over all parameters, by fused kernels (CPU and CUDA have them)."""
     common: dict[str, Any] = {"lr": lr, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=config.momentum, **common)
+        sgd = torch.optim.SGD(parameters, momentum=config.momentum, **common)
+        if config.momentum:
+            # The fused kernel leaves a momentum buffer uninitialised when fp16 skips the first
+            # step (seen in torch 2.13); from zero the first step gives the same.
+            for parameter in parameters:
+                sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return sgd
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, **common)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from runners.plan import make_plan
 from runners.reporter import NullReporter
 from runners.training import Training
 from runners.world import World
+
+
+PATIENCE_S = 240.0
 
 
 @dataclass
@@ -79,7 +83,14 @@ def outcome(run: Training, reporter: Recorder) -> Outcome:
 def on_ranks(size: int, cases: list[tuple[RunConfig, Path]]) -> list[list[Outcome]]:
     """Outcomes by case, then by rank; one process for each rank serves all cases."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_rank, args=(size, cases, folder), nprocs=size, daemon=True)
+        context = mp.spawn(_rank, args=(size, cases, folder), nprocs=size, join=False)
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while not context.join(timeout=1.0):
+                assert time.monotonic() < deadline, "the ranks hang"
+        finally:
+            for process in context.processes:
+                process.kill()
         by_rank = [
             torch.load(f"{folder}/rank-{rank}.pt", weights_only=False) for rank in range(size)
         ]

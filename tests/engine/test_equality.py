@@ -219,5 +219,5 @@ def test_fp16_counts_skipped_steps_and_recovers_from_overflow(tmp_path: Path) ->
     result = alone(case, tmp_path)
     # then steps are skipped, counted, and later ones are not
     skipped = sum(window.skipped for window in result.windows)
-    assert 0 < skipped < sum(window.steps for window in result.windows)
+    assert 2 < skipped < sum(window.steps for window in result.windows)
     assert all(torch.isfinite(tensor).all() for tensor in result.model.values())

@@ -92,6 +92,14 @@ class FakeNvml:
             "FAKE_NVML": str(self.state),
         }
 
+    @property
+    def without_driver(self) -> dict[str, str]:
+        """Changes to the environment that hide a real driver too: a library that is none."""
+        folder = self.state.with_name("no-driver")
+        folder.mkdir(exist_ok=True)
+        (folder / "libnvidia-ml.so.1").touch()
+        return {"LD_LIBRARY_PATH": str(folder)}
+
     def has(self, gpus: int | list[dict[str, Any]], **system: Any) -> None:
         """The machine has so many ordinary GPUs, or these."""
         self.state.write_text(self.text(gpus, **system))

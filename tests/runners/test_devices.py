@@ -60,7 +60,7 @@ def test_every_gpu_of_the_driver_is_listed(fake_nvml: FakeNvml, count: int) -> N
 def test_without_a_driver_there_is_no_gpu(fake_nvml: FakeNvml) -> None:
     fake_nvml.has(2, init=NO_DRIVER)
     assert listed(fake_nvml) == []
-    assert listed(fake_nvml, LD_LIBRARY_PATH="") == []
+    assert listed(fake_nvml, **fake_nvml.without_driver) == []
 
 
 def test_a_lost_gpu_is_left_out(fake_nvml: FakeNvml) -> None:
@@ -182,7 +182,7 @@ def test_why_no_gpu_is_usable(fake_nvml: FakeNvml, tmp_path: Path, devices: Any)
     [[key, text]] = choose(fake_nvml, cpu_only, devices)["problems"]
     assert key == "devices"
     assert "built without CUDA" in text
-    [[_, text]] = choose(fake_nvml, cpu_only, devices, LD_LIBRARY_PATH="")["problems"]
+    [[_, text]] = choose(fake_nvml, cpu_only, devices, **fake_nvml.without_driver)["problems"]
     assert "no NVIDIA driver" in text
 
 

@@ -136,7 +136,7 @@ def test_a_mig_instance_offers_memory_and_no_more(fake_nvml: FakeNvml) -> None:
 
 
 def test_without_a_driver_samples_are_empty(fake_nvml: FakeNvml) -> None:
-    assert samples(fake_nvml, LD_LIBRARY_PATH="") == [[]]
+    assert samples(fake_nvml, **fake_nvml.without_driver) == [[]]
 
 
 def test_a_closed_sampler_is_empty() -> None:
