@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import publish
+from benchmarks.report import Table, publish
 from runners.config import RunConfig
 from runners.events import PHASES, Evaluation, Metric, Window
 from runners.record import Record, RecordWriter, create_run
@@ -144,7 +144,7 @@ def _publish(results: dict[int, list[dict[str, Any]]], json_to: Path | None) -> 
         )
     headers = ("step rows", "points", "ms", "range", "ratio", "peak MB")
     title = f"open: all curves of a run page, {RANKS} ranks, median of {len(found)} fresh processes"
-    publish(title, headers, lines, json_to=json_to)
+    publish(Table(title, headers, lines), json_to=json_to)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""What every benchmark prints: a table, the machine it was measured on, and JSON on request."""
+"""What every benchmark prints: tables, the machine they were measured on, and JSON on request."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import random
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import psutil
 
 from runners.provenance import cpu_name
+
+ROOT = Path(__file__).resolve().parents[1]
+_LOAD_BEFORE = os.getloadavg()[0]
 
 
 def machine() -> dict[str, Any]:
@@ -23,7 +28,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 2**30),
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
-        "load": round(os.getloadavg()[0], 2),
+        "load": round(_LOAD_BEFORE, 2),
     }
 
 
@@ -42,15 +47,37 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {' | '.join(padded)} |"
 
 
-def publish(
-    title: str, headers: Sequence[str], rows: Sequence[Sequence[object]], *, json_to: Path | None
-) -> None:
-    """Print the table with its machine to stdout, and write both to a file if one is given."""
+class Table(NamedTuple):
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def publish(*tables: Table, json_to: Path | None) -> None:
+    """Print the tables with their machine to stdout, and write all to a file if one is given."""
     where = machine()
-    line = ", ".join(f"{name} {value}" for name, value in where.items())
-    print(f"\n{title}\n\n{table(headers, rows)}\n\n{line}", flush=True)
+    for shown in tables:
+        print(f"\n{shown.title}\n\n{table(shown.headers, shown.rows)}", flush=True)
+    print("\n" + ", ".join(f"{name} {value}" for name, value in where.items()), flush=True)
     if json_to is not None:
-        found = [dict(zip(headers, row, strict=True)) for row in rows]
+        found = {
+            shown.title: [dict(zip(shown.headers, row, strict=True)) for row in shown.rows]
+            for shown in tables
+        }
         json_to.parent.mkdir(parents=True, exist_ok=True)
-        json_to.write_text(json.dumps({"title": title, "machine": where, "rows": found}, indent=2))
+        text = json.dumps({"machine": where, "tables": found}, indent=2, ensure_ascii=False)
+        json_to.write_text(text + "\n")
         print(f"written to {json_to}", file=sys.stderr)
+
+
+def median_interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
+    """The bootstrap 95 % interval of the median (Efron 1979); seeded, so it can be repeated."""
+    chosen = random.Random(0)
+    found = sorted(median(chosen.choices(values, k=len(values))) for _ in range(draws))
+    return found[round(draws * 0.025)], found[round(draws * 0.975) - 1]
+
+
+def settled_environment() -> dict[str, str]:
+    """The environment for measured processes: bytecode cached, as it is for everybody."""
+    hidden = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+    return {name: value for name, value in os.environ.items() if name not in hidden}

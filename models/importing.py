@@ -67,9 +67,10 @@ def _parts(key: str, name: str) -> tuple[str, str]:
 
 def _see_current_folder() -> None:
     """Make the user's modules importable, behind ours and the installed ones."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
+    # Ours may not be on the path (an editable install), which spawned loader processes inherit.
+    for folder in (str(Path(__file__).parents[1]), os.getcwd()):
+        if folder not in sys.path:
+            sys.path.append(folder)
     importlib.invalidate_caches()
 
 

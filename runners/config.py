@@ -7,16 +7,15 @@ description and range: the JSON Schema, the form of the app and the messages com
 
 from __future__ import annotations
 
-import math
 import tomllib
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 import tomli_w
 from msgspec import Meta
 
-from runners.errors import ConfigError, nearest
+from runners.errors import ConfigError
+from runners.validation import Devices, Section, build
 
 Strategy = Literal["single", "dp", "allreduce", "ddp"]
 Launcher = Literal["inline", "spawn", "torchrun"]
@@ -26,10 +25,6 @@ Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(gt=0)]
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of a preset."""
 
 
 class Train(Section, frozen=True):
@@ -84,7 +79,9 @@ class Train(Section, frozen=True):
     sync_batchnorm: Annotated[
         bool, Meta(description="Batch statistics over all ranks (GPUs only).")
     ] = False
-    seed: Annotated[int, Meta(ge=0, description="Of weights, order and augmentation.")] = 0
+    seed: Annotated[
+        int, Meta(ge=0, lt=2**32, description="Of weights, order and augmentation.")
+    ] = 0
     deterministic: Annotated[
         bool, Meta(description="Only deterministic kernels: slower, repeatable bit for bit.")
     ] = False
@@ -99,7 +96,7 @@ class Train(Section, frozen=True):
 
 class Named(Section, frozen=True):
     name: str
-    args: Annotated[dict[str, Any], Meta(description="Keyword arguments of the factory.")] = {}
+    args: Annotated[dict[str, Any], Meta(description="Keyword arguments of the factory.")] = {}  # noqa: RUF012
 
 
 class Task(Named, frozen=True):
@@ -227,9 +224,6 @@ class Report(Section, frozen=True):
     ] = 60.0
 
 
-Devices = str | list[int | str]
-
-
 class RunConfig(Section, frozen=True):
     """Everything that decides a run."""
 
@@ -265,7 +259,7 @@ class RunConfig(Section, frozen=True):
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
         """Validate plain data; raises ConfigError with every problem and its key."""
         problems: list[tuple[str, str]] = []
-        config = _build(cls, data, "", problems)
+        config = build(cls, data, "", problems)
         if problems:
             raise ConfigError(problems)
         assert isinstance(config, RunConfig)
@@ -289,7 +283,10 @@ class RunConfig(Section, frozen=True):
         return tomli_w.dumps(self.to_dict())
 
     def with_changes(self, changes: dict[str, Any]) -> RunConfig:
-        """A copy with dotted keys set, e.g. {"train.lr": 0.05}; raises ConfigError."""
+        """A copy with dotted keys set, e.g. {"train.lr": 0.05}; None unsets one.
+
+        Raises ConfigError.
+        """
         data = self.to_dict()
         problems = []
         for key, value in changes.items():
@@ -304,7 +301,7 @@ class RunConfig(Section, frozen=True):
                 table[last] = value
         if problems:
             raise ConfigError(problems)
-        return RunConfig.from_dict(data)
+        return RunConfig.from_dict(_without_none(data))
 
 
 def json_schema() -> dict[str, Any]:
@@ -347,64 +344,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return value
-
-
-def _build(
-    kind: type[Section], data: dict[str, Any], prefix: str, problems: list[tuple[str, str]]
-) -> Section | None:
-    """`msgspec.convert` field by field, so that one error does not hide the next."""
-    hints = get_type_hints(kind, include_extras=True)
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        if (hint := hints.get(key)) is None:
-            problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
-        elif isinstance(hint, type) and issubclass(hint, Section):
-            if isinstance(value, dict):
-                values[key] = _build(hint, value, f"{prefix}{key}.", problems)
-            else:
-                problems.append((prefix + key, f"must be a table, not {value!r}"))
-        else:
-            try:
-                values[key] = msgspec.convert(value, hint)
-            except msgspec.ValidationError:
-                problems.append((prefix + key, _complaint(key, value, hint)))
-                continue
-            # TOML has infinities, and a bound on one side lets them through.
-            if isinstance(values[key], float) and not math.isfinite(values[key]):
-                problems.append((prefix + key, _complaint(key, value, hint)))
-    return kind(**values) if not problems else None
-
-
-def _complaint(key: str, value: Any, hint: Any) -> str:
-    if isinstance(value, str) and (choices := _choices(hint)):
-        return f"unknown {key} {value!r}{nearest(value, choices)}"
-    return f"must be {_wanted(hint)}, not {value!r}"
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return get_args(inner) if get_origin(inner) is Literal else ()
-
-
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-_SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-
-
-def _wanted(hint: Any) -> str:
-    """A type with its range in words: "a whole number ≥ 1"."""
-    if hint == Devices:
-        return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
-    if get_origin(hint) is Annotated:
-        inner, *metas = get_args(hint)
-        limits = [
-            f"{sign} {getattr(meta, name):g}"
-            for meta in metas
-            for name, sign in _SIGNS
-            if getattr(meta, name) is not None
-        ]
-        return " ".join([_wanted(inner), " and ".join(limits)]).strip()
-    if choices := _choices(hint):
-        return "one of " + ", ".join(choices)
-    if isinstance(hint, UnionType) or get_origin(hint) is Union:
-        return " or ".join(_wanted(kind) for kind in get_args(hint) if kind is not type(None))
-    return _WORDS.get(hint, "a table")

@@ -138,14 +138,16 @@ class Mover:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def moved(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return map(self._move, batches) if self._stream is None else self._ahead(batches)
+        if self._stream is None:
+            return map(self._move, batches)
+        return self._ahead(batches, self._stream)
 
-    def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
         """Copy the next batch while the current one is computed with."""
         coming = self._copied(next(batches, None))
         while (batch := coming) is not None:
             compute = torch.cuda.current_stream(self.device)
-            compute.wait_stream(self._stream)
+            compute.wait_stream(stream)
             for tensor in tensors_of(batch):
                 # The allocator must not reuse the memory before the compute stream is done.
                 tensor.record_stream(compute)

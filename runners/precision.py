@@ -53,8 +53,8 @@ class Precision:
         if not self._scaler.is_enabled():
             return None
         # The public way to learn this waits for the device.
-        found = self._scaler._found_inf_per_device(optimizer)
-        return next(iter(found.values())).clone()
+        found: Tensor = next(iter(self._scaler._found_inf_per_device(optimizer).values()))
+        return found.clone()
 
     def state_dict(self) -> dict[str, Any]:
         return self._scaler.state_dict()

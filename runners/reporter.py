@@ -26,7 +26,8 @@ FLUSH_S = 10.0
 class Reporter:
     """Says events in order; merges windows under back-pressure; answers a stop.
 
-    Thread-safe. `on_lost` is called from the reporting thread when the supervisor is gone.
+    Thread-safe. `step` is the last that `goes_on` was told. `on_lost` is called from the
+    reporting thread when the supervisor is gone.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Reporter:
         self._on_lost = on_lost
         self._queue: deque[Event] = deque([hello])
         self._gate = threading.Condition()
-        self._step = 0
+        self.step = 0
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
         self._closing = False
@@ -86,7 +87,7 @@ class Reporter:
         after which all leave.
         """
         with self._gate:
-            self._step = step
+            self.step = step
             if step < self._limit:
                 return True
             while self._stop_at is None:
@@ -173,8 +174,8 @@ class Reporter:
         with self._gate:
             if isinstance(event, Stop) and self._stop_at is None:
                 # The step under way is finished; nobody goes further until all have answered.
-                self._limit = self._step + 1
-                self._queue.append(Stopping(rank=self._rank, step=self._step))
+                self._limit = self.step + 1
+                self._queue.append(Stopping(rank=self._rank, step=self.step))
             elif isinstance(event, StopAt):
                 self._stop_at = event
                 self._limit = event.step
@@ -189,10 +190,12 @@ class NullReporter:
     """Takes the place of a Reporter where nobody listens."""
 
     save_at_stop = True
+    step = 0
 
     def say(self, event: Event) -> None: ...
 
     def goes_on(self, step: int) -> bool:
+        self.step = step
         return True
 
     def close(self) -> None: ...

@@ -69,9 +69,10 @@ class Run:
 
         Raises DistrainError where the run has ended already.
         """
-        address = self.record.state.socket
-        if not (self.is_live and address):
-            raise DistrainError(f"run {self.id} has ended: {self.record.state.status}")
+        state = self.record.state
+        if not state.live:
+            raise DistrainError(f"run {self.id} has ended: {state.status}")
+        address = state.socket
         try:
             ask(address, Stop(now=now))
         except OSError:
@@ -88,8 +89,7 @@ class Run:
 
     def rerun(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
         """The same config again, from the start, with dotted keys changed."""
-        config = self.record.config.with_changes(changes or {})
-        return self._again(config, name)
+        return self._again({"checkpoint.load": None, **(changes or {})}, name)
 
     def resume(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
         """A new run that goes on from the last checkpoint; raises DistrainError without one."""
@@ -99,13 +99,13 @@ class Run:
         if not last.exists():
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
         changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
-        return self._again(self.record.config.with_changes(changes), name, parent=self.id)
+        return self._again(changes, name, parent=self.id)
 
-    def _again(self, config: RunConfig, name: str | None, parent: str | None = None) -> Run:
+    def _again(self, changes: dict[str, Any], name: str | None, parent: str | None = None) -> Run:
         # Relative paths in the config mean the folder where the run was launched.
         cwd = self.record.state.provenance.get("cwd")
         return launch(
-            config,
+            self.record.config.with_changes(changes),
             name=self.record.name if name is None else name,
             runs_dir=self.record.dir.parent,
             parent=parent,
@@ -166,6 +166,7 @@ def launch(
         started = subprocess.run(
             [sys.executable, "-P", "-m", "runners.supervisor", str(folder)],
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
         )
     if started.returncode:
         raise DistrainError(f"the supervisor did not start: see {folder}/logs/supervisor.log")

@@ -232,11 +232,12 @@ class Supervisor:
     async def _sample(self) -> None:
         gpus, ranks = GpuSampler(self._gpu_uuids()), RankSampler()
         while True:
-            samples = await asyncio.to_thread(
-                lambda: [*gpus.sample(), sample_host(), *ranks.sample(dict(self.pids))]
-            )
-            for sample in samples:
+            pids = dict(self.pids)
+            for sample in await asyncio.to_thread(gpus.sample):
                 self.writer.add(sample)
+            for rank_sample in await asyncio.to_thread(ranks.sample, pids):
+                self.writer.add(rank_sample)
+            self.writer.add(sample_host())
             self._watch_for_stalls()
             await asyncio.sleep(self.config.report.sample_s)
 

@@ -10,6 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
+from models.errors import TaskError
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
 from runners.processes import die_with_parent
@@ -33,11 +34,10 @@ def main() -> int:
         except KeyboardInterrupt:
             return 130
         except SystemExit as leaving:
-            message = f"left with exit code {leaving.code} before training had ended"
-            reporter.say(Failure(time=time.time(), rank=rank, error="SystemExit", message=message))
+            reporter.say(_failure(rank, leaving, reporter.step))
             raise
         except BaseException as error:
-            reporter.say(_failure(rank, error))
+            reporter.say(_failure(rank, error, reporter.step))
             traceback.print_exc()
             return 1
     return 0
@@ -88,8 +88,7 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
         train(training)
 
 
-def _failure(rank: int, error: BaseException) -> Failure:
-    from models.task import TaskError
+def _failure(rank: int, error: BaseException, step: int) -> Failure:
     from runners.world import looks_collateral
 
     usage = isinstance(error, ConfigError | TaskError)
@@ -97,11 +96,18 @@ def _failure(rank: int, error: BaseException) -> Failure:
         time=time.time(),
         rank=rank,
         error=type(error).__name__,
-        message=str(error) or type(error).__name__,
+        message=_sentence(error),
+        step=step,
         traceback="" if usage else traceback.format_exc(),
         usage=usage,
         collateral=looks_collateral(error),
     )
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"left with exit code {error.code} before training had ended"
+    return str(error) or type(error).__name__
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -43,20 +44,17 @@ def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
         yield World(rank, local, plan.world_size, device)
         return
     _require(plan.backend)
-    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    # Under `inline` there is no launcher that could tell where to meet.
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(
         plan.backend,
         timeout=timedelta(seconds=config.dist.timeout_s),
         device_id=device if plan.backend == "nccl" else None,
         **(alone if "MASTER_ADDR" not in os.environ else {}),
     )
-    try:
-        yield World(rank, local, plan.world_size, device)
-    except BaseException:
-        # Destroying a broken group may wait for ranks that will never answer.
-        raise
-    else:
-        dist.destroy_process_group()
+    yield World(rank, local, plan.world_size, device)
+    # Not after an error: destroying a broken group may wait for ranks that will never answer.
+    dist.destroy_process_group()
 
 
 def _device(plan: Plan, local_rank: int) -> torch.device:

@@ -61,5 +61,5 @@ def loopback_interface() -> str | None:
     """The loopback interface: ranks of one host need no route between them."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):
-            return name
+            return str(name)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class Ddp(Strategy):
         """PowerSGD's error feedback and its random state, which differ from rank to rank."""
         if self._power is None:
             return {}
-        kind, keys, *rest = self._power.rng.get_state(legacy=True)
+        kind, keys, *rest = cast(tuple[Any, ...], self._power.rng.get_state(legacy=True))
         tensors = {
             name: {index: tensor.cpu() for index, tensor in getattr(self._power, name).items()}
             for name in POWER_TENSORS

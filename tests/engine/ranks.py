@@ -23,7 +23,6 @@ from runners.reporter import NullReporter
 from runners.training import Training
 from runners.world import World
 
-
 PATIENCE_S = 240.0
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.config import RunConfig, Section, differences, json_schema, parse_assignment
+from runners.config import RunConfig, differences, json_schema, parse_assignment
 from runners.errors import ConfigError
 from runners.presets import BUILT_IN
+from runners.validation import Section
 
 PRESETS = sorted(BUILT_IN.glob("*.toml"))
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -1,0 +1,78 @@
+"""Plain data into the sections of a config, with every problem at once and in words."""
+
+from __future__ import annotations
+
+import math
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from runners.errors import nearest
+
+Devices = str | list[int | str]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a preset."""
+
+
+def build(
+    kind: type[Section], data: dict[str, Any], prefix: str, problems: list[tuple[str, str]]
+) -> Section | None:
+    """`msgspec.convert` field by field, so that one error does not hide the next."""
+    hints = get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if (hint := hints.get(key)) is None:
+            problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
+        elif isinstance(hint, type) and issubclass(hint, Section):
+            if isinstance(value, dict):
+                values[key] = build(hint, value, f"{prefix}{key}.", problems)
+            else:
+                problems.append((prefix + key, f"must be a table, not {value!r}"))
+        else:
+            try:
+                values[key] = msgspec.convert(value, hint)
+            except msgspec.ValidationError:
+                problems.append((prefix + key, _complaint(key, value, hint)))
+                continue
+            # TOML has infinities, and a bound on one side lets them through.
+            if isinstance(values[key], float) and not math.isfinite(values[key]):
+                problems.append((prefix + key, _complaint(key, value, hint)))
+    return kind(**values) if not problems else None
+
+
+def _complaint(key: str, value: Any, hint: Any) -> str:
+    if isinstance(value, str) and (choices := _choices(hint)):
+        return f"unknown {key} {value!r}{nearest(value, choices)}"
+    return f"must be {_wanted(hint)}, not {value!r}"
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_args(inner) if get_origin(inner) is Literal else ()
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+
+
+def _wanted(hint: Any) -> str:
+    """A type with its range in words: "a whole number ≥ 1"."""
+    if hint == Devices:
+        return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if get_origin(hint) is Annotated:
+        inner, *metas = get_args(hint)
+        limits = [
+            f"{sign} {getattr(meta, name):g}"
+            for meta in metas
+            for name, sign in _SIGNS
+            if getattr(meta, name) is not None
+        ]
+        return " ".join([_wanted(inner), " and ".join(limits)]).strip()
+    if choices := _choices(hint):
+        return "one of " + ", ".join(choices)
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return " or ".join(_wanted(kind) for kind in get_args(hint) if kind is not type(None))
+    return _WORDS.get(hint, "a table")
