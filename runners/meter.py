@@ -191,6 +191,8 @@ class Meter:
     def close(self) -> None:
         """Close the open window, if it holds a step, and say what is ready."""
         if self._steps:
+            # Before the clock's last stamp, so that a reading which is ready has its losses.
+            losses = _to_host(torch.stack([*self._losses, *self._skipped]))
             self._late.append(
                 Closed(
                     time=time.time(),
@@ -200,7 +202,7 @@ class Meter:
                     lr=self._lr,
                     warmup=self._step <= self._warmup_until,
                     reading=self._clock.close(),
-                    losses=_to_host(torch.stack([*self._losses, *self._skipped])),
+                    losses=losses,
                     samples=self._samples,
                     micro_batches=len(self._losses),
                 )

@@ -19,10 +19,10 @@ PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "
 LONGEST_DIFF = 1 << 20
 
 
-def provenance(folder: Path) -> dict[str, Any]:
+def provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     """What can be known without torch; the ranks add versions of CUDA and NCCL (Facts).
 
-    Uncommitted changes of the current folder's repository go to `dirty.diff` in the record.
+    `environment` is that of the ranks; what bears on the figures is kept. Uncommitted changes of the current folder's repository go to `dirty.diff` in the record.
     """
     return {
         "cwd": os.getcwd(),
@@ -37,7 +37,7 @@ def provenance(folder: Path) -> dict[str, Any]:
             "memory": psutil.virtual_memory().total,
         },
         "environment": {
-            name: value for name, value in os.environ.items() if name.startswith(MATTERS)
+            name: value for name, value in environment.items() if name.startswith(MATTERS)
         },
     }
 

@@ -73,9 +73,10 @@ class Supervisor:
 
     async def run(self, address: str) -> None:
         log = (self.folder / "logs" / "launcher.log").open("wb")
+        environment = launchers.environment(self.config, self.plan, self.folder, address)
         launcher = await asyncio.create_subprocess_exec(
             *launchers.command(self.config, self.plan),
-            env=launchers.environment(self.config, self.plan, self.folder, address),
+            env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -86,13 +87,14 @@ class Supervisor:
         helpers = [asyncio.create_task(job()) for job in (self._commit, self._sample)]
         done = asyncio.create_task(launcher.wait())
         self.writer.set_state(status="running")
-        self.writer.set_state(provenance=await asyncio.to_thread(provenance, self.folder))
+        origin = asyncio.create_task(asyncio.to_thread(provenance, self.folder, environment))
+        origin.add_done_callback(lambda task: self.writer.set_state(provenance=task.result()))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, AT_ONCE if self.end_now.is_set() else GENTLY)
         self._launcher_ended(launcher.pid, await done)
         for helper in helpers:
             helper.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(origin, *helpers, return_exceptions=True)
         await asyncio.sleep(0.05)  # what the dead said last is still in the sockets
         self.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
 

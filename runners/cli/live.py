@@ -114,7 +114,7 @@ def _bar(now: Snapshot, width: int) -> Text:
     length = max(8, min(40, width - len(text) - 2))
     done = round(2 * length * (now.fraction or 0.0))
     bar = "━" * (done // 2) + "╸" * (done % 2)
-    rest = "━" * (length - len(bar))
+    rest = "─" * (length - len(bar))
     return Text.assemble((bar, style), (rest, "bright_black"), f" {text}", no_wrap=True)
 
 

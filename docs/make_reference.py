@@ -1,0 +1,84 @@
+"""Write the tables of docs/presets.md between their markers: `python docs/make_reference.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from runners.config import json_schema
+from runners.presets import BUILT_IN, load_preset
+
+PAGE = Path(__file__).with_name("presets.md")
+LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def tables() -> dict[str, str]:
+    """The text of each marked place of the page."""
+    return {"presets": built_in_presets(), "keys": every_key()}
+
+
+def built_in_presets() -> str:
+    rows = []
+    for path in sorted(BUILT_IN.glob("*.toml")):
+        config = load_preset(path)
+        how = f"{config.strategy} · {config.launcher} · {config.precision}"
+        what = f"{config.model.name} on {config.data.name}"
+        rows.append([f"`{path.stem}`", how, what, config.description])
+    return table(["preset", "strategy · launcher · precision", "trains", "in words"], rows)
+
+
+def every_key() -> str:
+    sections = json_schema()["$defs"]
+    top = sections["RunConfig"]["properties"]
+    plain = {key: about for key, about in top.items() if "$ref" not in about}
+    parts = ["### At the top", keys(plain)]
+    for name, about in top.items():
+        if "$ref" in about:
+            section = sections[about["$ref"].rpartition("/")[2]]
+            parts += [f"### `[{name}]`", keys(section["properties"])]
+    return "\n\n".join(parts)
+
+
+def keys(properties: dict[str, Any]) -> str:
+    rows = [
+        [f"`{key}`", kind(about), default(about["default"]), about.get("description", "")]
+        for key, about in properties.items()
+    ]
+    return table(["key", "takes", "default", "meaning"], rows)
+
+
+def kind(about: dict[str, Any]) -> str:
+    """The type with its range in words."""
+    if "enum" in about:
+        return ", ".join(f"`{choice}`" for choice in about["enum"])
+    if "anyOf" in about:
+        return " or ".join(kind(each) for each in about["anyOf"] if each != {"type": "null"})
+    words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
+    word = words | {"number": "number", "object": "table", "array": "list"}
+    limits = [f"{sign} {about[name]:g}" for name, sign in LIMITS.items() if name in about]
+    return " ".join([word[about["type"]], " and ".join(limits)]).strip()
+
+
+def default(value: Any) -> str:
+    return "unset" if value is None else f"`{json.dumps(value)}`"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def filled(page: str) -> str:
+    """The page with what is between its markers made anew."""
+    for name, text in tables().items():
+        begin, end = f"<!-- {name}: made by make_reference.py -->", f"<!-- end of {name} -->"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        page, found = re.subn(pattern, lambda _, new=f"{begin}\n{text}\n{end}": new, page, flags=re.DOTALL)
+        assert found == 1, f"{PAGE} has no place for {name}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))

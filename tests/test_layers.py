@@ -1,0 +1,151 @@
+"""What each part loads, told by `sys.modules` of a fresh process; the static half of the rule is
+import-linter's, in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "torchvision", "textual", "sklearn", "horovod"}
+PUBLIC = (
+    "ConfigError",
+    "DistrainError",
+    "Record",
+    "Reporter",
+    "Run",
+    "RunConfig",
+    "all_runs",
+    "find",
+    "launch",
+    "load_preset",
+)
+# These load torch in the functions that ranks run, and not before: a rank greets first.
+RANK_SIDE = ("runners.worker", "runners.launchers.spawn", "runners.launchers.torchrun")
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level modules of a process that has run `code`."""
+    ending = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{ending}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_runners_loads_next_to_nothing() -> None:
+    assert not modules_after("import runners") & {*HEAVY, "rich", "msgspec", "models", "tui"}
+
+
+def test_all_public_names_are_there_without_what_is_heavy() -> None:
+    loaded = modules_after(
+        f"import runners\nassert runners.__all__ == {sorted(PUBLIC)}, runners.__all__\n"
+        "for name in runners.__all__: getattr(runners, name)"
+    )
+    assert "models" in loaded
+    assert not loaded & {*HEAVY, "rich", "tui"}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_is_what_its_home_calls_so(name: str) -> None:
+    import runners
+
+    assert getattr(runners, name).__name__ == name
+
+
+def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
+    with pytest.raises(ImportError):
+        from runners import nothing_of_this_name  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "runners.cli",
+        "runners.cli.live",
+        "runners.doctor",
+        "runners.supervisor",
+        "runners.record",
+        "runners.reporter",
+        "runners.snapshot",
+        *RANK_SIDE,
+        "models",
+        "models.catalog",
+        "tui",
+    ],
+)
+def test_a_part_that_ranks_do_without_loads_nothing_heavy(module: str) -> None:
+    assert not modules_after(f"import {module}") & HEAVY
+
+
+def test_a_reporter_for_other_peoples_scripts_costs_them_little() -> None:
+    loaded = modules_after("from runners import Reporter")
+    assert not loaded & {*HEAVY, "rich", "models", "psutil", "numpy"}
+
+
+def test_presets_are_files_and_no_code() -> None:
+    before = modules_after("")
+    assert modules_after("import presets") - before == {"presets"}
+
+
+def test_strategies_load_horovod_only_when_asked_for() -> None:
+    assert "horovod" not in modules_after("import runners.strategies.ddp")
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Path:
+    """A user's folder in which packages are called as ours are."""
+    for name in ("models", "presets", "tui"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('the wrong {name}')")
+    for name in ("catalog", "data", "errors", "task"):
+        (tmp_path / "models" / f"{name}.py").write_text("raise ImportError('the wrong one')")
+    return tmp_path
+
+
+def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # PYTHONPATH would make up for an installation that is not there.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True)
+
+
+SCRIPT = Path(sys.executable).with_name("distrain")
+WAYS = {"distrain": (str(SCRIPT),), "python -m runners": (sys.executable, "-m", "runners")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_command_line_works_where_the_users_folders_are_called_as_ours(
+    way: str, crowded: Path
+) -> None:
+    if not SCRIPT.exists():
+        pytest.skip("distrain is not installed here")
+    version = in_folder(crowded, *WAYS[way], "--version")
+    assert version.stdout.startswith("distrain "), version.stderr
+    valid = in_folder(crowded, *WAYS[way], "presets", "validate", "ddp")
+    assert valid.stdout == "ddp: valid\n", valid.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_with_spawned_loaders_starts_where_the_users_folders_are_called_as_ours(
+    way: str, crowded: Path
+) -> None:
+    if not SCRIPT.exists():
+        pytest.skip("distrain is not installed here")
+    changes = [
+        f"--set={change}"
+        for change in (
+            "task.name=mine:make",
+            "train.max_steps=1",
+            "train.threads=1",
+            "data.train_limit=100",
+            "data.workers=1",
+            "data.worker_context=spawn",
+        )
+    ]
+    (crowded / "mine.py").write_text("from models.classification import Classification as make")
+    done = in_folder(crowded, *WAYS[way], "run", "single", *changes)
+    assert done.returncode == 0, done.stderr
