@@ -22,23 +22,25 @@ def time_per_call(run: Training) -> Iterator[dict[str, float]]:
     The watch itself adds some tenths of a microsecond to each call. A call inside another
     counts to the outer one.
     """
-    watched: list[tuple[Any, str]] = [
-        *((run.clock, name) for name in ("mark",)),
-        *((run.meter, name) for name in ("loss", "step")),
-        (run.reporter, "goes_on"),
-        *((Order, name) for name in ("counts", "total")),
-        *((run.strategy, name) for name in ("weight", "reduce")),
-        (run.precision, "scaled"),
-        (run, "rate"),
-        *((loop, name) for name in ("set_rate", "_pause")),
+    watched: list[tuple[str, Any, str]] = [
+        ("clock.mark", run.clock, "mark"),
+        ("meter.loss", run.meter, "loss"),
+        ("meter.step, windows included", run.meter, "step"),
+        ("reporter.goes_on", run.reporter, "goes_on"),
+        ("order.counts", Order, "counts"),
+        ("order.total", Order, "total"),
+        ("strategy.weight", run.strategy, "weight"),
+        ("strategy.reduce", run.strategy, "reduce"),
+        ("precision.scaled", run.precision, "scaled"),
+        ("rate", run, "rate"),
+        ("set_rate", loop, "set_rate"),
+        ("pause", loop, "_pause"),
     ]
     spent: dict[str, float] = {}
     inside = [False]
-    before = [(holder, name, vars(holder).get(name)) for holder, name in watched]
-    for holder, name in watched:
-        kind = holder if isinstance(holder, type) else type(holder)
-        label = name if holder in (run, loop) else f"{kind.__name__}.{name}"
-        setattr(holder, name, _watched(getattr(holder, name), label.lstrip("_"), spent, inside))
+    before = [(holder, name, vars(holder).get(name)) for _, holder, name in watched]
+    for label, holder, name in watched:
+        setattr(holder, name, _watched(getattr(holder, name), label, spent, inside))
     try:
         yield spent
     finally:

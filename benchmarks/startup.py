@@ -21,6 +21,7 @@ import psutil
 
 from benchmarks.first_step import FOLDER
 from benchmarks.report import ROOT, Table, median_interval, publish, settled_environment
+from runners import find
 
 RANKS = 2
 SHORT = 3  # steps: enough for a first one
@@ -71,7 +72,8 @@ def started(command: list[str]) -> Iterator[tuple[psutil.Popen, float]]:
                 time.sleep(0.05)
             yield process, max(float(path.read_text()) for path in told) - began
         finally:
-            process.terminate() if process.poll() is None else None
+            if process.poll() is None:
+                process.terminate()
             process.communicate(timeout=PATIENCE_S)
 
 
@@ -96,13 +98,13 @@ def memory(runs: Path, settle_s: float) -> dict[str, float]:
     found: dict[str, float] = {}
     with started(ours(runs, LONG)) as (viewer, _):
         time.sleep(settle_s)
-        run = next(runs.glob("*/run.json")).parent
-        for process in psutil.process_iter(["cmdline"]):
-            line = process.info["cmdline"] or []
-            if "runners.supervisor" in line and str(run.resolve()) in line:
-                found["supervisor"] = _pss(process)
-                found["torchrun's agent under the supervisor"] = _pss(process.children()[0])
+        run = find("latest", runs)
+        supervisor = psutil.Process(run.record.state.supervisor_pid)
+        found["supervisor"] = _pss(supervisor)
+        found["torchrun's agent under the supervisor"] = _pss(supervisor.children()[0])
         found["viewer (`distrain run`)"] = _pss(viewer)
+        run.stop(now=True)
+        viewer.wait(PATIENCE_S)
     with started(bare(LONG)) as (agent, _):
         time.sleep(settle_s)
         found["bare torchrun's agent"] = _pss(agent)

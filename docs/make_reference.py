@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def kind(about: dict[str, Any]) -> str:
         return " or ".join(kind(each) for each in about["anyOf"] if each != {"type": "null"})
     words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
     word = words | {"number": "number", "object": "table", "array": "list"}
-    limits = [f"{sign} {about[name]:g}" for name, sign in LIMITS.items() if name in about]
+    limits = [f"{sign} {about[name]:,}" for name, sign in LIMITS.items() if name in about]
     return " ".join([word[about["type"]], " and ".join(limits)]).strip()
 
 
@@ -74,9 +73,10 @@ def filled(page: str) -> str:
     """The page with what is between its markers made anew."""
     for name, text in tables().items():
         begin, end = f"<!-- {name}: made by make_reference.py -->", f"<!-- end of {name} -->"
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        page, found = re.subn(pattern, lambda _, new=f"{begin}\n{text}\n{end}": new, page, flags=re.DOTALL)
-        assert found == 1, f"{PAGE} has no place for {name}"
+        head, _, rest = page.partition(begin)
+        _, found, tail = rest.partition(end)
+        page = f"{head}{begin}\n{text}\n{end}{tail}"
+        assert found, f"{PAGE} has no place for {name}"
     return page
 
 

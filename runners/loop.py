@@ -58,7 +58,9 @@ def _step(run: Training, batches: Iterator[Any], counts: list[int], total: int) 
             with run.precision.autocast():
                 loss = run.task.loss(run.callable, batch)
             mark("forward")
-            run.precision.scaled(loss * run.strategy.weight(count, total)).backward()
+            weight = run.strategy.weight(count, total)
+            # An even share needs no weight, and the product would be two kernels of each step.
+            run.precision.scaled(loss if weight == 1 else loss * weight).backward()
         run.meter.loss(loss.detach(), count)
         if index < last:
             mark("backward")

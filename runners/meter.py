@@ -246,7 +246,8 @@ class Meter:
         )
 
     def _cry(self, closed: Closed, losses: list[float]) -> None:
-        first = next(i for i, loss in enumerate(losses) if not math.isfinite(loss))
+        counted = enumerate(zip(losses, closed.samples, strict=True))
+        first = next(i for i, (loss, n) in counted if n and not math.isfinite(loss))
         per_step = closed.micro_batches // closed.steps
         step = closed.step - closed.steps + 1 + first // per_step
         self._reporter.say(

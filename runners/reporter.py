@@ -127,7 +127,8 @@ class Reporter:
         unsent, heard = memoryview(b""), bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_in, selectors.EVENT_READ)
-            selector.register(self._socket, selectors.EVENT_READ)
+            # Writable at once: the greeting goes out even if nothing is said for long.
+            selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
             while True:
                 try:
                     for key, _ in selector.select():
@@ -182,6 +183,10 @@ class Reporter:
                 self._gate.notify_all()
 
     def _lost(self) -> None:
+        with self._gate:
+            if self._stop_at is None and self._limit < float("inf"):
+                # Nobody is left to say where to stop: here, rather than to wait for ever.
+                self._obey(StopAt(step=int(self._limit)))
         if not self._closing and self._on_lost:
             self._on_lost()
 

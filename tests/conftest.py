@@ -6,10 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_nvml import COMPILER, FakeNvml, compile_library
+
+# A busy machine is no fault of an example.
+settings.register_profile("distrain", deadline=None)
+settings.load_profile("distrain")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,135 @@
+"""Whether one supervisor keeps up with very many ranks.
+
+Claim: 1,024 ranks that say 10 windows a second each lose nothing, need less than half a core
+of the supervisor, and its memory does not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.crowd import window
+from benchmarks.report import ROOT, Table, publish, settled_environment
+from runners import Record, RunConfig, launchers, supervisor
+from runners.plan import make_plan
+from runners.state import create_run
+
+PATIENCE_S = 60.0
+WARM_S = 3.0  # connections and first pages; not looked at
+
+
+def supervise(folder: Path, words: list[str]) -> int:
+    """Be the supervisor of `folder`, whose launcher is a crowd of simulated ranks."""
+    crowd = [sys.executable, "-P", "-m", "benchmarks.crowd", *words]
+    launchers.command = lambda config, plan: crowd
+    sys.argv[1:] = [str(folder)]
+    return supervisor.main()
+
+
+def measure(runs: Path, ranks: int, rate: float, seconds: float) -> dict[str, Any]:
+    """A run of so many ranks: CPU and memory of its supervisor, and what its record lacks."""
+    config = RunConfig.from_dict({"devices": f"cpu:{ranks}", "train": {"batch_size": 32 * ranks}})
+    folder = create_run(runs, config, plan=make_plan(config), word="ingest")
+    windows = round(seconds * rate)
+    command = [sys.executable, "-m", "benchmarks.ingest", "--supervise", str(folder)]
+    command += [str(ranks), str(windows), str(rate)]
+    environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=environment, cwd=ROOT, check=True)
+    with Record(folder) as record:
+        process = psutil.Process(record.state.supervisor_pid)
+        found = _watched(process, record, seconds)
+        found["status"] = record.status
+        found["lost"], found["wrong"] = missing(record, ranks, windows)
+    size = sum(path.stat().st_size for path in folder.glob("metrics.db*"))
+    return {**found, "windows": ranks * windows, "bytes": size / (ranks * windows)}
+
+
+def _watched(process: psutil.Process, record: Record, seconds: float) -> dict[str, Any]:
+    """Cores used between WARM_S and the last window, memory at a third and at the end."""
+    warm = min(WARM_S, seconds / 3)
+    time.sleep(warm)
+    before, began = _cpu(process), time.monotonic()
+    time.sleep(seconds / 3 - warm if seconds / 3 > warm else 0)
+    early = process.memory_info().rss
+    time.sleep(max(0.0, began + seconds - warm - 0.5 - time.monotonic()))
+    after, ended = _cpu(process), time.monotonic()
+    late = process.memory_info().rss
+    give_up = time.monotonic() + PATIENCE_S
+    while record.live and time.monotonic() < give_up:
+        time.sleep(0.2)
+    cores = (after - before) / (ended - began)
+    return {"cores": cores, "early_mb": early / 2**20, "late_mb": late / 2**20}
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def missing(record: Record, ranks: int, windows: int) -> tuple[int, int]:
+    """Windows that are not in the record, and ranks whose sums differ from what was said."""
+    totals = record.totals()
+    rows = sum(row["steps"] for row in totals.values())
+    said = {
+        rank: sum(window(rank, step).loss_sum or 0.0 for step in range(1, windows + 1))
+        for rank in range(ranks)
+    }
+    wrong = sum(totals.get(rank, {}).get("loss_sum") != said[rank] for rank in said)
+    return ranks * windows - rows, wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[128, 1024])
+    parser.add_argument("--rate", type=float, default=10.0, help="windows of a rank per second")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--quick", action="store_true", help="a moment: does it work at all?")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--supervise", nargs=4, metavar="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.supervise:
+        sys.exit(supervise(Path(arguments.supervise[0]), arguments.supervise[1:]))
+    if arguments.quick:
+        arguments.ranks, arguments.seconds = [16], 1.0
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="distrain-ingest-") as runs:
+        for ranks in arguments.ranks:
+            found = measure(Path(runs), ranks, arguments.rate, arguments.seconds)
+            rows.append(_row(ranks, found, arguments.rate))
+    headers = (
+        *("ranks", "windows", "lost", "wrong sums", "cores", "µs a window"),
+        *("MB early", "MB late", "bytes a row", "status"),
+    )
+    title = (
+        f"ingest: a supervisor hears {arguments.rate:g} windows a second of each rank for "
+        f"{arguments.seconds:g} s; memory after a third of it and at its end"
+    )
+    publish(Table(title, headers, rows), json_to=arguments.json)
+
+
+def _row(ranks: int, found: dict[str, Any], rate: float) -> tuple[object, ...]:
+    return (
+        f"{ranks:,}",
+        f"{found['windows']:,}",
+        found["lost"],
+        found["wrong"],
+        f"{found['cores']:.2f}",
+        f"{1e6 * found['cores'] / (ranks * rate):.0f}",
+        f"{found['early_mb']:.1f}",
+        f"{found['late_mb']:.1f}",
+        f"{found['bytes']:.0f}",
+        found["status"],
+    )
+
+
+if __name__ == "__main__":
+    main()

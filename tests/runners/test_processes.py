@@ -1,0 +1,168 @@
+"""Real processes that end, in order or by force, each tree under a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def python() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def script(started: list[subprocess.Popen[str]], code: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
+    )
+    started.append(process)
+    return process
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    return out.splitlines()
+
+
+PRELUDE = """
+import os, signal, subprocess, sys, time
+from signal import SIGINT, SIGKILL, SIGTERM
+from runners.processes import adopt_orphans, descendants, die_with_parent, end_descendants
+
+def child(code):
+    "A child that has run `code` and then sleeps; it says so by one byte."
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        for number in (SIGINT, SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        exec(code)
+        os.write(writing, b'!')
+        time.sleep(1000)
+        os._exit(0)
+    assert os.read(reading, 1)
+    return pid
+
+def code_of(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+IGNORES_INT = 'signal.signal(SIGINT, signal.SIG_IGN)'
+IGNORES_ALL = IGNORES_INT + '; signal.signal(SIGTERM, signal.SIG_IGN)'
+"""
+
+
+def test_each_descendant_ends_by_the_gentlest_signal_that_it_heeds(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    parent = script(
+        python,
+        """
+        pids = [child(code) for code in ('', IGNORES_INT, IGNORES_ALL)]
+        end_descendants([(SIGINT, 1.0), (SIGTERM, 1.0), (SIGKILL, 60.0)])
+        print(descendants(), *map(code_of, pids), sep='\\n')
+        """,
+    )
+    codes = [str(-number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
+    assert lines_of(parent) == ["[]", *codes]
+
+
+def test_no_signal_is_sent_once_all_have_ended(python: list[subprocess.Popen[str]]) -> None:
+    parent = script(
+        python,
+        """
+        pid = child('')
+        end_descendants([(SIGINT, 60.0), (None, 60.0)])
+        print(code_of(pid))
+        end_descendants([(None, 60.0)])
+        """,
+    )
+    assert lines_of(parent) == [str(-signal.SIGINT)]
+
+
+def test_an_adopted_orphan_is_ended_too(python: list[subprocess.Popen[str]]) -> None:
+    # given a grandchild in a session of its own, whose parent has ended
+    parent = script(
+        python,
+        """
+        adopt_orphans()
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if not middle:
+            os.setsid()
+            os.write(writing, b'%d' % child(IGNORES_ALL))
+            os._exit(0)
+        os.waitpid(middle, 0)
+        orphan = int(os.read(reading, 20))
+        print([process.pid for process in descendants()] == [orphan])
+        end_descendants([(SIGTERM, 0.2), (SIGKILL, 60.0)])
+        print(code_of(orphan))
+        """,
+    )
+    # then it is found and ended
+    assert lines_of(parent) == ["True", str(-signal.SIGKILL)]
+
+
+def test_who_was_started_meanwhile_is_ended_by_the_next_signal(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    # given a child that starts another when it is to end
+    parent = script(
+        python,
+        """
+        adopt_orphans()
+        more = 'signal.signal(SIGTERM, lambda *_: os._exit(0 if child(IGNORES_ALL) else 1))'
+        pid = child(more)
+        end_descendants([(SIGTERM, 3.0), (SIGKILL, 60.0)])
+        print(code_of(pid), descendants())
+        """,
+    )
+    assert lines_of(parent) == ["0 []"]
+
+
+def test_a_child_dies_with_its_parent(python: list[subprocess.Popen[str]]) -> None:
+    parent = script(
+        python,
+        """
+        pid = child(IGNORES_ALL + '; die_with_parent(os.getppid())')
+        print(pid, flush=True)
+        time.sleep(1000)
+        """,
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    psutil.wait_procs([child], timeout=PATIENCE_S)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_child_whose_parent_has_gone_before_ends_at_once() -> None:
+    code = PRELUDE + "die_with_parent(os.getppid() + 1); print('still here')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_descendants_of_who_is_no_more_are_none() -> None:
+    from runners.processes import descendants
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert descendants(gone.pid) == []
+    assert os.getpid() not in [process.pid for process in descendants()]
