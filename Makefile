@@ -12,6 +12,7 @@ help:
 	@echo "make clean   remove .venv and caches"
 
 $(VENV)/ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@

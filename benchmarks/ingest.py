@@ -7,7 +7,6 @@ of the supervisor, and its memory does not grow.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -46,28 +45,41 @@ def measure(runs: Path, ranks: int, rate: float, seconds: float) -> dict[str, An
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
     with Record(folder) as record:
         process = psutil.Process(record.state.supervisor_pid)
-        found = _watched(process, record, seconds)
+        found = _watched(process, seconds)
         found["status"] = record.status
         found["lost"], found["wrong"] = missing(record, ranks, windows)
+        last = max((row["time"] for row in record.totals().values()), default=0.0)
     size = sum(path.stat().st_size for path in folder.glob("metrics.db*"))
-    return {**found, "windows": ranks * windows, "bytes": size / (ranks * windows)}
+    cores = found["cpu"] / (last - found["since"])
+    return {**found, "cores": cores, "windows": ranks * windows, "bytes": size / (ranks * windows)}
 
 
-def _watched(process: psutil.Process, record: Record, seconds: float) -> dict[str, Any]:
-    """Cores used between WARM_S and the last window, memory at a third and at the end."""
-    warm = min(WARM_S, seconds / 3)
-    time.sleep(warm)
-    before, began = _cpu(process), time.monotonic()
-    time.sleep(seconds / 3 - warm if seconds / 3 > warm else 0)
-    early = process.memory_info().rss
-    time.sleep(max(0.0, began + seconds - warm - 0.5 - time.monotonic()))
-    after, ended = _cpu(process), time.monotonic()
-    late = process.memory_info().rss
-    give_up = time.monotonic() + PATIENCE_S
-    while record.live and time.monotonic() < give_up:
-        time.sleep(0.2)
-    cores = (after - before) / (ended - began)
-    return {"cores": cores, "early_mb": early / 2**20, "late_mb": late / 2**20}
+def _watched(process: psutil.Process, seconds: float) -> dict[str, Any]:
+    """CPU seconds from WARM_S to the end of the supervisor, memory at a third and at the end.
+
+    To its end, not to the last window: what is heard but not written yet must be paid for.
+    """
+    began = time.time()
+    time.sleep(min(WARM_S, seconds / 3))
+    cpu = before = _cpu(process)
+    since, memory = time.time(), []
+    while process.is_running() and time.time() < began + seconds + PATIENCE_S:
+        try:
+            cpu, rss = _cpu(process), process.memory_info().rss
+        except psutil.NoSuchProcess:
+            break
+        if rss:
+            memory.append((time.time() - began, rss / 2**20))
+        time.sleep(0.1)
+    early = [rss for at, rss in memory if at <= seconds / 3]
+    late = [rss for at, rss in memory if at <= seconds]
+    return {
+        "cpu": cpu - before,
+        "since": since,
+        "early_mb": early[-1] if early else memory[0][1],
+        "late_mb": late[-1],
+        "memory": memory,
+    }
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import Table, median_interval, publish, settled_environment
+from benchmarks.report import Table, median_interval, publish
 from runners import RunConfig, launch
 
 NARROW = 0.005  # half the 95 % interval of the ratio that is enough
@@ -143,9 +143,7 @@ def _calls(results: dict[str, list[dict[str, Any]]]) -> Table:
     for call in calls:
         spent = [median(one["calls"][call] for one in found) for found in results.values()]
         rows.append([f"{call}, µs a step", *(f"{1e6 * value:.1f}" for value in spent)])
-    totals = [
-        median(sum(one["calls"].values()) for one in found) for found in results.values()
-    ]
+    totals = [median(sum(one["calls"].values()) for one in found) for found in results.values()]
     rows.append(["all of these, µs a step", *(f"{1e6 * value:.1f}" for value in totals)])
     for part in ("reporter", "supervisor"):
         shares = [median(one[part] for one in found) for found in results.values()]

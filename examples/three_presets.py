@@ -17,9 +17,7 @@ for name in PRESETS:
     print(f"{name}: {run.id}", file=sys.stderr)
     rows.append(run.wait())
 
-print(
-    f"{'preset':<10} {'ranks':>5} {'steps':>6} {'samples/s':>10} {'top1':>8} {'loss':>8} {'took':>8}"
-)
+print("preset     ranks  steps  samples/s     top1     loss     took")
 for name, row in zip(PRESETS, rows, strict=True):
     if row["status"] != "completed":
         print(f"{name:<10} {row['status']}: {row.get('error', {}).get('message', '')}")

@@ -311,13 +311,15 @@ def json_schema() -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE` of --set: VALUE is TOML where it parses, else a string.
+    """`KEY=VALUE` of --set: VALUE is TOML where it parses, else a string; `KEY=` unsets.
 
     Raises ConfigError where there is no "=".
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set wants KEY=VALUE, e.g. --set train.lr=0.05, not {text!r}")
+    if not value.strip():
+        return key.strip(), None
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

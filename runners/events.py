@@ -313,6 +313,7 @@ def decode(line: bytes | bytearray | memoryview) -> Said:
 
 
 def as_dict(event: msgspec.Struct) -> dict[str, Any]:
-    """Plain data of an event or sample, for records and --json."""
-    data: dict[str, Any] = msgspec.to_builtins(event)
-    return data
+    """Plain data of an event or sample with all its fields, for exports and --json."""
+    fields = msgspec.to_builtins(msgspec.structs.asdict(event))
+    tag = event.__struct_config__.tag
+    return {"type": tag, **fields} if tag else dict(fields)

@@ -28,7 +28,7 @@ class Line(asyncio.Protocol):
         self._listener = listener
         self._token = token
         self._rest = b""
-        self._greeted = False
+        self._greeted = self._refused = False
         self._transport: asyncio.Transport | None = None
         self.rank: int | None = None
 
@@ -41,12 +41,14 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST:
-            return self._refuse("a line is longer than 1 MiB")
+            return self.refuse("a line is longer than 1 MiB")
         for line in lines:
             try:
                 event = decode(line)
             except msgspec.MsgspecError as error:
-                return self._refuse(f"not an event: {error}")
+                return self.refuse(f"not an event: {error}")
+            if self._refused:
+                return None
             if not self._greeted and not self._welcome(event):
                 return None
             self._listener.heard(self, event)
@@ -54,14 +56,16 @@ class Line(asyncio.Protocol):
 
     def _welcome(self, event: Event) -> bool:
         if not isinstance(event, Hello) or event.token != self._token:
-            self._refuse("the first line must be a hello with this run's token")
+            self.refuse("the first line must be a hello with this run's token")
         elif event.version != VERSION:
-            self._refuse(f"protocol {event.version} is not spoken here, only {VERSION}")
+            self.refuse(f"protocol {event.version} is not spoken here, only {VERSION}")
         else:
             self._greeted = True
         return self._greeted
 
-    def _refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> None:
+        """Hang up, and say why in the supervisor's log."""
+        self._refused = True
         print(f"connection refused: {why}", file=sys.stderr, flush=True)
         if self._transport:
             self._transport.abort()

@@ -22,7 +22,8 @@ LONGEST_DIFF = 1 << 20
 def provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     """What can be known without torch; the ranks add versions of CUDA and NCCL (Facts).
 
-    `environment` is that of the ranks; what bears on the figures is kept. Uncommitted changes of the current folder's repository go to `dirty.diff` in the record.
+    `environment` is that of the ranks; what bears on the figures is kept. Uncommitted changes
+    of the current folder's repository go to `dirty.diff` in the record.
     """
     return {
         "cwd": os.getcwd(),

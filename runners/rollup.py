@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from math import nan
 from operator import attrgetter, truediv
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
@@ -107,15 +108,16 @@ class Series(Generic[T]):
     @cached_property
     def nested(self) -> list[str]:
         """Fields that are kept as JSON."""
-        return [name for name, kind in self._types().items() if kind not in _SQL_TYPES]
+        return [name for name, kind in self._types.items() if kind not in _SQL_TYPES]
 
+    @cached_property
     def _types(self) -> dict[str, Any]:
         types = {field.name: field.type for field in msgspec.structs.fields(self.kind)}
         return {name: types.get(name, int) for name in self.fields}
 
     def schema(self) -> list[str]:
         """The statements that make the two tables."""
-        types = self._types()
+        types = self._types
         raw = ", ".join(f"{name} {_SQL_TYPES.get(types[name], 'TEXT')}" for name in self.fields)
         return [
             f"CREATE TABLE {self.name} ({raw}, seq INTEGER, PRIMARY KEY ({self.key}, seq)) "
@@ -270,8 +272,9 @@ class Appender(Generic[T]):
     def __init__(self, series: Series[T]) -> None:
         self.series = series
         self._counts: dict[int, int] = {}
-        self._keyed = series.key in series.kind.__struct_fields__
-        self._values = attrgetter(*series.fields[not self._keyed :])
+        keyed = series.key in series.kind.__struct_fields__
+        self._key = attrgetter(series.key) if keyed else lambda _: 0
+        self._values = attrgetter(*series.fields[1:])
         self._nested = [series.fields.index(name) for name in series.nested]
         columns = [*series.fields, "seq"]
         marks = ", ".join("?" * len(columns))
@@ -279,7 +282,7 @@ class Appender(Generic[T]):
         self._roll = [_roll(series, 0), _roll(series, 1)]
 
     def append(self, db: sqlite3.Connection, items: Iterable[T]) -> None:
-        """Insert `items` in their order of arrival."""
+        """Insert `items`, those of each key in their order of arrival."""
         before = self._counts
         self._counts = counts = dict(before)
         db.executemany(self._insert, self._rows(items, counts))
@@ -301,17 +304,20 @@ class Appender(Generic[T]):
         self._counts = {key: self.series.count(db, key) for key in self.series.keys(db)}
 
     def _rows(self, items: Iterable[T], counts: dict[int, int]) -> Iterator[Row]:
-        values, nested, keyed = self._values, self._nested, self._keyed
-        for item in items:
-            row = values(item) if keyed else (0, *values(item))
-            if nested:
-                row = tuple(
-                    msgspec.json.encode(value).decode() if index in nested else value
-                    for index, value in enumerate(row)
-                )
-            seq = counts.get(row[0], 0)
-            counts[row[0]] = seq + 1
-            yield (*row, seq)
+        # By key, as they lie in the table: with many ranks each page is then touched once.
+        for key, same in groupby(sorted(items, key=self._key), self._key):
+            seq = counts.get(key, 0)
+            for item in same:
+                values = self._values(item)
+                yield (key, *(self._plain(values) if self._nested else values), seq)
+                seq += 1
+            counts[key] = seq
+
+    def _plain(self, values: Row) -> Row:
+        return [
+            msgspec.json.encode(value).decode() if index in self._nested else value
+            for index, value in enumerate(values, 1)
+        ]
 
 
 def _roll(series: Series[T], level: int) -> str:

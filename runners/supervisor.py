@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -38,11 +39,11 @@ from runners.events import (
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.line import Line
 from runners.processes import adopt_orphans, end_descendants
-from runners.provenance import provenance
 from runners.record import Record, RecordWriter
 from runners.verdict import Evidence, broken, judge
 
 COMMIT_S = 0.2
+RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
@@ -87,7 +88,7 @@ class Supervisor:
         helpers = [asyncio.create_task(job()) for job in (self._commit, self._sample)]
         done = asyncio.create_task(launcher.wait())
         self.writer.set_state(status="running")
-        origin = asyncio.create_task(asyncio.to_thread(provenance, self.folder, environment))
+        origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, environment))
         origin.add_done_callback(lambda task: self.writer.set_state(provenance=task.result()))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, AT_ONCE if self.end_now.is_set() else GENTLY)
@@ -134,6 +135,10 @@ class Supervisor:
 
     def _greet(self, link: Line, hello: Hello) -> None:
         if hello.role == "rank":
+            if not 0 <= hello.rank < self.plan.world_size:
+                return link.refuse(f"there is no rank {hello.rank} in this run")
+            if hello.rank in self.links:
+                return link.refuse(f"rank {hello.rank} speaks already")
             link.rank = hello.rank
             self.links[hello.rank] = link
             self.pids[hello.rank] = hello.pid
@@ -141,6 +146,7 @@ class Supervisor:
             self.writer.add(hello)
             if self.seen.stop_asked:
                 link.send(Stop())
+        return None
 
     def _note(self, event: Event) -> None:
         """Keep what decides how the run goes on and why it ends."""
@@ -227,8 +233,9 @@ class Supervisor:
     # --- meanwhile -------------------------------------------------------------------------
 
     async def _commit(self) -> None:
+        pause = max(COMMIT_S, self.plan.world_size / RANKS_A_SECOND)
         while True:
-            await asyncio.sleep(COMMIT_S)
+            await asyncio.sleep(pause)
             self.writer.commit()
 
     async def _sample(self) -> None:
@@ -291,6 +298,14 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         socket="",
     )
     writer.close()
+    # Lists of many runs read this instead of every database.
+    writer.set_state(summary=Record(folder).summary())
+
+
+def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    from runners.provenance import provenance  # while the ranks start, not before
+
+    return provenance(folder, environment)
 
 
 def _tail(path: Path, size: int = 4000) -> str:
@@ -313,7 +328,7 @@ def main() -> int:
         os.close(writing)
         return 0 if os.read(reading, 1) else 1
     os.setsid()
-    log = os.open(folder / "logs" / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(folder / "logs" / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, target in ((0, nothing), (1, log), (2, log)):
         os.dup2(target, number)

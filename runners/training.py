@@ -185,7 +185,7 @@ class Training:
         return better
 
     def save(self) -> None:
-        """Write a checkpoint of this step, once; all ranks must call it."""
+        """Write a checkpoint of this step, once; all ranks must call it, and wait for it."""
         if self.config.checkpoint.keep == 0 or self._saved_at == self.step:
             return
         self.enter("saving")
@@ -199,8 +199,11 @@ class Training:
         ranks = checkpoint.gathered(own, self.world)
         self._saved_at = self.step
         spoilt = self.config.train.on_nan == "stop" and not all(rank["finite"] for rank in ranks)
-        if spoilt or not self.world.leads:
-            return
+        if self.world.leads and not spoilt:
+            self._write(ranks, began)
+        self.world.wait_for_all()
+
+    def _write(self, ranks: list[dict[str, Any]], began: float) -> None:
         best = self._evaluated_at == self.step and self._is_best
         path = self.checkpoints.save({**self._state(), "ranks": ranks}, best)
         self.reporter.say(

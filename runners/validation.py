@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -21,7 +22,7 @@ def build(
     kind: type[Section], data: dict[str, Any], prefix: str, problems: list[tuple[str, str]]
 ) -> Section | None:
     """`msgspec.convert` field by field, so that one error does not hide the next."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
@@ -41,6 +42,11 @@ def build(
             if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _complaint(key, value, hint)))
     return kind(**values) if not problems else None
+
+
+@cache
+def _hints(kind: type[Section]) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _complaint(key: str, value: Any, hint: Any) -> str:

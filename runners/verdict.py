@@ -76,7 +76,7 @@ def _headline(seen: Evidence) -> RunError:
         first = min(seen.failures, key=lambda rank: seen.failures[rank][0])
     else:
         return _launcher_failed(seen)
-    others = sorted((seen.failures.keys() | seen.vanished.keys()) - {first})
+    others = sorted((seen.failures.keys() | seen.vanished.keys()) - suspects.keys() - {first})
     if first not in seen.failures:
         return _vanished(seen, first, others)
     failure = seen.failures[first][1]

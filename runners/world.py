@@ -30,6 +30,11 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
+    def wait_for_all(self) -> None:
+        """Until every rank is here, so that rank 0's own work counts as nobody's step time."""
+        if self.size > 1:
+            dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+
 
 @contextlib.contextmanager
 def joined(config: RunConfig, plan: Plan) -> Iterator[World]:

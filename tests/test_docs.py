@@ -77,8 +77,10 @@ def commands(page: Path) -> Iterator[list[str]]:
     for block in blocks(page, "console"):
         lines += [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     for line in lines:
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
         command: list[str] = []
-        for word in [*shlex.shlex(line, posix=True, punctuation_chars=True), "&&"]:
+        for word in [*words, "&&"]:
             if set(word) <= set("|>&;<"):
                 yield command
                 command = []
@@ -252,24 +254,19 @@ def test_scripts_of_the_pages_run(
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
-def test_launching_works_as_told(page: str, python: Python, place: Path) -> None:
+def test_launching_works_as_told_also_with_a_task_that_leaves_a_note(
+    page: str, python: Python, place: Path
+) -> None:
     (script,) = (block for block in blocks(ROOT / page, "python") if " launch(" in block)
     # One process starts sooner than two, and the script is the same.
     quick = script.replace('"ddp"', '"single"').replace("cpu:2", "cpu:1")
-    (place / "launching.py").write_text(quick)
+    noted = quick.replace('"train.epochs": 2', '"train.epochs": 2, "task.name": "noted:Noted"')
+    (place / "noted.py").write_text(scripts("docs/python.md")["noted.py"])
+    (place / "launching.py").write_text(noted)
     printed = python("launching.py")
+    assert "weights are last week's" in printed
     assert "Finished(" in printed
     assert "0.90" in printed.splitlines()[-1]
-
-
-def test_a_task_may_leave_a_note(python: Python, place: Path) -> None:
-    (place / "noted.py").write_text(scripts("docs/python.md")["noted.py"])
-    changes = ["task.name=noted:Noted", "train.max_steps=1"]
-    python("-m", "runners", "run", "single", *(f"--set={change}" for change in changes))
-    with find("latest", place / "runs").record as made:
-        assert made.status == "completed"
-        notes = [event for _, event in made.events(kinds=("notice",))]
-        assert [note.text for note in notes] == ["weights are last week's"]  # type: ignore[union-attr]
 
 
 PLAIN_RANKS = {

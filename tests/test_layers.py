@@ -129,9 +129,8 @@ def test_the_command_line_works_where_the_users_folders_are_called_as_ours(
     assert valid.stdout == "ddp: valid\n", valid.stderr
 
 
-@pytest.mark.parametrize("way", WAYS)
 def test_a_run_with_spawned_loaders_starts_where_the_users_folders_are_called_as_ours(
-    way: str, crowded: Path
+    crowded: Path,
 ) -> None:
     if not SCRIPT.exists():
         pytest.skip("distrain is not installed here")
@@ -147,5 +146,5 @@ def test_a_run_with_spawned_loaders_starts_where_the_users_folders_are_called_as
         )
     ]
     (crowded / "mine.py").write_text("from models.classification import Classification as make")
-    done = in_folder(crowded, *WAYS[way], "run", "single", *changes)
+    done = in_folder(crowded, *WAYS["python -m runners"], "run", "single", *changes)
     assert done.returncode == 0, done.stderr

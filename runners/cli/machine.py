@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from argparse import Namespace
 
@@ -17,8 +18,11 @@ def doctor(arguments: Namespace) -> int:
         return 0
     from rich.console import Console
 
-    terminal = is_terminal(sys.stdout)
-    # Rich takes a pipe to be 80 columns wide and would cut the tables.
-    width = None if terminal else 120
-    render(report, Console(highlight=False, force_terminal=terminal, width=width))
+    if is_terminal(sys.stdout):
+        render(report, Console(highlight=False, force_terminal=True))
+        return 0
+    # Rich takes a pipe to be 80 columns wide, would cut the tables, and fills lines with blanks.
+    text = io.StringIO()
+    render(report, Console(file=text, highlight=False, width=120))
+    print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
     return 0

@@ -94,9 +94,7 @@ def test_shares_differ_by_one_at_most(order: Order) -> None:
 def test_a_steps_samples_do_not_depend_on_ranks_or_micro_batches(
     order: Order, ranks: int, accumulate: int
 ) -> None:
-    other = Order(
-        order.samples, order.batch_size, ranks, accumulate, order.drop_last, order.offset
-    )
+    other = Order(order.samples, order.batch_size, ranks, accumulate, order.drop_last, order.offset)
     assert used(other) == used(order)
 
 

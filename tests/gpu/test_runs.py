@@ -1,0 +1,79 @@
+"""Whole runs on one GPU, which some of them share between two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners import Run, RunConfig, launch
+from runners.events import Notice
+from runners.series import GPU
+
+ALONE = {"strategy": "single", "launcher": "inline", "devices": [0]}
+SHARED = {"devices": [0, 0], "oversubscribe": True}
+
+
+def run(folder: Path, **changes: Any) -> tuple[Run, dict[str, Any]]:
+    """Digits for five epochs; waits for the end."""
+    base = {"train.epochs": 5, "report.sample_s": 0.2}
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    started = launch(RunConfig().with_changes({**base, **dotted}), runs_dir=folder)
+    summary = started.wait(200)
+    assert summary["status"] == "completed", started.record.state.error
+    return started, summary
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
+    return run(tmp_path_factory.mktemp("runs"), **ALONE, precision="fp32")
+
+
+def test_the_gpu_is_observed(reference: tuple[Run, dict[str, Any]]) -> None:
+    samples = reference[0].record.latest(GPU)
+    assert samples
+    for sample in samples.values():
+        assert sample.uuid
+        assert sample.memory_total is None or sample.memory_total > 0
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_every_precision_comes_near_fp32(
+    precision: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
+    _, summary = run(tmp_path, **ALONE, precision=precision)
+    assert summary["precision"] == precision
+    assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "allreduce"])
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+def test_two_ranks_on_one_gpu_by_gloo(
+    launcher: str, strategy: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
+    shared, summary = run(tmp_path, strategy=strategy, launcher=launcher, **SHARED)
+    facts = shared.record.state.facts
+    assert summary["world_size"] == 2
+    assert facts is not None
+    assert facts.backend == "gloo"
+    assert summary["eval"]["samples"] == 360
+    assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "allreduce"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_nccl_with_a_single_rank(
+    precision: str, strategy: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
+    alone, summary = run(tmp_path, strategy=strategy, devices=[0], precision=precision)
+    facts = alone.record.state.facts
+    assert facts is not None
+    assert facts.backend == "nccl"
+    assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
+
+
+def test_dp_on_one_gpu_says_that_nothing_is_parallel(tmp_path: Path) -> None:
+    alone, _ = run(tmp_path, strategy="dp", launcher="inline", devices=[0])
+    notices = [event.text for event in alone.events(follow=False) if isinstance(event, Notice)]
+    assert any("nothing is parallel" in text for text in notices)

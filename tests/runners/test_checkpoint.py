@@ -1,0 +1,154 @@
+"""Checkpoints are whole or not there, and hold all random numbers of a rank."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from runners.checkpoint import Checkpoints, load, random_state, set_random_state
+
+CPU = torch.device("cpu")
+
+
+def content(step: int) -> dict[str, Any]:
+    return {"step": step, "model": {"weight": torch.full((1000,), float(step))}}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
+    loaded = load(str(path))
+    assert loaded["step"] == 3
+    assert torch.equal(loaded["model"]["weight"], content(3)["model"]["weight"])
+
+
+def test_links_name_the_last_and_the_best(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "new" / "folder", keep=5)
+    for step, best in ((1, False), (2, True), (3, False)):
+        checkpoints.save(content(step), best)
+    folder = tmp_path / "new" / "folder"
+    assert load(str(folder / "last.pt"))["step"] == 3
+    assert load(str(folder / "best.pt"))["step"] == 2
+
+
+def test_a_folder_that_moves_keeps_its_links(tmp_path: Path) -> None:
+    Checkpoints(tmp_path / "a", keep=1).save(content(1), best=True)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert load(str(tmp_path / "b" / "best.pt"))["step"] == 1
+
+
+def test_the_newest_are_kept_and_the_best_beside_them(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(1, 7):
+        checkpoints.save(content(step), best=step == 2)
+    kept = [f"step-{step:08d}.pt" for step in (2, 5, 6)]
+    assert names(tmp_path) == ["best.pt", "last.pt", *kept]
+
+
+def test_a_new_best_lets_the_old_one_go(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2, 3):
+        checkpoints.save(content(step), best=True)
+    assert names(tmp_path) == ["best.pt", "last.pt", "step-00000003.pt"]
+
+
+MOMENTS = {  # the call at which a second save is killed, and the step of last.pt after it
+    "in the middle of writing": ("save", 1, 1),
+    "before the file is on disk": ("fsync", 1, 1),
+    "before it has its name": ("rename", 1, 1),
+    "before it is the last": ("rename", 2, 1),
+    "before it is the best": ("rename", 3, 2),
+    "before the older one goes": ("unlink", 3, 2),
+    "before the folder is on disk": ("fsync", 2, 2),
+}
+
+# One child for each moment of the arguments (folder, function, number of the deadly call).
+KILLED = """
+import os, pathlib, signal, sys, torch
+from runners.checkpoint import Checkpoints
+
+def save(folder, step):
+    content = {"step": step, "model": {"weight": torch.full((1000,), float(step))}}
+    Checkpoints(folder, keep=1).save(content, best=True)
+
+def die_at(where, number):
+    home = {"save": torch, "fsync": os, "rename": pathlib.Path, "unlink": pathlib.Path}[where]
+    was, calls = getattr(home, where), []
+    def deadly(*args, **options):
+        calls.append(args)
+        if len(calls) == number:
+            if where == "save":
+                args[1].write(b"half of a che")
+                args[1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return was(*args, **options)
+    setattr(home, where, deadly)
+
+for folder, where, number in zip(*[iter(sys.argv[1:])] * 3):
+    save(pathlib.Path(folder), 1)
+    child = os.fork()
+    if not child:
+        die_at(where, int(number))
+        save(pathlib.Path(folder), 2)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with a checkpoint of step 1, whose process was killed while it saved step 2."""
+    folders = {moment: tmp_path_factory.mktemp("run") / "checkpoints" for moment in MOMENTS}
+    arguments = [
+        str(word) for moment, folder in folders.items() for word in (folder, *MOMENTS[moment][:2])
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(MOMENTS)
+    return folders
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_kill_while_saving_leaves_a_whole_checkpoint(
+    moment: str, killed: dict[str, Path]
+) -> None:
+    folder = killed[moment]
+    assert load(str(folder / "last.pt"))["step"] == MOMENTS[moment][2]
+    # then every file that is called a checkpoint is whole
+    for path in folder.glob("*.pt"):
+        found = load(str(path))
+        assert torch.equal(found["model"]["weight"], content(found["step"])["model"]["weight"])
+    # and the next save is not disturbed by what was left
+    Checkpoints(folder, keep=1).save(content(2), best=True)
+    assert load(str(folder / "last.pt"))["step"] == load(str(folder / "best.pt"))["step"] == 2
+
+
+def draws() -> list[float]:
+    return [random.gauss(0, 1), np.random.normal(), torch.randn(()).item(), random.random()]
+
+
+def test_random_numbers_go_on_where_the_checkpoint_was_made(tmp_path: Path) -> None:
+    # given generators in the middle of their sequences (a Gaussian pair half used)
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    draws()
+    # when their state goes through a file
+    saved = {"step": 1, "random": random_state(CPU)}
+    path = Checkpoints(tmp_path, keep=1).save(saved, best=False)
+    expected = [draws() for _ in range(3)]
+    set_random_state(load(str(path))["random"], CPU)
+    # then the numbers after it come again
+    assert [draws() for _ in range(3)] == expected
