@@ -34,11 +34,12 @@ def image(steps: int, batch: int, shape: list[int], classes: int = 10) -> dict[s
     return {"data": {"name": "synthetic", "args": args}, "train": {"batch_size": batch}}
 
 
-CNN = {"model": {"name": "cnn"}, **image(16, 64, [1, 28, 28])}
+CNN = {"model": {"name": "cnn"}}
+MNIST = [1, 28, 28]
 TINY = {"model": {"name": "mlp", "args": {"hidden": [128]}}, **image(400, 64, [1, 16, 16])}
 CASES: dict[str, dict[str, Any]] = {
-    "cnn, single": {**SINGLE, **CNN},
-    "cnn, ddp": {**DDP, **CNN},
+    "cnn, single": {**SINGLE, **CNN, **image(16, 16, MNIST)},
+    "cnn, ddp": {**DDP, **CNN, **image(16, 32, MNIST)},
     "tiny mlp, single": {**SINGLE, **TINY},
     "tiny mlp, ddp": {**DDP, **TINY},
 }
@@ -153,7 +154,7 @@ def _calls(results: dict[str, list[dict[str, Any]]]) -> Table:
         if any(counted):
             shown = [f"{sum(counts.values()):.2f}" if counts else "" for counts in counted]
             rows.append([f"waits for the GPU a step, {name}", *shown])
-    return Table("overhead: where it goes, measured directly", ("what", *results), rows)
+    return Table("overhead: CPU time of the parts, measured directly", ("what", *results), rows)
 
 
 if __name__ == "__main__":

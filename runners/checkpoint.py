@@ -62,9 +62,8 @@ def load(path: str) -> dict[str, Any]:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError([("checkpoint.load", f"there is no file {path}")]) from None
-    except Exception as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError([("checkpoint.load", f"{path} cannot be read: {first}")]) from None
+    except Exception:
+        raise ConfigError([("checkpoint.load", f"{path} cannot be read as a checkpoint")]) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
     return content
@@ -77,6 +76,13 @@ def gathered(own: dict[str, Any], world: World) -> list[dict[str, Any]]:
     everyone: list[Any] | None = [None] * world.size if world.leads else None
     dist.gather_object(own, everyone, dst=0)
     return everyone or []
+
+
+def seed_generators(seed: int) -> None:
+    """Python's, numpy's and torch's own generators of this process."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

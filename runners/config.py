@@ -29,7 +29,8 @@ Amount = Annotated[float, Meta(gt=0)]
 
 class Train(Section, frozen=True):
     epochs: Annotated[
-        int, Meta(ge=0, description="Passes over the training set; 0 only evaluates.")
+        int,
+        Meta(ge=0, le=2**31 - 1, description="Passes over the training set; 0 only evaluates."),
     ] = 20
     max_steps: Annotated[
         Count | None,
@@ -80,7 +81,7 @@ class Train(Section, frozen=True):
         bool, Meta(description="Batch statistics over all ranks (GPUs only).")
     ] = False
     seed: Annotated[
-        int, Meta(ge=0, lt=2**32, description="Of weights, order and augmentation.")
+        int, Meta(ge=0, le=2**32 - 1, description="Of weights, order and augmentation.")
     ] = 0
     deterministic: Annotated[
         bool, Meta(description="Only deterministic kernels: slower, repeatable bit for bit.")
@@ -272,6 +273,8 @@ class RunConfig(Section, frozen=True):
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"this is not TOML: {error}") from None
+        except RecursionError:
+            raise ConfigError("this is not a preset: it is nested too deeply") from None
         return cls.from_dict(data)
 
     def to_dict(self) -> dict[str, Any]:

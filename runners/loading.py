@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -76,7 +75,7 @@ def evaluation_batches(
     sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
     start = sum(sizes[:rank])
     places = range(start, start + sizes[rank])
-    batch_size = config.eval.batch_size or max(1, plan.batch[rank])
+    batch_size = config.eval.batch_size or plan.micro_batch
     pieces = [list(places[i : i + batch_size]) for i in range(0, len(places), batch_size)]
     loader = _loader(
         task,
@@ -121,7 +120,7 @@ def is_on(dataset: Dataset[Any], device: torch.device) -> bool:
 
 
 def _begin_worker(_: int) -> None:
-    die_with_parent(os.getppid())
+    die_with_parent()
     info = get_worker_info()
     assert info is not None
     random.seed(info.seed)
@@ -144,6 +143,8 @@ class Mover:
 
     def _ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
         """Copy the next batch while the current one is computed with."""
+        # What lies on the device already may still be in the making.
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         coming = self._copied(next(batches, None))
         while (batch := coming) is not None:
             compute = torch.cuda.current_stream(self.device)

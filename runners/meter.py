@@ -223,8 +223,8 @@ class Meter:
         losses = values[: closed.micro_batches]
         pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
         finite = all(math.isfinite(loss) for loss, _ in pairs)
-        self.finite = self.finite and finite
-        if not finite:
+        if self.finite and not finite:
+            self.finite = False
             self._cry(closed, losses)
         self._reporter.say(
             Window(

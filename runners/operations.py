@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from runners.launchers import loopback_interface
+from runners.launchers import FOREIGN, loopback_interface
 
 OPERATIONS = (
     "send",
@@ -42,9 +42,6 @@ START_S = 90.0
 OPERATION_S = 15.0
 GRACE_S = 2.0
 PROGRAM = [sys.executable, "-P", "-m", "runners.probe"]
-
-# What a launcher that we were started by has left behind would mislead the pair.
-_FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 Message = dict[str, Any] | None
 
@@ -92,7 +89,7 @@ def _believed(pair: _Pair, operations: list[str]) -> Iterator[tuple[str, Cell]]:
 
 def environment() -> dict[str, str]:
     """Of the probe's processes: ours, without the traces of a launcher, as the ranks of a run."""
-    ours = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+    ours = {key: value for key, value in os.environ.items() if key not in FOREIGN}
     if interface := loopback_interface():
         ours.setdefault("GLOO_SOCKET_IFNAME", interface)
     return ours | {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -88,7 +88,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
 
     Raises ConfigError for an unfit name, and for one that is taken unless `force` is set.
     """
-    if not re.fullmatch(NAME, name) or name.endswith(".toml"):
+    if not re.fullmatch(NAME, name) or len(name) > 100 or name.endswith(".toml"):
         raise ConfigError(
             f"{name!r} cannot name a preset: use letters, digits, '-', '_' and '.', without .toml"
         )

@@ -121,10 +121,10 @@ class Record:
     def config(self) -> RunConfig:
         """config.toml; raises DistrainError where it is missing or broken."""
         try:
-            return RunConfig.from_toml((self.dir / "config.toml").read_text())
+            return RunConfig.from_toml((self.dir / "config.toml").read_text("utf-8"))
         except OSError as error:
             raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
-        except ConfigError as error:
+        except (ConfigError, UnicodeDecodeError) as error:
             raise not_a_record(self.dir, f"its config.toml does not hold: {error}") from None
 
     def _written(self) -> RunState:
@@ -293,7 +293,7 @@ def remove(record: Record) -> Path:
 def restore(runs_dir: Path, run_id: str) -> Record:
     """Take a removed record back out of the trash; raises DistrainError, RunsFolderError."""
     source = Path(runs_dir) / TRASH / run_id
-    if not source.is_dir():
+    if Path(run_id).name != run_id or not (source / "run.json").is_file():
         raise DistrainError(f"there is no {run_id} in the trash of {runs_dir}")
     return Record(_move(source, Path(runs_dir) / run_id))
 

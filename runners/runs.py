@@ -73,6 +73,8 @@ class Run:
         if not state.live:
             raise DistrainError(f"run {self.id} has ended: {state.status}")
         address = state.socket
+        if not address:
+            raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
             ask(address, Stop(now=now))
         except OSError:
@@ -181,6 +183,10 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
     folder = runs_folder(runs_dir)
     if os.sep in wanted and (Path(wanted) / "run.json").is_file():
         return Run(Record(Path(wanted)))
+    if not wanted:
+        raise RunNotFoundError("which run? An id, the beginning of one, a name, or latest")
+    if (folder / wanted / "run.json").is_file():
+        return Run(Record(folder / wanted))
     runs = all_runs(folder)
     if not runs:
         raise RunNotFoundError(f"there are no runs in {folder}")

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from runners import launchers
+from runners.errors import DistrainError
 from runners.events import (
     Evaluation,
     Event,
@@ -45,6 +46,7 @@ from runners.verdict import Evidence, broken, judge
 COMMIT_S = 0.2
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
+LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
 AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
@@ -68,6 +70,7 @@ class Supervisor:
         self.progress = time.monotonic()
         self.phases: dict[int, str] = {}
         self.stalled = False
+        self._save = True
         self.trouble = asyncio.Event()
         self.end_now = asyncio.Event()
         self.all_finished = asyncio.Event()
@@ -96,8 +99,15 @@ class Supervisor:
         for helper in helpers:
             helper.cancel()
         await asyncio.gather(origin, *helpers, return_exceptions=True)
-        await asyncio.sleep(0.05)  # what the dead said last is still in the sockets
+        await self._hear_the_last()
         self.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
+
+    async def _hear_the_last(self) -> None:
+        """What the dead said last is still in the sockets."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        await asyncio.sleep(0.05)
+        while self.links and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
 
     def _launcher_ended(self, pid: int, code: int) -> None:
         self.seen.launcher_code = code
@@ -236,7 +246,10 @@ class Supervisor:
         pause = max(COMMIT_S, self.plan.world_size / RANKS_A_SECOND)
         while True:
             await asyncio.sleep(pause)
-            self.writer.commit()
+            try:
+                self.writer.commit()
+            except DistrainError as error:  # a full disk: the batch is kept and tried again
+                print(error, file=sys.stderr, flush=True)
 
     async def _sample(self) -> None:
         gpus, ranks = GpuSampler(self._gpu_uuids()), RankSampler()
@@ -289,7 +302,10 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         finally:
             end_descendants(AT_ONCE)
             server.close()
-    writer.commit()
+    try:
+        writer.commit()
+    except DistrainError as error:
+        print(error, file=sys.stderr, flush=True)
     writer.set_state(
         status=verdict.status,
         reason=verdict.reason,

@@ -58,7 +58,7 @@ class Training:
         self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
         self._best: float | None = None
         self._evaluated_at = self._saved_at = -1
-        self._is_best = False
+        self._score: float | None = None
 
         saved = self._load(config.checkpoint.load) if config.checkpoint.load else None
         self._wrap()
@@ -158,7 +158,7 @@ class Training:
             self.world,
         )
         self._evaluated_at = self.step
-        self._is_best = self._improves(metrics)
+        self._score = self._score_of(metrics)
         if self.world.leads:
             self.reporter.say(
                 Evaluation(
@@ -171,18 +171,20 @@ class Training:
                 )
             )
 
-    def _improves(self, metrics: dict[str, Metric]) -> bool:
+    def _score_of(self, metrics: dict[str, Metric]) -> float | None:
         wanted = self.config.checkpoint.best or self.task.best
         if wanted not in metrics:
             problem = f"there is no metric {wanted!r}; the task has {', '.join(sorted(metrics))}"
             raise ConfigError([("checkpoint.best", problem)])
-        value = metrics[wanted].value
-        if value is None:
+        return metrics[wanted].value
+
+    def _is_best(self) -> bool:
+        """Whether this step was evaluated, and better than every checkpoint before."""
+        if self._evaluated_at != self.step or self._score is None:
             return False
-        larger = self.task.best_is == "max"
-        better = self._best is None or (value > self._best if larger else value < self._best)
-        self._best = value if better else self._best
-        return better
+        if self._best is None:
+            return True
+        return self._score > self._best if self.task.best_is == "max" else self._score < self._best
 
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for it."""
@@ -204,7 +206,8 @@ class Training:
         self.world.wait_for_all()
 
     def _write(self, ranks: list[dict[str, Any]], began: float) -> None:
-        best = self._evaluated_at == self.step and self._is_best
+        if best := self._is_best():
+            self._best = self._score
         path = self.checkpoints.save({**self._state(), "ranks": ranks}, best)
         self.reporter.say(
             Saved(
@@ -234,16 +237,30 @@ class Training:
     def _load(self, path: str) -> dict[str, Any]:
         """Take over from a checkpoint what is the same on all ranks; gives its content."""
         content = checkpoint.load(path)
+        before = RunConfig.from_toml(content["config"]).train.optimizer
+        if before != self.config.train.optimizer:
+            problem = f"the checkpoint was trained with {before}, which cannot change on the way"
+            raise ConfigError([("train.optimizer", problem)])
         try:
             self.model.load_state_dict(content["model"])
-            self.optimizer.load_state_dict(content["optimizer"])
-        except (RuntimeError, ValueError) as error:
-            problem = f"{path} is of another model or optimizer: {str(error).splitlines()[-1]}"
-            raise ConfigError([("checkpoint.load", problem.strip())]) from None
+            self._load_optimizer(content["optimizer"])
+        except (RuntimeError, ValueError):
+            problem = f"{path} is of another model: its parameters do not fit"
+            raise ConfigError([("checkpoint.load", problem)]) from None
         self.precision.load_state_dict(content["precision"])
         self.step, self.epoch, self.offset = content["step"], content["epoch"], content["offset"]
         self._best = content["best"]
         return content
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Momenta of the checkpoint, options of this config: they may have been changed."""
+        options = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        self.optimizer.load_state_dict(state)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
 
     def _take_own(self, content: dict[str, Any]) -> None:
         """Take over what belongs to this rank alone, where there is the same number of them."""

@@ -71,7 +71,7 @@ def _wanted(hint: Any) -> str:
     if get_origin(hint) is Annotated:
         inner, *metas = get_args(hint)
         limits = [
-            f"{sign} {getattr(meta, name):g}"
+            f"{sign} {getattr(meta, name)}"
             for meta in metas
             for name, sign in _SIGNS
             if getattr(meta, name) is not None

@@ -13,14 +13,16 @@ from pathlib import Path
 from models.errors import TaskError
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
-from runners.processes import die_with_parent
+from runners.processes import die_with_parent, without_collecting
 from runners.record import Record
 from runners.reporter import NullReporter, Reporter
+
+MOST_OF_A_MESSAGE, MOST_OF_A_TRACEBACK = 4_000, 100_000  # characters
 
 
 def main() -> int:
     """Run one rank to its end; 0 when it left in order."""
-    die_with_parent(os.getppid())
+    die_with_parent()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     _log_to(record.dir / "logs" / f"rank-{rank}.log")
@@ -31,13 +33,10 @@ def main() -> int:
         reporter.say(Phase(time=time.time(), rank=rank, phase="loading"))
         try:
             _train(record, reporter)
-        except KeyboardInterrupt:
-            return 130
-        except SystemExit as leaving:
-            reporter.say(_failure(rank, leaving, reporter.step))
-            raise
         except BaseException as error:
             reporter.say(_failure(rank, error, reporter.step))
+            if isinstance(error, SystemExit):
+                raise
             traceback.print_exc()
             return 1
     return 0
@@ -59,30 +58,33 @@ def _supervisor_is_gone() -> None:
 
 
 def _train(record: Record, reporter: Reporter | NullReporter) -> None:
-    import torch
+    with without_collecting():
+        import torch
 
-    from models.build import build_task
-    from runners.loop import train
-    from runners.training import Training
-    from runners.world import joined
+        from models.build import build_task
+        from runners.checkpoint import seed_generators
+        from runners.loop import train
+        from runners.training import Training
+        from runners.world import joined
 
     config, plan = record.config, record.state.plan
     assert plan is not None
     if config.train.deterministic:
         torch.use_deterministic_algorithms(True)
     with joined(config, plan) as world:
-        torch.manual_seed(config.train.seed)
-        task = build_task(
-            config.task,
-            config.model,
-            config.data,
-            label_smoothing=config.train.label_smoothing,
-            seed=config.train.seed,
-            device=world.device,
-        )
-        # The same weights everywhere, but dropout and the like of its own on every rank.
-        torch.manual_seed(config.train.seed + 1 + world.rank)
-        training = Training(config, plan, world, task, reporter, record.dir)
+        with without_collecting():
+            seed_generators(config.train.seed)
+            task = build_task(
+                config.task,
+                config.model,
+                config.data,
+                label_smoothing=config.train.label_smoothing,
+                seed=config.train.seed,
+                device=world.device,
+            )
+            # The same weights everywhere, but dropout and the like of its own on every rank.
+            seed_generators(config.train.seed + 1 + world.rank)
+            training = Training(config, plan, world, task, reporter, record.dir)
         if world.leads:
             reporter.say(training.facts())
         train(training)
@@ -91,23 +93,36 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
 def _failure(rank: int, error: BaseException, step: int) -> Failure:
     from runners.world import looks_collateral
 
-    usage = isinstance(error, ConfigError | TaskError)
+    usage, message = isinstance(error, ConfigError | TaskError), _sentence(error)
     return Failure(
         time=time.time(),
         rank=rank,
-        error=type(error).__name__,
-        message=_sentence(error),
+        error=_sendable(type(error).__name__, MOST_OF_A_MESSAGE),
+        message=_sendable(message, MOST_OF_A_MESSAGE),
         step=step,
-        traceback="" if usage else traceback.format_exc(),
+        traceback="" if usage else _sendable(_traceback(error), MOST_OF_A_TRACEBACK),
         usage=usage,
-        collateral=looks_collateral(error),
+        collateral=looks_collateral(error, message),
     )
 
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"left with exit code {error.code} before training had ended"
-    return str(error) or type(error).__name__
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return f"{type(error).__name__}, which cannot be put into words"
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _sendable(text: str, most: int) -> str:
+    """Valid UTF-8 of a bounded length; of too long a text the end tells more."""
+    clean = text.encode("utf-8", "backslashreplace").decode()
+    return clean if len(clean) <= most else "… " + clean[-most:]
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ _BROKEN_LINK = (
 )
 
 
-def looks_collateral(error: BaseException) -> bool:
+def looks_collateral(error: BaseException, message: str) -> bool:
     """Whether the error is what a rank sees when another one died or is absent."""
     if isinstance(error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError):
         return True
-    text = str(error).lower()
+    text = message.lower()
     return isinstance(error, RuntimeError) and any(sign in text for sign in _BROKEN_LINK)

@@ -10,6 +10,7 @@ Only argparse is imported here; each command loads what it needs, for a person w
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,10 +24,12 @@ BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us, as daemons are
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="replace")
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        arguments = parse(_in_unicode(sys.argv[1:] if argv is None else argv))
         code: int = getattr(import_module(arguments.module), arguments.function)(arguments)
         sys.stdout.flush()
         return code
@@ -39,6 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read us has enough. Python would flush, and complain, once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except sqlite3.DatabaseError as error:
+        print(f"distrain: the metrics.db of this run is damaged ({error})", file=sys.stderr)
+        return 1
+
+
+def _in_unicode(arguments: Sequence[str]) -> Sequence[str]:
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"the argument {argument!a} is not valid UTF-8") from None
+    return arguments
 
 
 def complaint(error: DistrainError) -> str:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
-
-from runners.config import RunConfig
-from runners.devices import visible_devices
-from runners.plan import Plan
+if TYPE_CHECKING:
+    from runners.config import RunConfig
+    from runners.plan import Plan
 
 MODULES = {
     "inline": "runners.worker",
     "spawn": "runners.launchers.spawn",
     "torchrun": "runners.launchers.torchrun",
 }
+
+# What a launcher that we were started by has left behind would mislead our ranks.
+FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 # Variables that change what a run computes or how fast; recorded with every run.
 MATTERS = ("CUDA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "UCC_", "UCX_")
@@ -34,6 +36,8 @@ def command(config: RunConfig, plan: Plan) -> list[str]:
 
 def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> dict[str, str]:
     """What launcher and ranks find in their environment; equal for every launcher."""
+    from runners.devices import visible_devices  # no launcher process needs it
+
     ours = {
         "DISTRAIN_RUN": str(folder),
         "DISTRAIN_SOCKET": address,
@@ -54,11 +58,14 @@ def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> di
         ours["CUDA_VISIBLE_DEVICES"] = ""
     if config.train.deterministic:
         ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    return {**os.environ, **ours}
+    theirs = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return theirs | ours
 
 
 def loopback_interface() -> str | None:
     """The loopback interface: ranks of one host need no route between them."""
+    import psutil
+
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):
             return str(name)

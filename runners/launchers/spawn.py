@@ -6,12 +6,14 @@ import os
 import sys
 
 from runners.launchers.parent import LOOPBACK, Parent
+from runners.processes import without_collecting
 
 
 def main() -> int:
     with Parent() as parent:
-        import torch.multiprocessing as mp
-        from torch.distributed import TCPStore
+        with without_collecting():
+            import torch.multiprocessing as mp
+            from torch.distributed import TCPStore
 
         world = int(sys.argv[1])
         # The store lives here on a port the system chose, so runs never fight for one.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 
 from runners.launchers.parent import LOOPBACK, Parent
+from runners.processes import without_collecting
 
 
 def main() -> int:
     with Parent() as parent:
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.run import parse_args, run
+        with without_collecting():
+            from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+            from torch.distributed.run import parse_args, run
 
         arguments = [
             f"--nproc-per-node={sys.argv[1]}",

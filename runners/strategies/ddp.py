@@ -55,7 +55,7 @@ class Ddp(Strategy):
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
         """DDP has reduced already; what came after the last local gradient was waiting."""
-        clock.mark("backward", self._last.stamp)
+        clock.mark("backward", self._last.take())
         clock.mark("comm")
 
     def sync_buffers(self, model: nn.Module) -> None:
@@ -101,6 +101,11 @@ class LastGradient:
             if parameter.requires_grad:
                 handle = parameter.register_post_accumulate_grad_hook(self._ready)
                 self._handles[parameter] = handle
+
+    def take(self) -> Stamp | None:
+        """The moment in the backward just done; None where that parameter had no part in it."""
+        stamp, self.stamp = self.stamp, None
+        return stamp
 
     def _ready(self, parameter: torch.Tensor) -> None:
         self.stamp = self._clock.stamp()

@@ -48,6 +48,12 @@ def act(what: str, rank: int) -> None:
     print(f"rank {rank} is about to {what}")
     if what == "raise":
         raise ValueError("the user's own mistake")
+    if what == "raise something unspeakable":
+        raise Unspeakable
+    if what == "raise a flood":
+        raise ValueError("x" * 5_000_000 + "\udcff")
+    if what == "interrupt":
+        raise KeyboardInterrupt
     if what == "exit":
         sys.exit(3)
     if what == "vanish":
@@ -57,3 +63,8 @@ def act(what: str, rank: int) -> None:
     if what == "hang":
         Path("hanging").touch()
         time.sleep(1000)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")

@@ -57,6 +57,34 @@ def test_a_rank_that_breaks_before_training_is_the_headline(what: str, start: St
     assert_nothing_left(run)
 
 
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("raise something unspeakable", "Unspeakable"),
+        ("raise a flood", "ValueError"),
+        ("interrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_whatever_is_raised_is_reported(what: str, kind: str, start: Start) -> None:
+    run = start(
+        launcher="inline", devices="cpu:1", task__args={"what": what, "rank": 0, "step": 3}
+    )
+    run.wait(60)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (0, kind)
+    assert_nothing_left(run)
+
+
+def test_a_rank_number_left_by_another_launcher_misleads_nobody(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    run = start(launcher="inline", devices="cpu:1", strategy="ddp", train__epochs=1)
+    assert run.wait(60)["status"] == "completed"
+
+
 def test_a_rank_killed_from_outside_while_loaders_work(start: Start) -> None:
     run = start(data__workers=2, train__epochs=1000, task__args={"pace": 0.01})
     wait_until(lambda: steps_of(run).get(1, 0) > 5)

@@ -133,6 +133,41 @@ def test_a_checkpoint_of_another_model_is_refused_in_a_sentence(tmp_path: Path) 
         alone(BASE.with_changes(other), tmp_path)
 
 
+def test_options_changed_for_a_resumption_are_the_optimizers(tmp_path: Path) -> None:
+    alone(BASE.with_changes({**ALONE, "train.max_steps": 2}), tmp_path)
+    changed = {
+        **ALONE,
+        "train.max_steps": 3,
+        "train.momentum": 0.5,
+        "train.weight_decay": 0.1,
+        "checkpoint.load": f"{tmp_path}/checkpoints/last.pt",
+    }
+    (group,) = alone(BASE.with_changes(changed), tmp_path).optimizer["param_groups"]
+    assert (group["momentum"], group["weight_decay"]) == (0.5, 0.1)
+
+
+def test_another_optimizer_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    alone(BASE.with_changes({**ALONE, "train.max_steps": 1}), tmp_path)
+    other = {
+        **ALONE,
+        "train.optimizer": "adamw",
+        "checkpoint.load": f"{tmp_path}/checkpoints/last.pt",
+    }
+    with pytest.raises(ConfigError, match="trained with sgd"):
+        alone(BASE.with_changes(other), tmp_path)
+
+
+def test_the_best_of_the_written_checkpoints_is_linked(tmp_path: Path) -> None:
+    # given evaluations more often than checkpoints
+    rare = {**ALONE, "train.epochs": 5, "checkpoint.every_epochs": 2, "checkpoint.keep": 9}
+    result = alone(BASE.with_changes(rare), tmp_path)
+    # then best.pt is the best that was written, whatever was seen in between
+    score = {e.step: e.metrics["top1"].total for e in result.evaluations}
+    written = [int(path.stem[5:]) for path in (tmp_path / "checkpoints").glob("step-*.pt")]
+    best = int((tmp_path / "checkpoints" / "best.pt").resolve().stem[5:])
+    assert score[best] == max(score[step] for step in written)
+
+
 def assert_identical(ours: Outcome, theirs: Outcome, what: str) -> None:
     for name, tensor in ours.model.items():
         assert torch.equal(tensor, theirs.model[name]), (what, name)
