@@ -49,7 +49,7 @@ def act(what: str, rank: int) -> None:
     if what == "raise":
         raise ValueError("the user's own mistake")
     if what == "raise something unspeakable":
-        raise Unspeakable
+        raise UnspeakableError
     if what == "raise a flood":
         raise ValueError("x" * 5_000_000 + "\udcff")
     if what == "interrupt":
@@ -65,6 +65,6 @@ def act(what: str, rank: int) -> None:
         time.sleep(1000)
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")

@@ -60,15 +60,13 @@ def test_a_rank_that_breaks_before_training_is_the_headline(what: str, start: St
 @pytest.mark.parametrize(
     ("what", "kind"),
     [
-        ("raise something unspeakable", "Unspeakable"),
+        ("raise something unspeakable", "UnspeakableError"),
         ("raise a flood", "ValueError"),
         ("interrupt", "KeyboardInterrupt"),
     ],
 )
 def test_whatever_is_raised_is_reported(what: str, kind: str, start: Start) -> None:
-    run = start(
-        launcher="inline", devices="cpu:1", task__args={"what": what, "rank": 0, "step": 3}
-    )
+    run = start(launcher="inline", devices="cpu:1", task__args={"what": what, "rank": 0, "step": 3})
     run.wait(60)
     error = run.record.state.error
     assert error is not None
