@@ -67,19 +67,22 @@ def _parts(key: str, name: str) -> tuple[str, str]:
 
 def _see_current_folder() -> None:
     """Make the user's modules importable, behind ours and the installed ones."""
-    # Ours may not be on the path (an editable install), which spawned loader processes inherit.
-    for folder in (str(Path(__file__).parents[1]), os.getcwd()):
-        if folder not in sys.path:
-            sys.path.append(folder)
+    sys.path += [folder for folder in _behind() if folder not in sys.path]
     importlib.invalidate_caches()
+
+
+def _behind() -> list[str]:
+    """Where modules are sought that are nowhere on Python's path."""
+    # Ours may not be on it (an editable install), and spawned loader processes inherit it.
+    return [str(Path(__file__).parents[1]), os.getcwd()]
 
 
 def _found(key: str, module: str) -> ModuleSpec:
     """Find a module without importing it or, unlike `find_spec`, its parents."""
-    _see_current_folder()
+    importlib.invalidate_caches()
     top, *rest = module.split(".")
     try:
-        spec = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, _behind())
     except ValueError:  # __main__ and its like have no spec
         spec = None
     for part in rest:

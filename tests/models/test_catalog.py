@@ -69,6 +69,13 @@ def test_a_users_own_module_is_found_in_the_current_folder_and_is_not_imported(o
     assert catalog.problems(task="mine:make", model="pack.deep.mine:Make", data="digits") == []
 
 
+def test_looking_for_a_module_leaves_nothing_behind_in_pythons_path(own, monkeypatch, tmp_path):
+    own("mine", "def make(): ...")
+    assert catalog.problems(**{**VALID, "task": "mine:make"}) == []
+    monkeypatch.chdir(tmp_path.parent)
+    assert "no module 'mine'" in sentence("task.name", task="mine:make")
+
+
 def test_the_parent_of_a_dotted_name_is_not_imported(own):
     own("loud.__init__", "raise SystemExit('imported')")
     own("loud.mine", "def make(): ...")
