@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,7 @@ def main(steps: int) -> None:
     data = digits()
     model = DistributedDataParallel(mlp(shape=(1, 8, 8), classes=10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
-    sampler = DistributedSampler(data.train)
+    sampler: DistributedSampler[Any] = DistributedSampler(data.train)
     loader = DataLoader(
         data.train, batch_size=64, sampler=sampler, collate_fn=collate, drop_last=True
     )

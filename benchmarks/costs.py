@@ -14,14 +14,43 @@ from runners import loop
 from runners.order import Order
 from runners.training import Training
 
+CALIBRATION = 10_000
+
+
+class Watch:
+    """CPU time of this thread inside calls; a call inside another counts to the outer one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inside = False
+        self._own = 0.0
+        idle = self.on("watch", lambda: None)
+        for _ in range(CALIBRATION):
+            idle()
+        self._own = self.seconds.pop("watch") / CALIBRATION
+
+    def on(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, whose time is added up under `label`, without what the watch itself takes."""
+        self.seconds[label] = 0.0
+
+        @wraps(call)
+        def timed(*given: Any, **named: Any) -> Any:
+            if self._inside:
+                return call(*given, **named)
+            self._inside = True
+            began = time.thread_time()
+            try:
+                return call(*given, **named)
+            finally:
+                self.seconds[label] += time.thread_time() - began - self._own
+                self._inside = False
+
+        return timed
+
 
 @contextmanager
 def time_per_call(run: Training) -> Iterator[dict[str, float]]:
-    """CPU seconds of this thread in each of the engine's calls inside the `with`, by name.
-
-    The watch itself adds half a microsecond or so to each call. A call inside another counts
-    to the outer one.
-    """
+    """Seconds of CPU spent in each of the engine's calls inside the `with`, by name."""
     watched: list[tuple[str, Any, str]] = [
         ("clock.mark", run.clock, "mark"),
         ("meter.loss", run.meter, "loss"),
@@ -36,39 +65,18 @@ def time_per_call(run: Training) -> Iterator[dict[str, float]]:
         ("set_rate", loop, "set_rate"),
         ("pause", loop, "_pause"),
     ]
-    spent: dict[str, float] = {}
-    inside = [False]
+    watch = Watch()
     before = [(holder, name, vars(holder).get(name)) for _, holder, name in watched]
     for label, holder, name in watched:
-        setattr(holder, name, _watched(getattr(holder, name), label, spent, inside))
+        setattr(holder, name, watch.on(label, getattr(holder, name)))
     try:
-        yield spent
+        yield watch.seconds
     finally:
         for holder, name, own in before:
             if own is None:
                 delattr(holder, name)
             else:
                 setattr(holder, name, own)
-
-
-def _watched(
-    call: Callable[..., Any], label: str, spent: dict[str, float], inside: list[bool]
-) -> Callable[..., Any]:
-    spent[label] = 0.0
-
-    @wraps(call)
-    def timed(*given: Any, **named: Any) -> Any:
-        if inside[0]:
-            return call(*given, **named)
-        inside[0] = True
-        began = time.thread_time()
-        try:
-            return call(*given, **named)
-        finally:
-            spent[label] += time.thread_time() - began
-            inside[0] = False
-
-    return timed
 
 
 @contextmanager

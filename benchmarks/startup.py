@@ -82,13 +82,12 @@ def first_steps(rounds: int, runs: Path) -> dict[str, list[float]]:
     commands = {"distrain run": ours(runs, SHORT), "torchrun": bare(SHORT)}
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     order = list(commands)
-    for turn in range(rounds + 1):
+    for turn in range(rounds):
         for name in order:
             with started(commands[name]) as (process, waited):
                 process.wait(PATIENCE_S)
-            if turn:  # the first round only warms the caches of the disk
-                seconds[name].append(waited)
-                print(f"{name}: {waited:.2f} s", file=sys.stderr)
+            seconds[name].append(waited)
+            print(f"round {turn + 1}, {name}: {waited:.2f} s", file=sys.stderr)
         order.reverse()
     return seconds
 

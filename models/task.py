@@ -49,13 +49,6 @@ class Task(ABC):
         number of ranks), float64 for what is measured.
         """
 
-    def size(self, batch: Any) -> int:
-        """Samples in the batch: the length of the first tensor found in it."""
-        first = _first_tensor(batch)
-        if first is None:
-            raise TypeError(f"no tensor in a batch of type {type(batch).__name__}: override size()")
-        return len(first)
-
     def to(
         self,
         batch: Any,
@@ -87,12 +80,3 @@ def moved(
         # A named tuple wants its fields one by one.
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
-
-
-def _first_tensor(batch: Any) -> Tensor | None:
-    if isinstance(batch, Tensor):
-        return batch
-    parts = batch.values() if isinstance(batch, dict) else batch
-    if not isinstance(batch, dict | list | tuple):
-        return None
-    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from runners.errors import ConfigError
+from runners.state import sync_folder
 from runners.world import World
 
 FORMAT = 1
@@ -40,7 +41,7 @@ class Checkpoints:
             self._best = path.name
             self._link("best.pt", path.name)
         self._prune()
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         return path
 
     def _link(self, name: str, target: str) -> None:
@@ -108,11 +109,3 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

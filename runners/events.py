@@ -49,7 +49,11 @@ class Phase(Event, frozen=True, tag="phase"):
 
 
 class Facts(Event, frozen=True, tag="facts"):
-    """What only a rank can know, said once by rank 0 before the first step."""
+    """What only a rank can know, said once by rank 0 before the first step.
+
+    `start_step` and `start_epoch` count what was finished before. `start_epoch_steps` are left
+    of the epoch in which it begins (0: all): it may resume anywhere, with another batch size.
+    """
 
     time: float
     train_samples: int
@@ -59,6 +63,8 @@ class Facts(Event, frozen=True, tag="facts"):
     parameters: int
     backend: str
     start_step: int = 0
+    start_epoch: int = 0
+    start_epoch_steps: int = 0
     versions: dict[str, str] = {}
     notices: list[str] = []
 

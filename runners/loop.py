@@ -61,7 +61,7 @@ def _step(run: Training, batches: Iterator[Any], counts: list[int], total: int) 
             weight = run.strategy.weight(count, total)
             # An even share needs no weight, and the product would be two kernels of each step.
             run.precision.scaled(loss if weight == 1 else loss * weight).backward()
-        run.meter.loss(loss.detach(), count)
+        run.meter.loss(loss, count)
         if index < last:
             mark("backward")
     run.strategy.reduce(run.model, run.clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,24 +19,34 @@ Stamp = float | torch.cuda.Event
 WIDEST = 4096  # steps of a window at most: it bounds the losses that wait on the device
 
 
+OTHER = "other"  # work of the loop that is no phase of training
+
+
+def no_time() -> dict[str, float]:
+    return dict.fromkeys((*PHASES, OTHER), 0.0)
+
+
 @dataclass
 class Reading:
     """Seconds of one window, ready at once on CPU and a window later on CUDA."""
 
     seconds: float = 0.0
-    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    phases: dict[str, float] = field(default_factory=no_time)
 
 
 class Clock(Protocol):
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """A window begins now; the time since the last one closed is in none."""
+
     def stamp(self) -> Stamp: ...
     def mark(self, phase: str, at: Stamp | None = None) -> None:
         """The phase ends now, or at a stamp taken before; the next one begins there."""
 
     def elapsed(self) -> float:
-        """Host seconds since `start`."""
+        """Host seconds since the window began."""
 
-    def close(self) -> PendingReading: ...
+    def close(self) -> PendingReading:
+        """The window ends, and the next one begins at the same moment."""
 
 
 class PendingReading(Protocol):
@@ -46,24 +56,28 @@ class PendingReading(Protocol):
 
 class CpuClock:
     def start(self) -> None:
-        self._reading = Reading()
-        self._began = self._last = time.perf_counter()
+        self._begin(time.perf_counter())
+
+    def _begin(self, now: float) -> None:
+        self._phases = no_time()
+        self._began = self._last = now
 
     def stamp(self) -> float:
         return time.perf_counter()
 
     def mark(self, phase: str, at: Stamp | None = None) -> None:
-        now = time.perf_counter() if at is None else at
-        assert isinstance(now, float)
-        self._reading.phases[phase] += now - self._last
+        now: Any = time.perf_counter() if at is None else at
+        self._phases[phase] += now - self._last
         self._last = now
 
     def elapsed(self) -> float:
         return time.perf_counter() - self._began
 
     def close(self) -> PendingReading:
-        self._reading.seconds = time.perf_counter() - self._began
-        return Ready(self._reading)
+        now = time.perf_counter()
+        reading = Reading(now - self._began, self._phases)
+        self._begin(now)
+        return Ready(reading)
 
 
 @dataclass
@@ -81,8 +95,10 @@ class CudaClock:
     """Phases on the device's own time line, by events that are read a window later."""
 
     def start(self) -> None:
-        self._began = time.perf_counter()
-        self._first = self._stamp_event()
+        self._begin(self._stamp_event())
+
+    def _begin(self, first: torch.cuda.Event) -> None:
+        self._began, self._first = time.perf_counter(), first
         self._marks: list[tuple[str, torch.cuda.Event]] = []
 
     def stamp(self) -> torch.cuda.Event:
@@ -102,7 +118,10 @@ class CudaClock:
         return time.perf_counter() - self._began
 
     def close(self) -> PendingReading:
-        return OnDevice(self._first, self._marks, self._stamp_event())
+        last = self._stamp_event()
+        reading = OnDevice(self._first, self._marks, last)
+        self._begin(last)
+        return reading
 
 
 @dataclass
@@ -139,7 +158,7 @@ class Closed:
     lr: float
     warmup: bool
     reading: PendingReading
-    losses: Tensor
+    losses: Tensor | list[float]
     samples: list[int]
     micro_batches: int
 
@@ -166,15 +185,18 @@ class Meter:
 
     def begin(self) -> None:
         """Open a window; what happened since the last one closed is in none."""
-        self._losses: list[Tensor] = []
-        self._samples: list[int] = []
-        self._skipped: list[Tensor] = []
-        self._steps = 0
+        self._forget()
         self._clock.start()
+
+    def _forget(self) -> None:
+        self._losses: list[Any] = []
+        self._samples: list[int] = []
+        self._skipped: list[Any] = []
+        self._steps = 0
 
     def loss(self, loss: Tensor, samples: int) -> None:
         """The mean loss of a micro-batch, still on its device."""
-        self._losses.append(loss)
+        self._losses.append(_kept(loss))
         self._samples.append(samples)
 
     def step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
@@ -182,17 +204,17 @@ class Meter:
         self._steps += 1
         self._epoch, self._step, self._lr = epoch, step, lr
         if skipped is not None:
-            self._skipped.append(skipped)
+            self._skipped.append(_kept(skipped))
         full = self._clock.elapsed() >= self._window_s or self._steps >= WIDEST
         if full or step == self._warmup_until:
-            self.close()
-            self.begin()
+            self._close()
+            self._clock.mark(OTHER)  # what it took to say so is part of the next window
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Close the open window, if it holds a step, and say what is ready."""
         if self._steps:
             # Before the clock's last stamp, so that a reading which is ready has its losses.
-            losses = _to_host(torch.stack([*self._losses, *self._skipped]))
+            losses = _to_host([*self._losses, *self._skipped])
             self._late.append(
                 Closed(
                     time=time.time(),
@@ -207,19 +229,19 @@ class Meter:
                     micro_batches=len(self._losses),
                 )
             )
-            self._steps = 0
+            self._forget()
         while self._late and self._late[0].reading.is_ready():
             self._say(self._late.pop(0))
 
     def flush(self) -> None:
         """Close the window and wait for everything: at evaluation, checkpoint and end."""
-        self.close()
+        self._close()
         while self._late:
             self._say(self._late.pop(0))
 
     def _say(self, closed: Closed) -> None:
         reading = closed.reading.get()
-        values = closed.losses.tolist()
+        values = closed.losses if isinstance(closed.losses, list) else closed.losses.tolist()
         losses = values[: closed.micro_batches]
         pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
         finite = all(math.isfinite(loss) for loss, _ in pairs)
@@ -241,7 +263,7 @@ class Meter:
                 seconds=reading.seconds,
                 skipped=int(sum(values[closed.micro_batches :])),
                 warmup=closed.warmup,
-                **reading.phases,
+                **{phase: reading.phases[phase] for phase in PHASES},
             )
         )
 
@@ -255,8 +277,15 @@ class Meter:
         )
 
 
-def _to_host(values: Tensor) -> Tensor:
-    if values.device.type == "cpu":
+def _kept(value: Tensor) -> Tensor | float:
+    """Where there is no device to wait for, the figure itself: a stack later would cost more."""
+    return value.item() if value.is_cpu else value.detach()
+
+
+def _to_host(values: list[Any]) -> Tensor | list[float]:
+    """Figures as they are; tensors, all of one device, on their way to pinned memory."""
+    if isinstance(values[0], float):
         return values
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    return host.copy_(values, non_blocking=True)
+    stacked = torch.stack(values)
+    host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=stacked.is_cuda)
+    return host.copy_(stacked, non_blocking=True)

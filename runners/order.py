@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from runners.plan import share
 
@@ -36,7 +37,7 @@ class Order:
 
     def counts(self, step: int, rank: int) -> list[int]:
         """Samples of the rank's micro-batches in the step; 0 where there are too few."""
-        return share(share(self.total(step), self.ranks)[rank], self.accumulate)
+        return _share(self.total(step), self.ranks, rank, self.accumulate)[1]
 
     def pieces(self, rank: int) -> Iterator[slice]:
         """Places in the epoch's permutation, one slice for each micro-batch of the rank.
@@ -46,10 +47,18 @@ class Order:
         """
         for step in range(self.steps):
             begin = self.offset + step * self.batch_size
-            start = begin + sum(share(self.total(step), self.ranks)[:rank])
-            for count in self.counts(step, rank):
+            before, counts = _share(self.total(step), self.ranks, rank, self.accumulate)
+            start = begin + before
+            for count in counts:
                 yield slice(start, start + count) if count else slice(begin, begin + 1)
                 start += count
+
+
+@cache  # all steps of a run but the last of an epoch are alike
+def _share(total: int, ranks: int, rank: int, accumulate: int) -> tuple[int, list[int]]:
+    """Samples of a step that go to lower ranks, and those of this rank's micro-batches."""
+    shares = share(total, ranks)
+    return sum(shares[:rank]), share(shares[rank], accumulate)
 
 
 def steps_per_epoch(samples: int, batch_size: int, drop_last: bool) -> int:

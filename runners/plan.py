@@ -37,9 +37,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     notices: list[str] = []
 
-    def device_of(self, rank: int) -> Device:
-        return self.devices[rank]
-
 
 def share(total: int, parts: int) -> list[int]:
     """`total` things over `parts` ranks; the remainder goes to the lowest ranks."""
@@ -54,16 +51,7 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     """
     chosen = devices if devices is not None else devices_for(config)
     world = 1 if config.strategy in ("single", "dp") else len(chosen)
-    problems = _impossible(config, chosen, world)
-    if config.train.batch_size < world * config.train.accumulate:
-        problems.append(
-            (
-                "train.batch_size",
-                f"{config.train.batch_size} is smaller than {world} ranks × "
-                f"{config.train.accumulate} micro-batches: some would have nothing to do",
-            )
-        )
-    if problems:
+    if problems := _impossible(config, chosen, world):
         raise ConfigError(problems)
     on_gpu = chosen[0].kind == "cuda"
     precision = _precision(config, on_gpu)
@@ -106,6 +94,12 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
     on_gpu = devices[0].kind == "cuda"
     uuids = [device.uuid for device in devices]
     rules = [
+        (
+            train.batch_size < world * train.accumulate,
+            "train.batch_size",
+            f"{train.batch_size} is smaller than {world} ranks × {train.accumulate} micro-batches: "
+            "some would have nothing to do",
+        ),
         (
             strategy == "single" and len(devices) > 1,
             "devices",
@@ -176,6 +170,10 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         notices.append(
             "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
             "every batch through to one device"
+        )
+    if devices[0].kind == "cpu" and len(devices) > _cores():
+        notices.append(
+            f"{len(devices)} ranks share {_cores()} CPU cores and will wait for each other"
         )
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")

@@ -36,7 +36,9 @@ class Reporter:
         self._rank = hello.rank
         self._on_lost = on_lost
         self._queue: deque[Event] = deque([hello])
-        self._gate = threading.Condition()
+        self._lock = threading.RLock()
+        self._gate = threading.Condition(self._lock)
+        self._unsent = memoryview(b"")
         self.step = 0
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
@@ -71,14 +73,20 @@ class Reporter:
         return cls(address, hello, on_lost)
 
     def say(self, event: Event) -> None:
-        """Queue an event; it is never dropped, and never waits for the network."""
-        with self._gate:
+        """Send an event, or queue it: it is never dropped, and never waits for the network."""
+        with self._lock:
             last = self._queue[-1] if len(self._queue) >= ROOM else None
             if isinstance(last, Window) and isinstance(event, Window) and _mergeable(last, event):
                 self._queue[-1] = last.merged(event)
             else:
                 self._queue.append(event)
-        self._wake()
+            # What goes out at once spares the training thread a fight with ours over Python's
+            # lock. A broken connection is that thread's business: it will see it, too.
+            with contextlib.suppress(OSError):
+                self._send()
+            waits = bool(self._queue or self._unsent)
+        if waits:
+            self._wake()
 
     def goes_on(self, step: int) -> bool:
         """Whether to go on after `step` finished steps; call at the end of each.
@@ -86,7 +94,7 @@ class Reporter:
         During a stop it waits until the supervisor has heard every rank and names the step
         after which all leave.
         """
-        with self._gate:
+        with self._lock:
             self.step = step
             if step < self._limit:
                 return True
@@ -124,7 +132,7 @@ class Reporter:
             end.close()
 
     def _run(self) -> None:
-        unsent, heard = memoryview(b""), bytearray()
+        heard = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_in, selectors.EVENT_READ)
             # Writable at once: the greeting goes out even if nothing is said for long.
@@ -136,27 +144,26 @@ class Reporter:
                             self._wake_in.recv(CHUNK)
                         elif not self._hear(heard):
                             return self._lost()
-                    unsent = self._send(unsent)
+                    with self._lock:
+                        self._send()
+                        idle = not self._unsent and not self._queue
                 except OSError:
                     return self._lost()
-                idle = not unsent and not self._queue
                 if self._closing and idle:
                     return None
                 wanted = selectors.EVENT_READ | (0 if idle else selectors.EVENT_WRITE)
                 selector.modify(self._socket, wanted)
 
-    def _send(self, unsent: memoryview) -> memoryview:
-        while unsent or self._queue:
-            if not unsent:
-                with self._gate:
-                    events = list(self._queue)
-                    self._queue.clear()
-                unsent = memoryview(b"".join(map(encode, events)))
+    def _send(self) -> None:
+        """Send what there is room for, in order. Not without the lock."""
+        while self._unsent or self._queue:
+            if not self._unsent:
+                self._unsent = memoryview(b"".join(map(encode, self._queue)))
+                self._queue.clear()
             try:
-                unsent = unsent[self._socket.send(unsent) :]
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
             except BlockingIOError:
-                break
-        return unsent
+                return
 
     def _hear(self, heard: bytearray) -> bool:
         """Read what there is; False when the other end has hung up."""

@@ -5,10 +5,13 @@ Owns the layout of `runs/<run_id>/`. What was measured lies in metrics.db: see `
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,26 +116,37 @@ def create_run(
     run_id = new_run_id(word, now)
     folder = runs_dir / run_id
     try:
-        for path in (folder, folder / "logs", folder / "checkpoints"):
-            path.mkdir(parents=path is folder)
-        write_atomically(folder / "config.toml", config.to_toml().encode())
-        if meta is not None:
-            write_meta(folder, meta)
-        state = RunState(
-            run_id=run_id,
-            created=now,
-            host=socket.gethostname(),
-            command=command or [],
-            parent=parent,
-            plan=plan,
-        )
-        write_state(folder, state)
+        folder.mkdir(parents=True)
+        with _all_or_nothing(folder):
+            (folder / "logs").mkdir()
+            (folder / "checkpoints").mkdir()
+            write_atomically(folder / "config.toml", config.to_toml().encode())
+            if meta is not None:
+                write_meta(folder, meta)
+            state = RunState(
+                run_id=run_id,
+                created=now,
+                host=socket.gethostname(),
+                command=command or [],
+                parent=parent,
+                plan=plan,
+            )
+            write_state(folder, state)
     except OSError as error:
         raise RunsFolderError(
             f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
             "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"
         ) from None
     return folder
+
+
+@contextlib.contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -147,11 +161,16 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def write_state(folder: Path, state: RunState) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runners.events import Facts
     from runners.record import Record
 
 
@@ -18,7 +19,6 @@ def summarize(record: Record) -> dict[str, Any]:
     evaluations = record.evaluations()
     begun = state.facts.start_step if state.facts else 0
     steps = max((total["step"] for total in totals), default=begun)
-    per_epoch = state.facts.steps_per_epoch if state.facts else 0
     summary = {
         "run_id": record.id,
         "dir": str(record.dir),
@@ -28,7 +28,7 @@ def summarize(record: Record) -> dict[str, Any]:
         "precision": plan.precision if plan else config.precision,
         "world_size": plan.world_size if plan else None,
         "devices": [device.label for device in plan.devices] if plan else [],
-        "epochs": steps // per_epoch if per_epoch else 0,
+        "epochs": _epochs(steps, state.facts) if state.facts else 0,
         "steps": steps,
         "samples": sum(total["samples"] for total in totals),
         "samples_per_s": throughput(totals),
@@ -43,6 +43,13 @@ def summarize(record: Record) -> dict[str, Any]:
         error = state.error
         summary["error"] = {"rank": error.rank, "type": error.type, "message": error.message}
     return summary
+
+
+def _epochs(steps: int, facts: Facts) -> int:
+    """Full epochs of the training once so many steps are finished."""
+    per_epoch = facts.steps_per_epoch
+    done_before = per_epoch - (facts.start_epoch_steps or per_epoch)
+    return facts.start_epoch + (steps - facts.start_step + done_before) // per_epoch
 
 
 def throughput(totals: Iterable[dict[str, Any]]) -> float | None:

@@ -63,7 +63,7 @@ class Supervisor:
         assert plan is not None
         self.plan = plan
         self.writer = RecordWriter(folder)
-        self.seen = Evidence(world_size=plan.world_size)
+        self.seen = Evidence(world_size=plan.world_size, nccl=plan.backend == "nccl")
         self.links: dict[int, Line] = {}
         self.answers: dict[int, int] = {}
         self.pids: dict[int, int] = {}
@@ -116,13 +116,14 @@ class Supervisor:
 
     async def _until_over(self, done: asyncio.Task[int]) -> None:
         """Wait for the launcher to end, or for a reason to end it."""
-        events = [self.trouble, self.end_now, self.all_finished]
-        waits = [asyncio.create_task(event.wait()) for event in events]
+        now, *_ = waits = [
+            asyncio.create_task(event.wait())
+            for event in (self.end_now, self.trouble, self.all_finished)
+        ]
         await asyncio.wait([done, *waits], return_when=asyncio.FIRST_COMPLETED)
         patience = LEAVE_S if self.all_finished.is_set() else SETTLE_S
         if not self.end_now.is_set():
             # The launcher says how its ranks ended: worth a moment.
-            now = waits[1]
             await asyncio.wait([done, now], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

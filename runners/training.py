@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from models.build import build_task
 from models.task import Task
 from runners import checkpoint, strategies
 from runners.config import RunConfig
@@ -133,6 +134,8 @@ class Training:
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             backend=self.plan.backend,
             start_step=self.step,
+            start_epoch=self.epoch,
+            start_epoch_steps=self.order().steps,
             versions=_versions(),
             notices=self.notices,
         )
@@ -201,9 +204,9 @@ class Training:
         ranks = checkpoint.gathered(own, self.world)
         self._saved_at = self.step
         spoilt = self.config.train.on_nan == "stop" and not all(rank["finite"] for rank in ranks)
-        if self.world.leads and not spoilt:
-            self._write(ranks, began)
-        self.world.wait_for_all()
+        with self.world.led():
+            if self.world.leads and not spoilt:
+                self._write(ranks, began)
 
     def _write(self, ranks: list[dict[str, Any]], began: float) -> None:
         if best := self._is_best():
@@ -285,6 +288,30 @@ class Training:
         batch = next(self.batches.epoch(self.epoch, self.order()))
         self.task.loss(self.callable, batch).backward()
         self.optimizer.zero_grad()
+
+
+def make_training(
+    config: RunConfig,
+    plan: Plan,
+    world: World,
+    reporter: Reporter | NullReporter,
+    folder: Path,
+) -> Training:
+    """Build the config's task and what trains it; random numbers begin at the config's seed."""
+    train = config.train
+    torch.use_deterministic_algorithms(train.deterministic)
+    checkpoint.seed_generators(train.seed)
+    task = build_task(
+        config.task,
+        config.model,
+        config.data,
+        label_smoothing=train.label_smoothing,
+        seed=train.seed,
+        device=world.device,
+    )
+    # The same weights everywhere, but dropout and the like of its own on every rank.
+    checkpoint.seed_generators(train.seed + 1 + world.rank)
+    return Training(config, plan, world, task, reporter, folder)
 
 
 def _versions() -> dict[str, str]:

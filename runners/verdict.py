@@ -16,6 +16,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds)."""
 
     world_size: int
+    nccl: bool = False
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
     vanished: dict[int, float] = {}
@@ -74,6 +75,8 @@ def _headline(seen: Evidence) -> RunError:
         return _hung(seen, absent)
     elif seen.failures:
         first = min(seen.failures, key=lambda rank: seen.failures[rank][0])
+    elif aborted := _aborted(seen):
+        first = min(aborted, key=lambda rank: seen.vanished[rank])
     else:
         return _launcher_failed(seen)
     others = sorted((seen.failures.keys() | seen.vanished.keys()) - suspects.keys() - {first})
@@ -103,9 +106,14 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
             suspects[rank] = (-1, rank)
         elif not failure.collateral:
             suspects[rank] = (0, when)
-    first_failure = min((when for when, _ in seen.failures.values()), default=float("inf"))
+    aborted = _aborted(seen)
+    noticed = [when for when, _ in seen.failures.values()]
+    noticed += [seen.vanished[rank] for rank in aborted]
+    first_failure = min(noticed, default=float("inf"))
     for rank, when in seen.vanished.items():
-        code = seen.exits[rank].code if rank in seen.exits else None
+        code = _code(seen, rank)
+        if rank in aborted:
+            continue
         if code not in (None, 0, -signal.SIGTERM):
             suspects[rank] = (0, when)
         elif when <= first_failure + AT_ONCE_S:
@@ -113,8 +121,17 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
     return suspects
 
 
+def _aborted(seen: Evidence) -> set[int]:
+    """Ranks that NCCL's watchdog ended with SIGABRT, as it does when another is absent."""
+    return {rank for rank in seen.vanished if seen.nccl and _code(seen, rank) == -signal.SIGABRT}
+
+
+def _code(seen: Evidence, rank: int) -> int | None:
+    return seen.exits[rank].code if rank in seen.exits else None
+
+
 def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
-    code = seen.exits[rank].code if rank in seen.exits else None
+    code = _code(seen, rank)
     step = seen.steps.get(rank, 0)
     when = f"after step {step}" if step else "before its first step"
     if code is not None and code < 0:
@@ -130,9 +147,12 @@ def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
 
 
 def _absent(seen: Evidence) -> list[int]:
-    if not seen.failures:
-        return []
-    return [rank for rank in range(seen.world_size) if rank not in seen.failures]
+    waited = _waited(seen)
+    return [rank for rank in range(seen.world_size) if rank not in waited] if waited else []
+
+
+def _waited(seen: Evidence) -> set[int]:
+    return seen.failures.keys() | _aborted(seen)
 
 
 def _hung(seen: Evidence, absent: list[int]) -> RunError:
@@ -143,8 +163,8 @@ def _hung(seen: Evidence, absent: list[int]) -> RunError:
         type="Hang",
         message=f"{names} {verb} absent from a collective the others wait in; {_positions(seen)}",
         step=seen.steps.get(absent[0], 0),
-        collateral=sorted(seen.failures),
-        traceback=next(iter(seen.failures.values()))[1].traceback,
+        collateral=sorted(_waited(seen)),
+        traceback=next((failure.traceback for _, failure in seen.failures.values()), ""),
     )
 
 

@@ -59,32 +59,15 @@ def _supervisor_is_gone() -> None:
 
 def _train(record: Record, reporter: Reporter | NullReporter) -> None:
     with without_collecting():
-        import torch
-
-        from models.build import build_task
-        from runners.checkpoint import seed_generators
         from runners.loop import train
-        from runners.training import Training
+        from runners.training import make_training
         from runners.world import joined
 
     config, plan = record.config, record.state.plan
     assert plan is not None
-    if config.train.deterministic:
-        torch.use_deterministic_algorithms(True)
     with joined(config, plan) as world:
         with without_collecting():
-            seed_generators(config.train.seed)
-            task = build_task(
-                config.task,
-                config.model,
-                config.data,
-                label_smoothing=config.train.label_smoothing,
-                seed=config.train.seed,
-                device=world.device,
-            )
-            # The same weights everywhere, but dropout and the like of its own on every rank.
-            seed_generators(config.train.seed + 1 + world.rank)
-            training = Training(config, plan, world, task, reporter, record.dir)
+            training = make_training(config, plan, world, reporter, record.dir)
         if world.leads:
             reporter.say(training.facts())
         train(training)

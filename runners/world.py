@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ import torch.distributed as dist
 from runners.config import RunConfig
 from runners.errors import ConfigError
 from runners.plan import Plan
+
+PATIENCE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,22 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def wait_for_all(self) -> None:
-        """Until every rank is here, so that rank 0's own work counts as nobody's step time."""
-        if self.size > 1:
-            dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+    @contextlib.contextmanager
+    def led(self) -> Iterator[None]:
+        """Around work of rank 0, for which all wait at the end, so that it is in nobody's step.
+
+        A slow disk may keep it longer than a collective may take: `dist.timeout_s` does not
+        bound this wait. All ranks must enter.
+        """
+        group = self._patient_group if self.size > 1 else None
+        yield
+        if group is not None:
+            dist.barrier(group)
+
+    @cached_property
+    def _patient_group(self) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=PATIENCE)
+        return group
 
 
 @contextlib.contextmanager

@@ -39,12 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has enough. Python would flush, and complain, once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_what_waits()  # whoever read us has enough
         return BROKEN_PIPE
+    except OSError as error:  # a full disk behind `>`, mostly
+        _drop_what_waits()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"distrain: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
     except sqlite3.DatabaseError as error:
         print(f"distrain: the metrics.db of this run is damaged ({error})", file=sys.stderr)
         return 1
+
+
+def _drop_what_waits() -> None:
+    """Python would flush, and complain, once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_unicode(arguments: Sequence[str]) -> Sequence[str]:

@@ -30,18 +30,21 @@ def runs(arguments: Namespace) -> int:
     """Print all runs, newest first; a folder that cannot be read is named on stderr."""
     folder = runs_folder(arguments.runs_dir)
     rows = []
-    for record in reversed(list_records(folder, on_error=_complain)):
+    unreadable: list[DistrainError] = []
+    for record in reversed(list_records(folder, on_error=unreadable.append)):
         try:
             rows.append(one(record))
         except DistrainError as error:
-            _complain(error)
+            unreadable.append(error)
         finally:
             record.close()
+    for complaint in unreadable:
+        say(f"distrain: {complaint}")
     if arguments.json:
         print_json(rows)
     elif rows:
         print(table(COLUMNS, map(_cells, rows)))
-    else:
+    elif not unreadable:
         say(f"no runs in {folder} yet; `distrain run ddp` starts one")
     return 0
 
@@ -81,7 +84,3 @@ def _cells(run: dict[str, Any]) -> list[str]:
         words.duration(run["duration_s"]),
         words.age(run["created"]),
     ]
-
-
-def _complain(error: DistrainError) -> None:
-    say(f"distrain: {error}")

@@ -45,7 +45,7 @@ def changes(arguments: Namespace) -> dict[str, Any]:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    if getattr(arguments, "devices", None):
+    if getattr(arguments, "devices", None) is not None:
         found["devices"] = devices(arguments.devices)
     return found
 

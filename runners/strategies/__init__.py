@@ -47,6 +47,8 @@ class Strategy:
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Before evaluation and checkpoints: rank 0's buffers (running statistics) for all."""
+        if self.world.size > 1:
+            broadcast_from_leader(list(model.buffers()))
 
     def state(self) -> dict[str, Any]:
         """What this rank alone must remember to go on, as plain data and tensors."""

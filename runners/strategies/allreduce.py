@@ -30,8 +30,5 @@ class AllReduce(Strategy):
             unflatten_into(flat, gradients)
         clock.mark("comm")
 
-    def sync_buffers(self, model: nn.Module) -> None:
-        broadcast_from_leader(list(model.buffers()))
-
 
 STRATEGY = AllReduce

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from runners.meter import Clock, Stamp
-from runners.strategies import Strategy, broadcast_from_leader
+from runners.strategies import Strategy
 
 
 class Ddp(Strategy):
@@ -47,7 +47,8 @@ class Ddp(Strategy):
             wrapped.register_comm_hook(None, hook)
 
     def without_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = _inner(wrapped).no_sync()
+        assert isinstance(wrapped, DistributedDataParallel)
+        context: AbstractContextManager[Any] = wrapped.no_sync()
         return context
 
     def weight(self, samples: int, total: int) -> float:
@@ -57,9 +58,6 @@ class Ddp(Strategy):
         """DDP has reduced already; what came after the last local gradient was waiting."""
         clock.mark("backward", self._last.take())
         clock.mark("comm")
-
-    def sync_buffers(self, model: nn.Module) -> None:
-        broadcast_from_leader(list(model.buffers()))
 
     def state(self) -> dict[str, Any]:
         """PowerSGD's error feedback and its random state, which differ from rank to rank."""
@@ -120,12 +118,6 @@ class LastGradient:
                 self._handles.pop(other).remove()
         else:
             self._order[parameter] = None
-
-
-def _inner(wrapped: nn.Module) -> DistributedDataParallel:
-    inner = getattr(wrapped, "_orig_mod", wrapped)  # under torch.compile
-    assert isinstance(inner, DistributedDataParallel)
-    return inner
 
 
 STRATEGY = Ddp

@@ -56,6 +56,10 @@ def test_a_broken_record_is_named_and_the_others_listed(
     assert listed.returncode == 0
     assert finished.id in listed.stdout
     assert broken.id in listed.stderr
+    (finished.dir / "run.json").write_text("{")
+    listed = distrain("runs")
+    assert listed.stdout == ""
+    assert "no runs" not in listed.stderr
 
 
 def test_a_run_is_found_by_id_beginning_name_and_latest(

@@ -37,6 +37,7 @@ def says(done: subprocess.CompletedProcess[str]) -> str:
         ("run ddp --set model.name=resnet19", "unknown model 'resnet19'; did you mean"),
         ("run ddp --set data.name=digit", "unknown data set 'digit'; did you mean digits?"),
         ("run ddp --devices cpu:none", "distrain: devices: "),
+        ("run ddp --devices=", "distrain: devices: "),
         ("run ddp --set train.batch_size=1", "distrain: train.batch_size: 1 is smaller than"),
         ("export latest --to xml", "invalid choice: 'xml'"),
         ("show latest", "distrain: there are no runs in"),
@@ -108,6 +109,22 @@ def test_a_broken_pipe_ends_quietly(
     )
     assert done.stdout == "[launcher] hi\n"
     assert done.stderr == ""
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(
+    finished: Fabricated, surroundings: dict[str, str], tmp_path: Path
+) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "runners", "show", "latest"],
+            env=surroundings,
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "distrain: No space left on device\n"
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:

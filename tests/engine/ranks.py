@@ -13,14 +13,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from models.build import build_task
 from runners.config import RunConfig
 from runners.devices import Device
 from runners.events import Evaluation, Event, Finished, Window
 from runners.loop import train
 from runners.plan import make_plan
 from runners.reporter import NullReporter
-from runners.training import Training
+from runners.training import Training, make_training
 from runners.world import World
 
 PATIENCE_S = 240.0
@@ -53,18 +52,8 @@ class Recorder(NullReporter):
 def run_case(config: RunConfig, world: World, folder: Path) -> tuple[Training, Recorder]:
     """One case on this rank, from building the task to the last event."""
     plan = make_plan(config, [Device(kind="cpu", index=index) for index in range(world.size)])
-    torch.manual_seed(config.train.seed)
-    torch.use_deterministic_algorithms(config.train.deterministic)
     reporter = Recorder()
-    task = build_task(
-        config.task,
-        config.model,
-        config.data,
-        label_smoothing=config.train.label_smoothing,
-        seed=config.train.seed,
-    )
-    torch.manual_seed(config.train.seed + 1 + world.rank)
-    run = Training(config, plan, world, task, reporter, folder)
+    run = make_training(config, plan, world, reporter, folder)
     train(run)
     return run, reporter
 

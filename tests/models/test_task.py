@@ -24,25 +24,12 @@ def test_loss_and_metrics_are_all_that_must_be_written():
     task = Smallest()
     batch = task.collate([1, 2, 3])
     assert batch.tolist() == [1, 2, 3]
-    assert task.size(batch) == 3
     assert (task.best, task.best_is) == ("loss", "min")
 
 
 def test_a_task_without_them_cannot_be():
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (Task,), {"loss": Smallest.loss})()
-
-
-@pytest.mark.parametrize(
-    "batch", [{"text": "x", "ids": torch.zeros(3, 4)}, ("x", [torch.zeros(3)])]
-)
-def test_the_size_is_the_length_of_the_first_tensor(batch):
-    assert Smallest().size(batch) == 3
-
-
-def test_a_batch_without_tensors_has_no_size_of_itself():
-    with pytest.raises(TypeError, match="override size"):
-        Smallest().size({"text": ["a", "b"]})
 
 
 def test_moving_keeps_the_form_of_a_batch():

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from runners.events import PHASES, Event, NonFinite, Window
-from runners.meter import WIDEST, CpuClock, Meter, Reading, Ready
+from runners.events import Event, NonFinite, Window
+from runners.meter import WIDEST, CpuClock, Meter, Reading, Ready, no_time
 from runners.reporter import NullReporter
 
 STEP_S = 0.25  # binary fractions add without error
@@ -21,7 +21,7 @@ class HandClock:
 
     def start(self) -> None:
         self._began = self._last = self.now
-        self._phases = dict.fromkeys(PHASES, 0.0)
+        self._phases = no_time()
 
     def stamp(self) -> float:
         return self.now
@@ -35,7 +35,9 @@ class HandClock:
         return self.now - self._began
 
     def close(self) -> Ready:
-        return Ready(Reading(self.elapsed(), self._phases))
+        reading = Reading(self.elapsed(), self._phases)
+        self.start()
+        return Ready(reading)
 
 
 class Ear(NullReporter):
@@ -93,6 +95,25 @@ def test_a_window_is_said_once_it_is_long_enough() -> None:
     assert [window.step for window in bench.ear.windows] == [3, 6]
     bench.meter.flush()
     assert [window.steps for window in bench.ear.windows] == [3, 3, 2]
+
+
+def test_what_it_takes_to_say_a_window_is_part_of_the_next_and_of_no_phase() -> None:
+    bench = Bench(window_s=STEP_S)
+
+    class Slow(Ear):
+        def say(self, event: Event) -> None:
+            bench.clock.now += 1.0
+            super().say(event)
+
+    bench.meter._reporter = slow = Slow()
+    bench.steps(1.0, 1.0, 1.0)
+    assert [window.seconds for window in slow.windows] == [STEP_S, 1.0 + STEP_S, 1.0 + STEP_S]
+    assert [window.forward for window in slow.windows] == [STEP_S] * 3
+    # but an evaluation after the last of them is in none
+    bench.clock.now += 9.0
+    bench.meter.begin()
+    bench.steps(1.0)
+    assert slow.windows[-1].seconds == STEP_S
 
 
 def test_nothing_is_said_of_no_steps() -> None:
@@ -261,6 +282,8 @@ def test_losses_are_fetched_before_the_last_stamp_of_their_window() -> None:
     order: list[str] = []
 
     class Loss(torch.Tensor):
+        is_cpu = False
+
         @classmethod
         def __torch_function__(cls, function: Any, *rest: Any) -> Any:
             if function is torch.stack:

@@ -46,7 +46,15 @@ def test_batch_and_loader_workers_are_shared_out_over_ranks() -> None:
     assert made.micro_batch == 7
     assert made.loader_workers == [2, 1, 1]
     assert made.backend == "gloo"
-    assert made.device_of(2) == Device(kind="cpu", index=2)
+    assert made.devices[2] == Device(kind="cpu", index=2)
+
+
+def test_more_ranks_than_cores_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.plan._cores", lambda: 4)
+    assert make_plan(config(), cpus(4)).notices == []
+    assert make_plan(config(), cpus(5)).notices == [
+        "5 ranks share 4 CPU cores and will wait for each other"
+    ]
 
 
 @pytest.mark.parametrize(("strategy", "launcher"), [("single", "inline"), ("dp", "inline")])

@@ -127,6 +127,18 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         create_run(tmp_path / "file" / "runs", CONFIG, word="ddp")
 
 
+def test_a_run_that_cannot_be_written_whole_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("runners.state.write_state", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        create_run(tmp_path, CONFIG, word="ddp")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_people_note_survives_and_a_broken_note_does_not_hurt(folder: Path) -> None:
     Record(folder).set_meta(name="best", tags=["a"])
     assert Record(folder).set_meta(pinned=True).name == "best"
@@ -455,6 +467,18 @@ def test_a_record_can_be_read_where_nothing_may_be_written(
 
 
 # --- in one object, and many of them -----------------------------------------------------------
+
+
+def test_epochs_count_from_where_a_resumed_run_began(writer: RecordWriter) -> None:
+    # 3 epochs of 5 steps and 2 more were done before; with 10 steps each, 6 are left of this one.
+    writer.set_state(facts=facts(start_step=17, start_epoch=3, start_epoch_steps=6))
+    reader = Record(writer.dir)
+    assert reader.summary()["epochs"] == 3
+    for step, epochs in ((22, 3), (23, 4), (32, 4), (33, 5)):
+        writer.add(a_window(0, step))
+        writer.commit()
+        assert reader.summary()["epochs"] == epochs
+    reader.close()
 
 
 def test_the_summary_counts_real_samples_and_leaves_warm_up_out(writer: RecordWriter) -> None:

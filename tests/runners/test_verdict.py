@@ -106,6 +106,32 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         1, "Hang", "rank 1 is absent from a collective the others wait in; last seen: rank 0 at "
         "step 20, rank 1 at step 19", [0, 2],
     ),
+    "a rank hangs, and NCCL's watchdog aborts those that wait for it": (
+        {
+            "nccl": True,
+            "vanished": {0: 5.0, 2: 5.01, 1: 5.0 + LATER},
+            "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGTERM, r2=-signal.SIGABRT),
+            "steps": {0: 20, 1: 19, 2: 20},
+        },
+        1, "Hang", "rank 1 is absent from a collective the others wait in", [0, 2],
+    ),
+    "a rank is killed, and NCCL's watchdog aborts those that wait for it": (
+        {
+            "nccl": True,
+            "vanished": {1: 4.0, 0: 5.0, 2: 5.01},
+            "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGKILL, r2=-signal.SIGABRT),
+        },
+        1, "SIGKILL", "killed by SIGKILL", [0, 2],
+    ),
+    "NCCL's watchdog aborts all ranks": (
+        {"nccl": True, "vanished": {0: 5.1, 1: 5.0, 2: 5.2},
+         "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGABRT, r2=-signal.SIGABRT)},
+        1, "SIGABRT", "killed by SIGABRT", [0, 2],
+    ),
+    "a rank aborts without NCCL: its own doing": (
+        {"vanished": {1: 5.0}, "exits": exits(r1=-signal.SIGABRT), "failures": {0: (5.1, echo(0))}},
+        1, "SIGABRT", "killed by SIGABRT", [0],
+    ),
     "two ranks hang": (
         {"failures": {2: (5.0, echo(2))}},
         0, "Hang", "rank 0 and rank 1 are absent from a collective", [2],
