@@ -53,7 +53,9 @@ class Server:
         with contextlib.suppress(OSError):
             while True:
                 link, _ = self._listening.accept()
-                self._links.append(link)
+                with self._grown:
+                    self._links.append(link)
+                    self._grown.notify_all()
                 threading.Thread(target=self._hear, args=(link,), daemon=True).start()
 
     def _hear(self, link: socket.socket) -> None:
@@ -73,6 +75,8 @@ class Server:
         return found
 
     def say(self, event: Event) -> None:
+        with self._grown:  # who has connected may not have been accepted yet
+            assert self._grown.wait_for(lambda: self._links, PATIENCE_S)
         for link in self._links:
             with contextlib.suppress(OSError):
                 link.sendall(encode(event))
