@@ -36,10 +36,10 @@ def image(steps: int, batch: int, shape: list[int], classes: int = 10) -> dict[s
 
 CNN = {"model": {"name": "cnn"}}
 MNIST = [1, 28, 28]
-TINY = {"model": {"name": "mlp", "args": {"hidden": [128]}}, **image(400, 64, [1, 16, 16])}
+TINY = {"model": {"name": "mlp", "args": {"hidden": [128]}}, **image(100, 64, [1, 16, 16])}
 CASES: dict[str, dict[str, Any]] = {
-    "cnn, single": {**SINGLE, **CNN, **image(16, 16, MNIST)},
-    "cnn, ddp": {**DDP, **CNN, **image(16, 32, MNIST)},
+    "cnn, single": {**SINGLE, **CNN, **image(4, 16, MNIST)},
+    "cnn, ddp": {**DDP, **CNN, **image(4, 32, MNIST)},
     "tiny mlp, single": {**SINGLE, **TINY},
     "tiny mlp, ddp": {**DDP, **TINY},
 }

@@ -44,19 +44,6 @@ class Classification(Task):
             "top5": ((ranks < 5).sum(), count),
         }
 
-    def to(
-        self,
-        batch: Any,
-        device: torch.device,
-        *,
-        non_blocking: bool = False,
-        memory_format: torch.memory_format = torch.preserve_format,
-    ) -> Any:
-        batch = super().to(batch, device, non_blocking=non_blocking, memory_format=memory_format)
-        if self.finish is None:
-            return batch
-        return super().to(self.finish(batch), device, memory_format=memory_format)
-
 
 def rank_of_label(logits: Tensor, labels: Tensor) -> Tensor:
     """How many classes come before the label's, N × C and N to N: 0 is a top-1 hit.

@@ -24,7 +24,8 @@ class Task(ABC):
 
     Subclasses set `model`, `train` and `eval`. `best` names the metric that decides which
     checkpoint is the best one, `best_is` says in which direction. `collate` joins samples into
-    a batch (None: torch's default); it must be picklable for loader processes.
+    a batch (None: torch's default); it must be picklable for loader processes. `finish`
+    completes a batch once it is on its device (None: it is complete).
     """
 
     model: nn.Module
@@ -33,6 +34,7 @@ class Task(ABC):
     best: str = "loss"
     best_is: Literal["max", "min"] = "min"
     collate: ClassVar[Callable[[Any], Any] | None] = staticmethod(collate)
+    finish: Callable[[Any], Any] | None = None
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -57,8 +59,14 @@ class Task(ABC):
         non_blocking: bool = False,
         memory_format: torch.memory_format = torch.preserve_format,
     ) -> Any:
-        """The batch on `device`; `memory_format` is for tensors with 4 dimensions (images)."""
-        return moved(batch, device, non_blocking, memory_format)
+        """The batch on `device`, finished.
+
+        `memory_format` is for tensors with 4 dimensions (images).
+        """
+        batch = moved(batch, device, non_blocking, memory_format)
+        if self.finish is None:
+            return batch
+        return moved(self.finish(batch), device, memory_format=memory_format)
 
 
 def moved(

@@ -134,9 +134,13 @@ class Mover:
         layout = torch.channels_last if channels_last else torch.preserve_format
         self.device = device
         self._move = partial(task.to, device=device, non_blocking=True, memory_format=layout)
+        as_loaded = type(task).to is Task.to and task.finish is None and not channels_last
+        self._has_nothing_to_do = as_loaded and device.type == "cpu"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def moved(self, batches: Iterator[Any]) -> Iterator[Any]:
+        if self._has_nothing_to_do:
+            return batches
         if self._stream is None:
             return map(self._move, batches)
         return self._ahead(batches, self._stream)

@@ -76,13 +76,8 @@ def _step(run: Training, batches: Iterator[Any], counts: list[int], total: int) 
 
 def _pause(run: Training, epoch_ends: bool) -> None:
     """Leave training for what is due; neither evaluation nor checkpoint is in a window."""
-
-    def is_due(section: Eval | Checkpoint) -> bool:
-        by_step = section.every_steps and run.step % section.every_steps == 0
-        by_epoch = section.every_epochs and run.epoch % section.every_epochs == 0
-        return bool(by_step or (epoch_ends and by_epoch))
-
-    evaluation, saving = is_due(run.config.eval), is_due(run.config.checkpoint)
+    evaluation = _is_due(run.config.eval, run, epoch_ends)
+    saving = _is_due(run.config.checkpoint, run, epoch_ends)
     if not (evaluation or saving):
         return
     run.meter.flush()
@@ -92,3 +87,9 @@ def _pause(run: Training, epoch_ends: bool) -> None:
         run.save()
     run.enter("training")
     run.meter.begin()
+
+
+def _is_due(section: Eval | Checkpoint, run: Training, epoch_ends: bool) -> bool:
+    if section.every_steps and run.step % section.every_steps == 0:
+        return True
+    return epoch_ends and section.every_epochs > 0 and run.epoch % section.every_epochs == 0

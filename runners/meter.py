@@ -196,7 +196,8 @@ class Meter:
 
     def loss(self, loss: Tensor, samples: int) -> None:
         """The mean loss of a micro-batch, still on its device."""
-        self._losses.append(_kept(loss))
+        # Where there is no device to wait for, the figure itself: to stack them would cost more.
+        self._losses.append(loss.item() if loss.is_cpu else loss.detach())
         self._samples.append(samples)
 
     def step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
@@ -204,7 +205,7 @@ class Meter:
         self._steps += 1
         self._epoch, self._step, self._lr = epoch, step, lr
         if skipped is not None:
-            self._skipped.append(_kept(skipped))
+            self._skipped.append(skipped.item() if skipped.is_cpu else skipped)
         full = self._clock.elapsed() >= self._window_s or self._steps >= WIDEST
         if full or step == self._warmup_until:
             self._close()
@@ -275,11 +276,6 @@ class Meter:
         self._reporter.say(
             NonFinite(time=closed.time, rank=self._rank, step=step, loss=str(losses[first]))
         )
-
-
-def _kept(value: Tensor) -> Tensor | float:
-    """Where there is no device to wait for, the figure itself: a stack later would cost more."""
-    return value.item() if value.is_cpu else value.detach()
 
 
 def _to_host(values: list[Any]) -> Tensor | list[float]:

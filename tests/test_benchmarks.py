@@ -26,7 +26,7 @@ def tables(tmp_path: Path, name: str, *arguments: str) -> dict[str, list[dict[st
 
 
 def test_overhead_compares_both_loops(tmp_path: Path) -> None:
-    case = "tiny mlp, ddp"
+    case = "tiny mlp, single"
     steps, parts = tables(tmp_path, "overhead", "--quick", "--cases", case).values()
     assert [row["case"] for row in steps] == [case]
     assert float(steps[0]["ratio"]) > 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 
 from runners.launchers.parent import LOOPBACK, Parent
 from runners.processes import without_collecting
 
 
 def main() -> int:
-    with Parent() as parent:
+    # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
+    with Parent() as parent, tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
         with without_collecting():
             from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
             from torch.distributed.run import parse_args, run
@@ -21,6 +23,7 @@ def main() -> int:
             f"--rdzv-endpoint={LOOPBACK}:0",
             f"--local-addr={LOOPBACK}",
             "--max-restarts=0",
+            f"--log-dir={logs}",
             "-m",
             "runners.worker",
         ]

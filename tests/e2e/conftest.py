@@ -18,6 +18,7 @@ QUICK: dict[str, Any] = {
     "task.name": "faulty:make",
     "train.epochs": 3,
     "train.threads": 1,
+    "launcher": "spawn",  # starts sooner than torchrun
     "report.sample_s": 0.5,
     "dist.timeout_s": 60,
 }
