@@ -49,7 +49,7 @@ def classification(
 
 
 class Turns:
-    """Blocks of one epoch each, in the order ABBA BAAB, on two models that began alike."""
+    """Blocks of one epoch each, in the order ABBA BAAB, of models that began alike."""
 
     def __init__(self, model: nn.Module, seconds: float, out: Path) -> None:
         self.model, self.seconds, self.out = model, seconds, out
@@ -154,24 +154,25 @@ class Turns:
 
 
 class Bare:
-    """The same training as a person writes it without us: model, data, optimizer, no more."""
+    """The same training as a person writes it without us: model, data, optimizer, no more.
 
-    def __init__(self, run: Training, model: nn.Module) -> None:
+    Alone it trains the run's own model, for where weights lie in memory is worth more than what
+    is looked for. Two DDPs cannot share one: there it has `spare`, of the same weights.
+    """
+
+    def __init__(self, run: Training, spare: nn.Module) -> None:
         train, world, device = run.config.train, run.world, run.world.device
-        self.device, self.finish = device, run.task.finish  # type: ignore[attr-defined]
+        self.device, self.finish = device, run.task.finish
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(run.plan.precision)
-        model = model.to(device)
-        if train.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.model = model
+        self.model, self.optimizer = run.model, run.optimizer
         if run.config.strategy == "ddp":
             ids = [device.index] if device.type == "cuda" else None
             self.model = DistributedDataParallel(
-                model, device_ids=ids, gradient_as_bucket_view=True
+                spare.to(device), device_ids=ids, gradient_as_bucket_view=True
             )
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=run.plan.lr, momentum=train.momentum, fused=True
-        )
+            self.optimizer = torch.optim.SGD(
+                self.model.parameters(), lr=run.plan.lr, momentum=train.momentum, fused=True
+            )
         self.loader = DataLoader(
             run.task.train,
             batch_sampler=Shares(run.samples, train.batch_size, world.size, world.rank),

@@ -43,7 +43,7 @@ from runners.processes import adopt_orphans, end_descendants
 from runners.record import Record, RecordWriter
 from runners.verdict import Evidence, broken, judge
 
-COMMIT_S = 0.2
+COMMIT_S = 0.5  # what a viewer lags behind
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
