@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from runners import loop
-from runners.order import Order
 from runners.training import Training
 
 CALIBRATION = 10_000
@@ -56,8 +55,6 @@ def time_per_call(run: Training) -> Iterator[dict[str, float]]:
         ("meter.loss", run.meter, "loss"),
         ("meter.step, windows included", run.meter, "step"),
         ("reporter.goes_on", run.reporter, "goes_on"),
-        ("order.counts", Order, "counts"),
-        ("order.total", Order, "total"),
         ("strategy.weight", run.strategy, "weight"),
         ("strategy.reduce", run.strategy, "reduce"),
         ("precision.scaled", run.precision, "scaled"),

@@ -10,6 +10,7 @@ from typing import Any
 from runners.config import Checkpoint, Eval
 from runners.events import Finished
 from runners.optim import set_rate
+from runners.order import Share
 from runners.training import Training
 
 
@@ -33,23 +34,25 @@ def _epoch(run: Training) -> bool:
     """The rest of the current epoch; False when the run is to stop."""
     order = run.order()
     batches = run.batches.epoch(run.epoch, order)
-    for index in range(order.steps):
-        total = order.total(index)
-        _step(run, batches, order.counts(index, run.world.rank), total)
-        run.offset += total
-        epoch_ends = index + 1 == order.steps
+    within_epochs = bool(run.config.eval.every_steps or run.config.checkpoint.every_steps)
+    for left, share in zip(range(order.steps)[::-1], order.shares(run.world.rank), strict=True):
+        _step(run, batches, share)
+        run.offset += share.total
+        epoch_ends = left == 0
         if epoch_ends:
             run.epoch, run.offset = run.epoch + 1, 0
         if not run.reporter.goes_on(run.step):
             return False
         if run.step >= run.total_steps:
             break
-        _pause(run, epoch_ends)
+        if epoch_ends or within_epochs:
+            _pause(run, epoch_ends)
     return True
 
 
-def _step(run: Training, batches: Iterator[Any], counts: list[int], total: int) -> None:
-    """One optimizer step on this rank's micro-batches of `total` samples of all ranks."""
+def _step(run: Training, batches: Iterator[Any], share: Share) -> None:
+    """One optimizer step on this rank's share of its samples."""
+    total, _, counts = share
     mark, last = run.clock.mark, len(counts) - 1
     for index, count in enumerate(counts):
         batch = next(batches)

@@ -10,8 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from runners.plan import share
+
+
+class Share(NamedTuple):
+    """Samples of a step: of all ranks, of the ranks before, of the own micro-batches (0 where
+    there are too few).
+    """
+
+    total: int
+    before: int
+    counts: list[int]
 
 
 @dataclass(frozen=True)
@@ -31,13 +42,12 @@ class Order:
         left = self.samples - self.offset
         return left // self.batch_size if self.drop_last else -(-left // self.batch_size)
 
-    def total(self, step: int) -> int:
-        """Samples of all ranks in the step, counted from 0 at `offset`."""
-        return min(self.batch_size, self.samples - self.offset - step * self.batch_size)
-
-    def counts(self, step: int, rank: int) -> list[int]:
-        """Samples of the rank's micro-batches in the step; 0 where there are too few."""
-        return _share(self.total(step), self.ranks, rank, self.accumulate)[1]
+    def shares(self, rank: int) -> Iterator[Share]:
+        """What each step has, and how much of it is the rank's."""
+        left = self.samples - self.offset
+        for step in range(self.steps):
+            total = min(self.batch_size, left - step * self.batch_size)
+            yield _share(total, self.ranks, rank, self.accumulate)
 
     def pieces(self, rank: int) -> Iterator[slice]:
         """Places in the epoch's permutation, one slice for each micro-batch of the rank.
@@ -45,9 +55,8 @@ class Order:
         A micro-batch without samples gets one of the step's, to be weighted with 0, because
         every rank must take part in every reduction.
         """
-        for step in range(self.steps):
+        for step, (_, before, counts) in enumerate(self.shares(rank)):
             begin = self.offset + step * self.batch_size
-            before, counts = _share(self.total(step), self.ranks, rank, self.accumulate)
             start = begin + before
             for count in counts:
                 yield slice(start, start + count) if count else slice(begin, begin + 1)
@@ -55,10 +64,9 @@ class Order:
 
 
 @cache  # all steps of a run but the last of an epoch are alike
-def _share(total: int, ranks: int, rank: int, accumulate: int) -> tuple[int, list[int]]:
-    """Samples of a step that go to lower ranks, and those of this rank's micro-batches."""
+def _share(total: int, ranks: int, rank: int, accumulate: int) -> Share:
     shares = share(total, ranks)
-    return sum(shares[:rank]), share(shares[rank], accumulate)
+    return Share(total, sum(shares[:rank]), share(shares[rank], accumulate))
 
 
 def steps_per_epoch(samples: int, batch_size: int, drop_last: bool) -> int:

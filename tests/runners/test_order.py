@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.order import Order, steps_per_epoch
+from runners.order import Order, Share, steps_per_epoch
 
 SIZES = st.integers(1, 60)
 RANKS = st.integers(1, 5)
@@ -28,11 +28,14 @@ def orders(draw: st.DrawFn) -> Order:
 def steps_of(order: Order, rank: int) -> list[list[tuple[slice, int]]]:
     """For each step the rank's micro-batches, as (place in the permutation, samples of it)."""
     pieces = iter(list(order.pieces(rank)))
-    steps = [
-        [(next(pieces), count) for count in order.counts(step, rank)] for step in range(order.steps)
-    ]
+    steps = [[(next(pieces), count) for count in share.counts] for share in order.shares(rank)]
     assert next(pieces, None) is None, "as many pieces as there are micro-batches"
     return steps
+
+
+def by_step(order: Order) -> list[tuple[Share, ...]]:
+    """For each step the shares of all ranks."""
+    return list(zip(*(order.shares(rank) for rank in range(order.ranks)), strict=True))
 
 
 def used(order: Order) -> list[list[int]]:
@@ -59,16 +62,16 @@ def test_every_sample_that_is_left_is_used_exactly_once(order: Order) -> None:
 @given(orders())
 def test_only_a_part_of_a_batch_is_ever_dropped(order: Order) -> None:
     left = order.samples - order.offset
-    dropped = left - sum(order.total(step) for step in range(order.steps))
+    dropped = left - sum(share.total for share in order.shares(0))
     assert 0 <= dropped < order.batch_size if order.drop_last else dropped == 0
 
 
 @given(orders())
 def test_counts_are_those_of_the_pieces_and_add_up_to_the_step(order: Order) -> None:
-    for step in range(order.steps):
-        counts = [order.counts(step, rank) for rank in range(order.ranks)]
-        assert sum(map(sum, counts)) == order.total(step) > 0
-        assert {len(own) for own in counts} == {order.accumulate}
+    for shares in by_step(order):
+        assert sum(sum(share.counts) for share in shares) == shares[0].total > 0
+        assert {share.total for share in shares} == {shares[0].total}
+        assert {len(share.counts) for share in shares} == {order.accumulate}
     for rank in range(order.ranks):
         for piece, count in (pair for step in steps_of(order, rank) for pair in step):
             # Where there are too few samples, one stands in and counts for nothing.
@@ -85,9 +88,9 @@ def test_a_stand_in_is_a_sample_of_the_same_step(order: Order) -> None:
 
 @given(orders())
 def test_shares_differ_by_one_at_most(order: Order) -> None:
-    for step in range(order.steps):
-        shares = [sum(order.counts(step, rank)) for rank in range(order.ranks)]
-        assert max(shares) - min(shares) <= 1
+    for shares in by_step(order):
+        own = [sum(share.counts) for share in shares]
+        assert max(own) - min(own) <= 1
 
 
 @given(orders(), RANKS, ACCUMULATE)
@@ -103,7 +106,7 @@ def test_a_resumed_epoch_goes_on_where_it_was_left(
     order: Order, data: st.DataObject, ranks: int
 ) -> None:
     done = data.draw(st.integers(0, order.steps), label="steps done")
-    offset = order.offset + sum(order.total(step) for step in range(done))
+    offset = order.offset + sum(share.total for share in list(order.shares(0))[:done])
     resumed = Order(
         order.samples, order.batch_size, ranks, order.accumulate, order.drop_last, offset
     )
