@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 from runners.config import Checkpoint, Eval
 from runners.events import Finished
 from runners.optim import set_rate
 from runners.order import Share
+from runners.precision import NOTHING
 from runners.training import Training
 
 
@@ -57,7 +57,7 @@ def _step(run: Training, batches: Iterator[Any], share: Share) -> None:
     for index, count in enumerate(counts):
         batch = next(batches)
         mark("data")
-        with nullcontext() if index == last else run.strategy.without_sync(run.wrapped):
+        with NOTHING if index == last else run.strategy.without_sync(run.wrapped):
             with run.precision.autocast():
                 loss = run.task.loss(run.callable, batch)
             mark("forward")

@@ -43,7 +43,7 @@ class Clock(Protocol):
         """The phase ends now, or at a stamp taken before; the next one begins there."""
 
     def elapsed(self) -> float:
-        """Host seconds since the window began."""
+        """Host seconds of the window, up to the last mark at least."""
 
     def close(self) -> PendingReading:
         """The window ends, and the next one begins at the same moment."""
@@ -71,7 +71,7 @@ class CpuClock:
         self._last = now
 
     def elapsed(self) -> float:
-        return time.perf_counter() - self._began
+        return self._last - self._began
 
     def close(self) -> PendingReading:
         now = time.perf_counter()

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+NOTHING = nullcontext()  # one for all steps
+
 
 class Precision:
     """Composes with every strategy: gradients are scaled before they are reduced, unscaled
@@ -27,7 +29,7 @@ class Precision:
     def autocast(self) -> AbstractContextManager[Any]:
         """Around forward and loss."""
         if self._autocast is None:
-            return nullcontext()
+            return NOTHING
         return torch.autocast(self._device, dtype=self._autocast)
 
     def scaled(self, loss: Tensor) -> Tensor:
