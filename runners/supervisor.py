@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import selectors
 import signal
 import sys
 import tempfile
@@ -46,25 +45,11 @@ from runners.verdict import Evidence, broken, judge
 
 COMMIT_S = 0.5  # what a viewer lags behind
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
-CROWD, MOMENT_S = 64, 0.01  # more connections than that are heard in turns of that length
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
 AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
-
-
-class Patient(selectors.DefaultSelector):
-    """Where very many speak, hears together all who do so within a moment: a turn of the event
-    loop for each of them costs more than what they say.
-    """
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(timeout)
-        if ready and len(self.get_map()) > CROWD:
-            time.sleep(MOMENT_S)
-            ready = super().select(0)
-        return ready
 
 
 class Supervisor:
@@ -372,8 +357,7 @@ def main() -> int:
         os.write(writing, b"1")
         os.close(writing)
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Patient())) as runner:
-        runner.run(supervise(folder, listening))
+    asyncio.run(supervise(folder, listening))
     return 0
 
 
