@@ -15,6 +15,8 @@ from runners.devices import Device, devices_for
 from runners.errors import ConfigError
 
 Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
+Rule = tuple[bool, str, str]
+"""Whether it is broken, the key of the config, and why that cannot run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,16 +92,14 @@ def _backend(config: RunConfig, on_gpu: bool) -> str:
 
 def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tuple[str, str]]:
     """Combinations that cannot run, each with the reason."""
-    train, strategy = config.train, config.strategy
-    on_gpu = devices[0].kind == "cuda"
+    rules = [*_of_devices(config, devices, world), *_of_training(config, devices, world)]
+    return [(key, text) for broken, key, text in rules if broken]
+
+
+def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Rule]:
+    strategy, on_gpu = config.strategy, devices[0].kind == "cuda"
     uuids = [device.uuid for device in devices]
-    rules = [
-        (
-            train.batch_size < world * train.accumulate,
-            "train.batch_size",
-            f"{train.batch_size} is smaller than {world} ranks × {train.accumulate} micro-batches: "
-            "some would have nothing to do",
-        ),
+    return [
         (
             strategy == "single" and len(devices) > 1,
             "devices",
@@ -135,6 +135,18 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
             "dist.backend",
             "nccl refuses two ranks on one GPU; use gloo",
         ),
+    ]
+
+
+def _of_training(config: RunConfig, devices: list[Device], world: int) -> list[Rule]:
+    train, strategy, on_gpu = config.train, config.strategy, devices[0].kind == "cuda"
+    return [
+        (
+            train.batch_size < world * train.accumulate,
+            "train.batch_size",
+            f"{train.batch_size} is smaller than {world} ranks × {train.accumulate} micro-batches: "
+            "some would have nothing to do",
+        ),
         (
             train.sync_batchnorm and (not on_gpu or strategy in ("single", "dp")),
             "train.sync_batchnorm",
@@ -161,7 +173,6 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
             "static_graph expects a reduction in every backward, which accumulate leaves out",
         ),
     ]
-    return [(key, text) for broken, key, text in rules if broken]
 
 
 def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) -> list[str]:
