@@ -290,12 +290,16 @@ def remove(record: Record) -> Path:
     return _move(record.dir, record.dir.parent / TRASH / record.dir.name)
 
 
-def restore(runs_dir: Path, run_id: str) -> Record:
-    """Take a removed record back out of the trash; raises DistrainError, RunsFolderError."""
-    source = Path(runs_dir) / TRASH / run_id
-    if Path(run_id).name != run_id or not (source / "run.json").is_file():
-        raise DistrainError(f"there is no {run_id} in the trash of {runs_dir}")
-    return Record(_move(source, Path(runs_dir) / run_id))
+def restore(runs_dir: Path, wanted: str) -> Record:
+    """Take a record back out of the trash, by its id or name (the newest of that name).
+
+    Raises DistrainError, RunsFolderError.
+    """
+    trash = Path(runs_dir) / TRASH
+    for record in reversed(list_records(trash)):
+        if wanted in (record.id, record.name):
+            return Record(_move(record.dir, Path(runs_dir) / record.dir.name))
+    raise DistrainError(f"there is no {wanted} in the trash of {runs_dir}")
 
 
 def _move(source: Path, target: Path) -> Path:

@@ -100,7 +100,7 @@ def _stop(parser: ArgumentParser) -> None:
 
 def _rm(parser: ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="runs to move to the trash")
-    parser.add_argument("--undo", action="store_true", help="take them back out; wants full ids")
+    parser.add_argument("--undo", action="store_true", help="take them back out, by id or name")
     _runs_dir(parser)
 
 
@@ -229,7 +229,7 @@ GROUPS: dict[str, list[Command]] = {
             "managing",
             "rm",
             _rm,
-            "distrain rm quick\ndistrain rm --undo 20261121-044117-ddp-x7k2",
+            "distrain rm quick\ndistrain rm --undo quick",
         ),
         Command(
             "presets",

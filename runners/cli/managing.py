@@ -32,8 +32,8 @@ def rm(arguments: Namespace) -> int:
     """Move runs to the trash of their folder, all or none of them; or take them back."""
     folder = runs.runs_folder(arguments.runs_dir)
     if arguments.undo:
-        for run_id in arguments.runs:
-            say(f"{restore(folder, run_id).id} is back")
+        for wanted in arguments.runs:
+            say(f"{restore(folder, wanted).id} is back")
         return 0
     found = {run.id: run for run in (runs.find(each, folder) for each in arguments.runs)}
     for run in found.values():

@@ -145,6 +145,15 @@ def test_rm_moves_to_the_trash_and_says_how_to_undo(
     assert json.loads(distrain("show", "first", "--json").stdout)["run_id"] == finished.id
 
 
+def test_rm_is_undone_by_name_too(distrain: Distrain, finished: Fabricated) -> None:
+    assert distrain("rm", "first").returncode == 0
+    missing = distrain("rm", "--undo", "second")
+    assert missing.returncode == 1
+    assert "there is no second in the trash" in missing.stderr
+    assert distrain("rm", "--undo", "first").stderr == f"{finished.id} is back\n"
+    assert finished.dir.exists()
+
+
 def test_rm_removes_all_or_nothing(
     distrain: Distrain, finished: Fabricated, fabricate: Fabricate
 ) -> None:

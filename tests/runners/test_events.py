@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import inf, isclose, nan
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
+from fabricated import a_window
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,26 +48,9 @@ EVENTS: list[events.Event] = [
 ]
 
 
-def window(**changes: Any) -> Window:
-    plain = Window(
-        time=1.0,
-        rank=0,
-        epoch=0,
-        step=1,
-        steps=1,
-        samples=4,
-        loss_sum=8.0,
-        loss_min=2.0,
-        loss_max=2.0,
-        lr=0.1,
-        seconds=0.5,
-    )
-    return msgspec.structs.replace(plain, **changes)
-
-
 losses = st.none() | st.floats(0, 100)
 windows = st.builds(
-    window,
+    a_window,
     steps=st.integers(0, 1000),
     samples=st.integers(0, 10**9),
     loss_sum=losses,
@@ -78,10 +62,10 @@ windows = st.builds(
 
 
 def test_every_message_is_tried_here() -> None:
-    assert {type(event) for event in [*EVENTS, window()]} == set(get_args(events.Said))
+    assert {type(event) for event in [*EVENTS, a_window()]} == set(get_args(events.Said))
 
 
-@pytest.mark.parametrize("event", [*EVENTS, window()], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", [*EVENTS, a_window()], ids=lambda event: type(event).__name__)
 def test_a_line_decodes_to_what_was_said(event: events.Event) -> None:
     line = encode(event)
     assert line.endswith(b"\n")
@@ -91,8 +75,8 @@ def test_a_line_decodes_to_what_was_said(event: events.Event) -> None:
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 def test_a_loss_that_is_not_finite_arrives_as_missing(value: float) -> None:
-    heard = decode(encode(window(loss_sum=value, loss_min=value, loss_max=value)))
-    assert heard == window(loss_sum=None, loss_min=None, loss_max=None)
+    heard = decode(encode(a_window(loss_sum=value, loss_min=value, loss_max=value)))
+    assert heard == a_window(loss_sum=None, loss_min=None, loss_max=None)
 
 
 @given(windows, windows, windows)
@@ -121,12 +105,12 @@ def test_a_merged_window_keeps_totals_and_extremes(parts: list[Window]) -> None:
 
 
 def test_a_least_loss_of_zero_survives_merging() -> None:
-    zero = window(loss_sum=0.0, loss_min=0.0, loss_max=0.0)
-    assert zero.merged(window()).loss_min == 0.0
+    zero = a_window(loss_sum=0.0, loss_min=0.0, loss_max=0.0)
+    assert zero.merged(a_window()).loss_min == 0.0
 
 
 def test_warm_up_never_slips_into_throughput_by_merging() -> None:
-    assert window(warmup=True).merged(window(step=2)).warmup
+    assert a_window(warmup=True).merged(a_window(step=2)).warmup
 
 
 def test_a_metric_without_samples_has_no_value() -> None:

@@ -6,10 +6,9 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
+from fabricated import a_window
 
 from runners.config import RunConfig
 from runners.errors import DistrainError
@@ -29,24 +28,11 @@ from runners.record import Record, RecordWriter, create_run
 STEPS = 40
 
 
-def a_window(rank: int, step: int, **changes: Any) -> Window:
-    plain = Window(
-        time=1000.0 + step + rank / 10,
-        rank=rank,
-        epoch=0,
-        step=step,
-        steps=1,
-        samples=4,
-        loss_sum=8.0,
-        loss_min=2.0,
-        loss_max=2.0,
-        lr=0.1,
-        seconds=0.5,
-    )
-    return msgspec.structs.replace(plain, **changes)
-
-
-WINDOWS = [a_window(rank, step) for step in range(1, STEPS + 1) for rank in (0, 1)]
+WINDOWS = [
+    a_window(rank, step, time=1000.0 + step + rank / 10)
+    for step in range(1, STEPS + 1)
+    for rank in (0, 1)
+]
 WINDOWS[6] = a_window(0, 4, loss_sum=None, loss_min=None, loss_max=None)
 EVALUATION = Evaluation(
     time=1020.5, epoch=1, step=20, samples=8, seconds=1.0, metrics={"top1": Metric(6.0, 8)}

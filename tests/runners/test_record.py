@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from fabricated import a_window
 
 from runners import state as states
 from runners.config import RunConfig
@@ -35,7 +36,6 @@ from runners.events import (
     Notice,
     Phase,
     RankSample,
-    Window,
 )
 from runners.plan import make_plan
 from runners.record import (
@@ -51,23 +51,6 @@ from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS
 from runners.state import RunError
 
 CONFIG = RunConfig.from_dict({"devices": "cpu:2", "train": {"epochs": 3}})
-
-
-def a_window(rank: int, step: int, **changes: Any) -> Window:
-    plain = Window(
-        time=1000.0 + step,
-        rank=rank,
-        epoch=step // 10,
-        step=step,
-        steps=1,
-        samples=4,
-        loss_sum=8.0,
-        loss_min=2.0,
-        loss_max=2.0,
-        lr=0.1,
-        seconds=0.5,
-    )
-    return msgspec.structs.replace(plain, **changes)
 
 
 def facts(**changes: Any) -> Facts:
@@ -393,7 +376,7 @@ WRITE_FOREVER = """
 import itertools, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_record import a_window
+from fabricated import a_window
 from runners.events import Notice
 from runners.record import RecordWriter
 writer = RecordWriter(Path(sys.argv[1]))
@@ -409,7 +392,7 @@ for step in itertools.count(1):
 
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.33])
 def test_a_killed_writer_leaves_every_commit_whole(folder: Path, delay: float) -> None:
-    script = WRITE_FOREVER.format(tests=str(Path(__file__).parent))
+    script = WRITE_FOREVER.format(tests=str(Path(__file__).parents[1]))
     command = [sys.executable, "-c", script, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

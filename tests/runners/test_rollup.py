@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fabricated import a_window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,23 +21,6 @@ from runners.rollup import Appender, Curve, Series
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, SERIES, STEPS, over_ranks
 
 EXACT = ("steps", "samples", "skipped", "loss_samples", "timed_samples")
-
-
-def a_window(rank: int, step: int, steps: int = 1, **changes: Any) -> Window:
-    plain = Window(
-        time=1000.0 + step,
-        rank=rank,
-        epoch=step // 10,
-        step=step,
-        steps=steps,
-        samples=4 * steps,
-        loss_sum=8.0 * steps,
-        loss_min=2.0,
-        loss_max=2.0,
-        lr=0.1,
-        seconds=0.5,
-    )
-    return msgspec.structs.replace(plain, **changes)
 
 
 def some_windows(seed: int, counts: Iterable[int]) -> list[Window]:
