@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -66,6 +67,7 @@ class Supervisor:
         self.seen = Evidence(world_size=plan.world_size, nccl=plan.backend == "nccl")
         self.links: dict[int, Line] = {}
         self.answers: dict[int, int] = {}
+        self.host = socket.gethostname()
         self.pids: dict[int, int] = {}
         self.progress = time.monotonic()
         self.phases: dict[int, str] = {}
@@ -131,8 +133,12 @@ class Supervisor:
     # --- what is heard ---------------------------------------------------------------------
 
     def heard(self, link: Line, event: Event) -> None:
-        """One line of any connection, in order of arrival."""
+        """One line of any connection, in order of arrival; most of them are windows."""
         match event:
+            case Window():
+                self.seen.steps[event.rank] = event.step
+                self.progress, self.stalled = time.monotonic(), False
+                self.writer.add(event)
             case Hello():
                 self._greet(link, event)
             case Stop():
@@ -152,7 +158,8 @@ class Supervisor:
                 return link.refuse(f"rank {hello.rank} speaks already")
             link.rank = hello.rank
             self.links[hello.rank] = link
-            self.pids[hello.rank] = hello.pid
+            if hello.pid and hello.host in ("", self.host):
+                self.pids[hello.rank] = hello.pid  # elsewhere the number is another process's
             self.progress = time.monotonic()
             self.writer.add(hello)
             if self.seen.stop_asked:
@@ -162,10 +169,6 @@ class Supervisor:
     def _note(self, event: Event) -> None:
         """Keep what decides how the run goes on and why it ends."""
         match event:
-            case Window():
-                self.seen.steps[event.rank] = event.step
-                self.progress = time.monotonic()
-                self.stalled = False
             case Phase():
                 self.phases[event.rank] = event.phase
                 self.progress = time.monotonic()
