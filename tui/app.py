@@ -1,17 +1,189 @@
-"""`distrain-tui`: says where to look until the app is here."""
+"""`distrain-tui`: the app itself. What it shows is in `screens/`, which keys it has in `keymap`."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from textual.app import SystemCommand
+from textual.screen import Screen
+
+from runners.errors import DistrainError
+from runners.runs import runs_folder
+from tui import keymap, settings
+from tui.run_actions import RunActions
+from tui.survival import Surviving
+
+
+class DistrainApp(Surviving, RunActions):
+    """Screens over one runs folder. `readonly` looks on and changes nothing."""
+
+    TITLE = "distrain"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS = keymap.bindings(keymap.EVERYWHERE)  # type: ignore[assignment]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-medium"), (50, "-tall")]  # noqa: RUF012
+
+    def __init__(
+        self, runs_dir: Path | None = None, readonly: bool = False, run: str | None = None
+    ) -> None:
+        super().__init__()
+        self.runs_dir = runs_folder(runs_dir)
+        self.readonly = readonly
+        self._first = run
+        self.mishaps: list[Exception] = []
+        self.settings, self._complaint = settings.load()
+
+    def on_mount(self) -> None:
+        self.set_keymap(self.settings.keys)
+        self._use_theme(self.settings.theme)
+        if self._complaint:
+            self.notify(self._complaint, severity="warning", timeout=10)
+        from tui.screens.runs import RunsScreen
+
+        self.push_screen(RunsScreen())
+        if self._first:
+            self.open_run(self._first)
+        elif not self.readonly and not _has_runs(self.runs_dir):
+            self.action_new()
+
+    def _use_theme(self, name: str) -> None:
+        if name in self.available_themes:
+            self.theme = name
+        else:
+            self.notify(f"there is no theme {name!r}", severity="warning")
+
+    # --- what screens ask of it -----------------------------------------------------------------
+
+    def open_run(self, wanted: str) -> None:
+        """Watch a run, by id, name or `latest`; says so where there is none."""
+        from runners import runs
+        from tui.screens.run import RunScreen
+
+        try:
+            self.push_screen(RunScreen(runs.find(wanted, self.runs_dir)))
+        except DistrainError as error:
+            self.refuse(str(error))
+
+    def remember(self, **changes: Any) -> None:
+        """Change settings and keep them for the next time."""
+        changed = msgspec.structs.replace(self.settings, **changes)
+        if changed == self.settings:
+            return
+        self.settings = changed
+        try:
+            settings.save(changed)
+        except OSError as error:
+            self.notify(f"{settings.path()} cannot be written: {error.strerror}")
+
+    def may_change(self) -> bool:
+        """Whether this app may act on runs; says why where not."""
+        if self.readonly:
+            self.refuse("this app only looks on (--readonly)")
+        return not self.readonly
+
+    def copy(self, text: str, what: str) -> None:
+        """Put text on the clipboard of the person's own machine, through OSC 52."""
+        self.copy_to_clipboard(text)
+        self.notify(f"{what} copied")
+
+    # --- actions --------------------------------------------------------------------------------
+
+    def action_new(self) -> None:
+        from tui.screens.launch import LaunchScreen
+
+        if self.may_change() and not isinstance(self.screen, LaunchScreen):
+            self.push_screen(LaunchScreen())
+
+    def action_help(self) -> None:
+        from tui.screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.screen, self.focused))
+
+    def action_back(self) -> None:
+        if self.screen.maximized:
+            self.screen.minimize()
+        elif len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def action_full(self) -> None:
+        if self.screen.maximized:
+            self.screen.minimize()
+        elif self.focused is not None:
+            self.screen.maximize(self.focused, container=False)
+
+    def action_picture(self) -> None:
+        """Save the screen as SVG in the current folder."""
+        try:
+            self.notify(f"saved {self.save_screenshot()}")
+        except OSError as error:
+            self.refuse(f"the picture cannot be written: {error.strerror}")
+
+    def action_copy(self) -> None:
+        self.refuse("there is nothing to copy here")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Every action of the screen and the app by its name, and Textual's own few."""
+        groups = [keymap.EVERYWHERE, *getattr(screen, "KEYS", ())]
+        for keys in keymap.of(groups).values():
+            for key in keys:
+                yield SystemCommand(key.label, key.help, lambda key=key: self._perform(key.action))
+        yield SystemCommand("Theme", "Change the colours of the app.", self.action_change_theme)
+
+    async def _perform(self, action: str) -> None:
+        await self.run_action(action, self.focused or self.screen)
+
+    def watch_theme(self, name: str) -> None:
+        self.remember(theme=name)
+
+    def _handle_exception(self, error: Exception) -> None:
+        from tui.screens.dialogs import ErrorDialog
+
+        # Before there is a screen, or while this very dialog fails, nothing better can be done.
+        if not self.screen_stack or isinstance(self.screen, ErrorDialog):
+            super()._handle_exception(error)
+        else:
+            self.mishaps.append(error)
+            self.push_screen(ErrorDialog(error), self._begin_anew)
+
+    def _begin_anew(self, _: None) -> None:
+        """A widget whose handler has raised is deaf from then on: make new screens."""
+        from tui.screens.runs import RunsScreen
+
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.push_screen(RunsScreen())
+
+
+def _has_runs(folder: Path) -> bool:
+    try:
+        return any((entry / "run.json").is_file() for entry in folder.iterdir())
+    except OSError:
+        return False
 
 
 def main() -> int:
-    print(
-        "distrain-tui: the terminal app is still to come; `distrain run ddp` trains and shows "
-        "a run live, `distrain watch latest` looks on",
-        file=sys.stderr,
+    """Open the app."""
+    parser = argparse.ArgumentParser(
+        prog="distrain-tui", description="Pick a preset, launch it, watch every rank."
     )
-    return 1
+    parser.add_argument("run", nargs="?", help="watch this run: id, name or latest")
+    parser.add_argument("--runs-dir", type=Path, help="default: $DISTRAIN_RUNS_DIR, else ./runs")
+    parser.add_argument("--readonly", action="store_true", help="look on, change nothing")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    arguments = parser.parse_args()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
+        return 2
+    DistrainApp(arguments.runs_dir, arguments.readonly, arguments.run).run(
+        mouse=not arguments.no_mouse
+    )
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What the screens show, worked out without a terminal: frozen values, read by a thread."""

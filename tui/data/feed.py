@@ -1,0 +1,114 @@
+"""Reads one run for a screen: a frozen Frame at each look, at a cost that does not grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+import psutil
+
+from runners.events import Evaluation, Event, GpuSample, HostSample, RankSample
+from runners.record import Record
+from runners.rollup import Curve, Series
+from runners.series import GPU, HOST, PROCS
+from runners.snapshot import Follower, Snapshot
+from tui.data.chart import Chart
+from tui.data.plots import Look, View, chart
+
+HISTORY_S = 120.0
+HISTORY_POINTS = 64
+
+
+T = TypeVar("T", GpuSample, HostSample)
+
+
+class Gauge(NamedTuple, Generic[T]):
+    """A GPU or the host: its last sample, and curves of the last HISTORY_S seconds."""
+
+    sample: T
+    history: Curve
+
+
+class Frame(NamedTuple):
+    """Everything about a run at one moment. `news` are the events since the frame before,
+    `names` what the processes on the GPUs are called.
+    """
+
+    snapshot: Snapshot
+    charts: dict[str, Chart]
+    gpus: list[Gauge[GpuSample]]
+    host: Gauge[HostSample] | None
+    usage: dict[int, RankSample]
+    news: list[Event]
+    names: dict[int, str]
+
+
+class Feed:
+    """Looks at one record again and again; for one thread."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._follower = Follower(record)
+        self._evaluations: list[Evaluation] = []
+        self._seen: object = None
+        self._names: dict[int, str] = {}
+
+    def changed(self) -> bool:
+        """Whether anything was written since the last call: a few stats, no query."""
+        now = tuple(_stamp(self.record, name) for name in _GROWING)
+        changed, self._seen = now != self._seen, now
+        return changed or self._follower.state.live != self.record.live
+
+    def look(self, view: View) -> Frame:
+        """The run as it is now; raises DistrainError where the record cannot be read."""
+        news = self._follower.news()
+        self._evaluations += [event for event in news if isinstance(event, Evaluation)]
+        look = Look(self.record, view, self._evaluations)
+        host = self._gauges(HOST, "cpu", "memory_used")
+        gpus = self._gauges(GPU, "utilisation", "memory_used", "power", "temperature")
+        return Frame(
+            snapshot=self._follower.snapshot(),
+            charts={name: chart(name, look) for name in view.plots},
+            gpus=gpus,
+            host=host[0] if host else None,
+            usage=self.record.latest(PROCS),
+            news=news,
+            names=self._named(pid for gauge in gpus for pid in gauge.sample.processes or ()),
+        )
+
+    def _named(self, pids: Iterable[int]) -> dict[int, str]:
+        """Names of processes of this host; those that have gone keep theirs."""
+        for pid in pids:
+            if pid not in self._names:
+                try:
+                    self._names[pid] = psutil.Process(pid).name()
+                except psutil.Error:
+                    self._names[pid] = "process"
+        return self._names
+
+    def _gauges(self, series: Series[T], *columns: str) -> list[Gauge[T]]:
+        return [
+            Gauge(
+                sample,
+                self.record.curve(
+                    series,
+                    key,
+                    columns=columns,
+                    points=HISTORY_POINTS,
+                    axis="time",
+                    start=sample.time - HISTORY_S,
+                ),
+            )
+            for key, sample in self.record.latest(series).items()
+        ]
+
+
+_GROWING = ("run.json", "meta.json", "metrics.db", "metrics.db-wal")
+
+
+def _stamp(record: Record, name: str) -> tuple[int, int] | None:
+    try:
+        stat = (record.dir / name).stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size

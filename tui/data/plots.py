@@ -1,0 +1,248 @@
+"""The plots of a run: what each is called and which lines of the record it draws."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from math import nan
+from typing import Any, NamedTuple
+
+from runners import words
+from runners.events import PHASES, Evaluation
+from runners.record import Record
+from runners.rollup import Curve, Series
+from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS, over_ranks
+from tui import marks
+from tui.data.chart import Chart, Line
+from tui.marks import RUN_MARK
+
+PHASE_WORDS = {
+    "data": "data",
+    "forward": "forward",
+    "backward": "backward",
+    "comm": "waiting",
+    "optimizer": "optimizer",
+}
+_STEP_COLUMNS = (
+    *RANK_COLUMNS,
+    "loss",
+    "samples_per_s",
+    "samples_per_s_min",
+    "samples_per_s_max",
+    *PHASES,
+)
+
+
+class View(NamedTuple):
+    """What of a run is to be seen: the x axis ("step", "epoch", "time"), the part of it (None:
+    all), and how many points a line may have.
+    """
+
+    plots: tuple[str, ...] = ("loss", "throughput", "evaluation", "phases")
+    axis: str = "step"
+    span: tuple[float, float] | None = None
+    points: int = 256
+
+
+class Look:
+    """One reading of a record; what several plots need is read once."""
+
+    def __init__(self, record: Record, view: View, evaluations: Sequence[Evaluation]) -> None:
+        self.record, self.view, self.evaluations = record, view, evaluations
+
+    @cached_property
+    def steps(self) -> dict[int, Curve]:
+        start, end = self.view.span or (None, None)
+        return self.record.curves(
+            STEPS,
+            columns=_STEP_COLUMNS,
+            points=self.view.points,
+            axis=self.view.axis,
+            start=start,
+            end=end,
+        )
+
+    @cached_property
+    def run(self) -> Curve:
+        return over_ranks(self.steps.values())
+
+    def gauges(self, series: Series[Any], *names: str) -> dict[int, Curve]:
+        """Curves of what is sampled by time, over the time that the view's steps took."""
+        columns = [column for name in names for column in (name, f"{name}_min", f"{name}_max")]
+        start, end = self.view.span or (None, None)
+        if self.view.span and self.view.axis != "time":
+            times = self.run["time"]
+            start, end = (times[0], times[-1]) if len(times) else (None, None)
+        return self.record.curves(
+            series, columns=columns, points=self.view.points, axis="time", start=start, end=end
+        )
+
+    def x(self, curve: Curve) -> Sequence[float]:
+        """The x values of a curve, also where it knows nothing but the time."""
+        axis = self.view.axis
+        if axis in curve.columns:
+            return curve[axis]
+        times, values = self.run["time"], self.run[axis]
+        return array("d", [_at(time, times, values) for time in curve["time"]])
+
+
+def _at(time: float, times: Sequence[float], values: Sequence[float]) -> float:
+    """The value at a time, on a straight line between its neighbours; NaN before and after."""
+    right = bisect_left(times, time)
+    if right == len(times) or (right == 0 and time < times[0]):
+        return nan
+    if right == 0:
+        return values[0]
+    part = (time - times[right - 1]) / ((times[right] - times[right - 1]) or 1.0)
+    return values[right - 1] + part * (values[right] - values[right - 1])
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def _loss(look: Look) -> list[Line]:
+    lines = [
+        Line(
+            f"rank {rank}", marks.of_rank(rank), look.x(c), c["loss"], c["loss_min"], c["loss_max"]
+        )
+        for rank, c in look.steps.items()
+    ]
+    run = look.run
+    return [*lines, Line("all", RUN_MARK, look.x(run), run["loss"])] if len(lines) > 1 else lines
+
+
+def _throughput(look: Look) -> list[Line]:
+    lines = [
+        Line(
+            f"rank {rank}",
+            marks.of_rank(rank),
+            look.x(curve),
+            curve["samples_per_s"],
+            curve["samples_per_s_min"],
+            curve["samples_per_s_max"],
+        )
+        for rank, curve in look.steps.items()
+    ]
+    run = look.run
+    total = Line("all", RUN_MARK, look.x(run), run["samples_per_s"])
+    return [*lines, total] if len(lines) > 1 else lines
+
+
+def _evaluation(look: Look) -> list[Line]:
+    """Shares of right answers; where a task has none, all its metrics."""
+    names = [name for found in look.evaluations[:1] for name in found.metrics]
+    shares = [name for name in names if name.startswith(("top", "acc"))] or names
+    return _metrics(look, shares)
+
+
+def _eval_loss(look: Look) -> list[Line]:
+    names = [name for found in look.evaluations[:1] for name in found.metrics]
+    return _metrics(look, [name for name in names if name == "loss"])
+
+
+def _metrics(look: Look, names: Iterable[str]) -> list[Line]:
+    x = array("d", [getattr(found, look.view.axis) for found in look.evaluations])
+    return [
+        Line(name, marks.of_rank(index), x, _values(look.evaluations, name))
+        for index, name in enumerate(names)
+    ]
+
+
+def _values(evaluations: Iterable[Evaluation], name: str) -> array[float]:
+    found = (evaluation.metrics.get(name) for evaluation in evaluations)
+    values = (None if metric is None else metric.value for metric in found)
+    return array("d", [nan if value is None else value for value in values])
+
+
+def _phases(look: Look) -> list[Line]:
+    """Milliseconds of a step, the mean of all ranks."""
+    curves = list(look.steps.values())
+    if not curves:
+        return []
+    guide = min(curves, key=len)
+    count = len(guide)
+    lines = []
+    for index, phase in enumerate(PHASES):
+        sums = [sum(values) for values in zip(*(c[phase][:count] for c in curves), strict=True)]
+        steps = [sum(values) for values in zip(*(c["steps"][:count] for c in curves), strict=True)]
+        y = array("d", [1000 * a / b if b else nan for a, b in zip(sums, steps, strict=True)])
+        lines.append(Line(PHASE_WORDS[phase], marks.of_rank(index), look.x(guide)[:count], y))
+    return lines
+
+
+def _rate(look: Look) -> list[Line]:
+    return [Line("rate", RUN_MARK, look.x(look.run), look.run["lr"])]
+
+
+def _gauges(
+    series: Series[Any], name: str, of: str, scale: float = 1.0
+) -> Callable[[Look], list[Line]]:
+    def lines(look: Look) -> list[Line]:
+        return [
+            Line(
+                f"{of} {key}" if of != "host" else of,
+                RUN_MARK if of == "host" else marks.of_rank(key),
+                look.x(curve),
+                *(_scaled(curve[column], scale) for column in (name, f"{name}_min", f"{name}_max")),
+            )
+            for key, curve in look.gauges(series, name).items()
+        ]
+
+    return lines
+
+
+def _scaled(values: array[float], scale: float) -> array[float]:
+    return values if scale == 1.0 else array("d", [value * scale for value in values])
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+class Plot(NamedTuple):
+    """A kind of chart. `lines` makes it of a look; `hint` stands where there are none."""
+
+    title: str
+    lines: Callable[[Look], list[Line]]
+    unit: str = ""
+    worded: Callable[[float], str] = words.figure
+    hint: str = "nothing yet"
+
+
+_GPU_HINT = "no GPU in this run"
+PLOTS: dict[str, Plot] = {
+    "loss": Plot("training loss", _loss),
+    "throughput": Plot(
+        "throughput", _throughput, "samples/s", words.round_rate, "nothing but warm-up yet"
+    ),
+    "evaluation": Plot("evaluation", _evaluation, "", words.figure, "no evaluation yet"),
+    "phases": Plot("time of a step", _phases, "ms"),
+    "eval loss": Plot("evaluation loss", _eval_loss, "", words.figure, "no evaluation yet"),
+    "lr": Plot("learning rate", _rate),
+    "gpu busy": Plot("GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%", hint=_GPU_HINT),
+    "gpu memory": Plot(
+        "GPU memory", _gauges(GPU, "memory_used", "GPU", 2**-30), "GiB", hint=_GPU_HINT
+    ),
+    "gpu power": Plot("GPU power", _gauges(GPU, "power", "GPU"), "W", hint=_GPU_HINT),
+    "gpu heat": Plot("GPU temperature", _gauges(GPU, "temperature", "GPU"), "°C", hint=_GPU_HINT),
+    "gpu clock": Plot("GPU clock", _gauges(GPU, "sm_clock", "GPU"), "MHz", hint=_GPU_HINT),
+    "cpu": Plot("CPU of the ranks", _gauges(PROCS, "cpu", "rank"), "% of a core"),
+    "memory": Plot("memory of the ranks", _gauges(PROCS, "rss", "rank", 2**-30), "GiB"),
+    "host cpu": Plot("CPU of the host", _gauges(HOST, "cpu", "host"), "%"),
+    "host memory": Plot("memory of the host", _gauges(HOST, "memory_used", "host", 2**-30), "GiB"),
+}
+
+
+def chart(name: str, look: Look) -> Chart:
+    """One plot of the table, drawn of a look; raises KeyError for a name it does not have."""
+    plot = PLOTS[name]
+    return Chart(
+        title=plot.title,
+        lines=plot.lines(look),
+        x_axis=look.view.axis,
+        unit=plot.unit,
+        worded=plot.worded,
+        span=look.view.span,
+        empty=plot.hint,
+    )

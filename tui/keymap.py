@@ -1,0 +1,133 @@
+"""Every key of the app, in one table: bindings, the help screen and the docs are made of it.
+
+The same key means the same everywhere. A user may give an action another key by its id, in
+`[keys]` of the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from textual.binding import Binding
+
+
+class Key(NamedTuple):
+    """`where` is a group of the help screen; `shown` puts the key into the footer."""
+
+    where: str
+    name: str
+    keys: str
+    action: str
+    label: str
+    help: str
+    shown: bool = False
+
+    @property
+    def id(self) -> str:
+        """What a remapping names: "run.stop"."""
+        return f"{self.where}.{self.name}"
+
+
+EVERYWHERE, RUNS, RUN, PLOT, LOG, LAUNCH, COMPARE = (
+    "app",
+    "runs",
+    "run",
+    "plot",
+    "log",
+    "launch",
+    "compare",
+)
+
+TITLES = {
+    EVERYWHERE: "Everywhere",
+    RUNS: "Table of runs",
+    RUN: "A run",
+    PLOT: "Plots",
+    LOG: "Logs",
+    LAUNCH: "Launch",
+    COMPARE: "Comparison",
+}
+
+KEYMAP = (
+    Key(EVERYWHERE, "help", "question_mark", "help", "Help", "Explain the focused pane.", True),
+    Key(EVERYWHERE, "back", "escape", "back", "Back", "Back to where you came from."),
+    Key(EVERYWHERE, "new", "n", "new", "New run", "Pick a preset and launch it."),
+    Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
+    Key(EVERYWHERE, "copy", "y", "copy", "Copy", "Copy what is shown (OSC 52, works over SSH)."),
+    Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
+    Key(EVERYWHERE, "quit", "q,ctrl+q", "quit", "Quit", "Leave the app; runs go on.", True),
+    # --- the table of runs
+    Key(RUNS, "open", "enter", "open", "Open", "Watch the run under the cursor.", True),
+    Key(RUNS, "filter", "slash", "filter", "Filter", "Show only runs that contain some words."),
+    Key(RUNS, "mark", "space", "mark", "Mark", "Mark a run, to compare or remove several."),
+    Key(RUNS, "compare", "c", "compare", "Compare", "Lay the marked runs over each other.", True),
+    Key(RUNS, "rerun", "r", "rerun", "Rerun", "The same config again, from the start.", True),
+    Key(RUNS, "resume", "R", "resume", "Resume", "Go on from the last checkpoint."),
+    Key(RUNS, "stop", "s", "stop", "Stop", "End a live run, with a checkpoint or at once.", True),
+    Key(RUNS, "edit", "e", "edit", "Edit", "Name, notes and tags."),
+    Key(RUNS, "delete", "d", "delete", "Delete", "Move to the trash.", True),
+    Key(RUNS, "undo", "u", "undo", "Undo", "Take the last deletion back."),
+    Key(RUNS, "pin", "p", "pin", "Pin", "Keep a run on top of the table."),
+    Key(RUNS, "order", "o", "order", "Order", "Sort by the next column."),
+    Key(RUNS, "reverse", "O", "reverse", "Reverse", "Sort the other way round."),
+    # --- one run
+    Key(RUN, "stop", "s", "stop", "Stop", "End the run, with a checkpoint or at once.", True),
+    Key(RUN, "rerun", "r", "rerun", "Rerun", "The same config again, from the start."),
+    Key(RUN, "resume", "R", "resume", "Resume", "Go on from the last checkpoint."),
+    Key(RUN, "edit", "e", "edit", "Edit", "Name, notes and tags."),
+    Key(RUN, "logs", "l", "logs", "Logs", "Show or hide what the ranks print.", True),
+    Key(RUN, "config", "i", "config", "Config", "What the run was launched with."),
+    # --- plots, all of a screen at once
+    Key(PLOT, "axis", "x", "axis", "x axis", "x by step, epoch or time.", True),
+    Key(PLOT, "log", "g", "log", "Log y", "Logarithmic y axis, and back."),
+    Key(PLOT, "smooth", "w", "smooth", "Smooth", "Smoother, with the raw line behind."),
+    Key(PLOT, "metric", "m", "metric", "Metric", "What this plot shows.", True),
+    Key(PLOT, "in", "plus,equals_sign", "zoom(0.5)", "Zoom in", "See less, larger."),
+    Key(PLOT, "out", "minus", "zoom(2)", "Zoom out", "See more."),
+    Key(PLOT, "earlier", "left_square_bracket", "pan(-1)", "Earlier", "Move to the left."),
+    Key(PLOT, "later", "right_square_bracket", "pan(1)", "Later", "Move to the right."),
+    Key(PLOT, "whole", "0", "whole", "All", "The whole run again."),
+    Key(PLOT, "left", "left", "cursor(-1)", "Cursor", "Read values off all plots at once."),
+    Key(PLOT, "right", "right", "cursor(1)", "Cursor", "The same, to the right."),
+    # --- logs
+    Key(LOG, "search", "slash", "search", "Search", "Find words in the log."),
+    Key(LOG, "next", "greater_than_sign", "next", "Next", "The next place that matches."),
+    Key(LOG, "previous", "less_than_sign", "previous", "Previous", "The one before."),
+    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there."),
+    Key(LOG, "rank", "tab", "rank", "Rank", "The log of the next rank."),
+    Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
+    # --- launch
+    Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
+    Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
+    Key(LAUNCH, "save", "ctrl+s", "save", "Save preset", "Keep it under a name.", True),
+    Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "Give the field its preset's value."),
+    Key(LAUNCH, "all", "a", "all", "All fields", "Show every field, or those in common use.", True),
+    Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
+    # --- comparison
+    Key(COMPARE, "differences", "d", "differences", "Differences", "Only what differs, or all."),
+)
+
+
+def bindings(*groups: str) -> list[Binding]:
+    """Textual's bindings of one or more groups of the table."""
+    return [
+        Binding(key.keys, key.action, key.label, show=key.shown, tooltip=key.help, id=key.id)
+        for key in KEYMAP
+        if key.where in groups
+    ]
+
+
+def hidden(keys: str, action: str) -> Binding:
+    """A binding that everybody expects and no table needs to tell."""
+    return Binding(keys, action, show=False)
+
+
+def of(groups: Iterable[str]) -> dict[str, list[Key]]:
+    """The keys of some groups by the title of each, for the help screen."""
+    return {TITLES[group]: [key for key in KEYMAP if key.where == group] for group in groups}
+
+
+def as_bindings(keys: str) -> list[Binding]:
+    """One binding for each of several keys, to ask Textual how it is written."""
+    return [Binding(key.strip(), "") for key in keys.split(",")]

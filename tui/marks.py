@@ -1,0 +1,36 @@
+"""How ranks and runs are told apart: by colour, by mark and by the pattern of their line."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+# Okabe and Ito, "Color Universal Design" (2008), ordered so that neighbours differ in
+# lightness too; black, which no dark screen shows, is left out.
+COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
+SHAPES = "●■▲◆▼★✚✖"
+# Dots of a line that are drawn, of every so many.
+PATTERNS = ((1, 1), (3, 4), (1, 2), (4, 6))
+
+
+class Mark(NamedTuple):
+    colour: str
+    shape: str
+    pattern: tuple[int, int] = (1, 1)
+
+
+RUN_MARK = Mark("", "○")  # of a whole run among its ranks: the text's own colour
+
+
+def of_rank(rank: int) -> Mark:
+    """The same on every screen; 56 ranks before one repeats."""
+    return Mark(
+        COLOURS[rank % len(COLOURS)],
+        SHAPES[rank % len(SHAPES)],
+        PATTERNS[rank // len(COLOURS) % len(PATTERNS)],
+    )
+
+
+def of_run(run_id: str) -> Mark:
+    """Follows from the id alone, so that a run looks alike in every list and on every day."""
+    return of_rank(zlib.crc32(run_id.encode()) % (len(COLOURS) * len(SHAPES)))

@@ -1,0 +1,201 @@
+"""From values to places along an axis, and the few round values that are written beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from math import ceil, floor, log10, nan
+from typing import NamedTuple
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_CLOCK_STEPS = (
+    *(1, 2, 5, 10, 15, 30),
+    *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
+)
+_SUFFIXES = ("", "k", "M", "G", "T")
+_NEARLY = 1e-9  # of a step: what rounding may add or take
+_LEAST_SPREAD = 1e-100
+_LARGEST = 1e150  # sums and differences of such values are still finite
+
+
+class Tick(NamedTuple):
+    at: float
+    label: str
+
+
+class Scale(NamedTuple):
+    """An axis from `low` to `high`; the two may be swapped, for rows that count downwards."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def places(self, values: Iterable[float], dots: int) -> list[float]:
+        """Where values lie among `dots`, 0 to dots - 1; NaN for what a log scale does not have."""
+        if self.log:
+            low = log10(self.low)
+            scale = (dots - 1) / (log10(self.high) - low)
+            return [(log10(value) - low) * scale if value > 0 else nan for value in values]
+        low = self.low
+        scale = (dots - 1) / (self.high - low)
+        return [(value - low) * scale for value in values]
+
+    @property
+    def flipped(self) -> Scale:
+        return Scale(self.high, self.low, self.log)
+
+
+def fitted(low: float, high: float, most: int, log: bool = False) -> Scale:
+    """A scale that holds both values and ends at round ones, so that it seldom moves as a curve
+    grows; `most` is how many ticks it may have. On a log scale both values are above 0.
+    """
+    low, high = max(low, -_LARGEST), min(high, _LARGEST)
+    if log:
+        return _fitted_log(low, high)
+    if high - low <= max(_NEARLY * max(abs(low), abs(high)), _LEAST_SPREAD):
+        spread = abs(low) / 2 if abs(low) > _LEAST_SPREAD else 1.0
+        low, high = low - spread, high + spread
+    elif 0 < low < high / 4:
+        low = 0.0
+    elif low / 4 < high < 0:
+        high = 0.0
+    half = next(_round_steps((high - low) / most)) / 2
+    return Scale(floor(low / half + _NEARLY) * half, ceil(high / half - _NEARLY) * half)
+
+
+def _fitted_log(low: float, high: float) -> Scale:
+    """Ends at tenths of a decade."""
+    start, end = floor(log10(low) * 10 + _NEARLY), ceil(log10(high) * 10 - _NEARLY)
+    if start == end:
+        start, end = start - 3, end + 3
+    return Scale(10 ** (start / 10), 10 ** (end / 10), log=True)
+
+
+# --- ticks ---------------------------------------------------------------------------------------
+
+
+def value_ticks(scale: Scale, most: int) -> list[Tick]:
+    """At most so many ticks of a y axis."""
+    if scale.log:
+        found = _log_values(scale, most)
+        if len(found) > 1 or most < 2:
+            return [Tick(value, labels([value], value)[0]) for value in found]
+    return next(ticks("value", scale.low, scale.high, most), [])
+
+
+def _log_values(scale: Scale, most: int) -> list[float]:
+    decades = range(floor(log10(scale.low)) - 1, ceil(log10(scale.high)) + 1)
+    for digits, every in ((1, 2, 5), 1), *(((1,), every) for every in range(1, len(decades) + 1)):
+        found = [digit * 10.0**e for e in decades if e % every == 0 for digit in digits]
+        slack = 1 + _NEARLY
+        found = [value for value in found if scale.low / slack <= value <= scale.high * slack]
+        if len(found) <= most:
+            return found
+    return []
+
+
+def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]:
+    """Ticks of an axis, at most `most` of them and ever fewer.
+
+    `kind` is "step", "epoch", "value", "time" (Unix seconds, worded in local time) or "duration"
+    (seconds).
+    """
+    least = (high - low) / max(most, 1)
+    if kind in ("time", "duration"):
+        zone = time.localtime(low).tm_gmtoff if kind == "time" else 0
+        word = _clock if kind == "time" else _duration
+        for step in _clock_steps(least):
+            values = _multiples(step, low + zone, high + zone)
+            if len(values) <= most:
+                yield [Tick(value - zone, word(value - zone, step)) for value in values]
+    else:
+        for step in _round_steps(max(least, 1.0) if kind == "step" else least):
+            values = _multiples(step, low, high)
+            if len(values) <= most:
+                yield list(map(Tick, values, labels(values, step)))
+
+
+def labels(values: Sequence[float], step: float) -> list[str]:
+    """Numbers that are a step apart, with as many decimals as tell them apart: "0.05", "1,500",
+    "12.5k", "2e-05".
+    """
+    top = max(map(abs, values), default=0.0)
+    if 0 < top < 1e-3:
+        digits = _decimals(step / 10 ** floor(log10(top)))
+        return [f"{value:.{digits}e}" if value else "0" for value in values]
+    power = min(int(log10(top)) // 3, len(_SUFFIXES) - 1) if top >= 10_000 else 0
+    unit, suffix = 1000.0**power, _SUFFIXES[power]
+    if _decimals(step / unit) > 2 and power:
+        unit, suffix = 1.0, ""
+    digits = _decimals(step / unit)
+    return [f"{value / unit:,.{digits}f}{suffix}" if value else "0" for value in values]
+
+
+def _decimals(step: float) -> int:
+    return max(0, -floor(log10(step) + _NEARLY))
+
+
+def _multiples(step: float, low: float, high: float) -> list[float]:
+    first, last = ceil(low / step - _NEARLY), floor(high / step + _NEARLY)
+    return [at * step for at in range(first, last + 1)]
+
+
+def _round_steps(least: float) -> Iterator[float]:
+    """1, 2 and 5 of every power of ten, ever coarser."""
+    for power in count(floor(log10(least))):
+        for digit in (1, 2, 5):
+            step = digit * 10.0**power
+            if step >= least * (1 - _NEARLY):
+                yield step
+
+
+def _clock_steps(least: float) -> Iterator[float]:
+    yield from (step for step in _CLOCK_STEPS if step >= least)
+    yield from (days * _DAY for days in _round_steps(max(least / _DAY, 1.0)))
+
+
+def _clock(moment: float, step: float) -> str:
+    at = time.localtime(moment)
+    if step >= _DAY or (step >= _MINUTE and at.tm_hour == at.tm_min == 0):
+        return f"{time.strftime('%b', at)} {at.tm_mday}"
+    return time.strftime("%H:%M" if step >= _MINUTE else "%H:%M:%S", at)
+
+
+def _duration(seconds: float, step: float) -> str:
+    for size, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if step >= size:
+            return f"{seconds / size:g} {word}"
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
+
+
+# --- labels under an axis ------------------------------------------------------------------------
+
+
+class Label(NamedTuple):
+    """A word of an axis: the cell it starts at, and the cell that it is about."""
+
+    start: int
+    about: int
+    text: str
+
+
+def under_axis(kind: str, scale: Scale, cells: int) -> list[Label]:
+    """As many ticks of an x axis as stand apart below `cells` cells, and not more than is calm."""
+    for found in ticks(kind, scale.low, scale.high, max(1, cells // 9)):
+        placed = [label(scale, tick, cells) for tick in found]
+        ends = [0, *(at.start + len(at.text) + 2 for at in placed)]
+        if all(at.start >= end for at, end in zip(placed, ends, strict=False)):
+            return [at for at in placed if at.start + len(at.text) <= cells]
+        if len(found) <= 1:
+            break
+    return []
+
+
+def label(scale: Scale, tick: Tick, cells: int) -> Label:
+    """The label centred below its value, as far as the ends of the axis let it."""
+    about = round(scale.places([tick.at], 2 * cells)[0]) // 2
+    start = about - len(tick.label) // 2
+    return Label(max(0, min(start, cells - len(tick.label))), about, tick.label)

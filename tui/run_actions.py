@@ -1,0 +1,136 @@
+"""What a person does to runs, the same from every screen: asks first where something is lost."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from textual import work
+from textual.app import App
+
+from runners import record as records
+from runners import words
+from runners.errors import DistrainError
+from runners.runs import Run
+from tui.screens.dialogs import Choice, Edit
+
+
+class RunActions(App[None]):
+    """Mixed into the app; every method says how it went."""
+
+    def refuse(self, why: str) -> None:
+        """Say why something cannot be done."""
+        self.notify(why, severity="warning", timeout=8)
+
+    def may_change(self) -> bool:
+        """Whether this app may act on runs; says why where not."""
+        raise NotImplementedError
+
+    def open_run(self, wanted: str) -> None:
+        """Watch a run."""
+        raise NotImplementedError
+
+    def stop(self, run: Run) -> None:
+        """Ask how, and stop."""
+        if not self.may_change():
+            return None
+        if not run.is_live:
+            return self.refuse(f"{_called(run)} has ended: {run.record.status}")
+
+        def answer(how: str | None) -> None:
+            if how:
+                self._try(partial(run.stop, now=how == "now"), f"stopping {_called(run)}")
+
+        text = (
+            "Every rank leaves after the same step and a checkpoint is written; R goes on from "
+            "there later. “Now” ends it at once: what came after the last checkpoint is lost."
+        )
+        answers = [("gently", "Stop with a checkpoint", "warning"), ("now", "Now", "error")]
+        self.push_screen(Choice(f"Stop {_called(run)}?", text, answers), answer)
+        return None
+
+    def rerun(self, run: Run) -> None:
+        """The same config again."""
+        if self.may_change():
+            self.start(partial(run.rerun), f"rerun of {_called(run)}")
+
+    def resume(self, run: Run) -> None:
+        """Go on from the last checkpoint."""
+        if self.may_change():
+            self.start(partial(run.resume), f"resumption of {_called(run)}")
+
+    @work(thread=True)
+    def start(self, launch: Callable[[], Run], what: str) -> None:
+        """Launch in a thread, for it takes a second, and then watch the new run."""
+        try:
+            run = launch()
+        except DistrainError as error:
+            self.call_from_thread(self.refuse, f"{what}: {error}")
+        else:
+            self.call_from_thread(self.open_run, run.id)
+
+    def edit(self, run: Run, then: Callable[[], None] = lambda: None) -> None:
+        """Name, notes and tags."""
+        if not self.may_change():
+            return
+        meta = run.record.meta
+
+        def keep(fields: dict[str, str] | None) -> None:
+            if fields is not None:
+                tags = [tag.strip() for tag in fields.pop("tags").split(",") if tag.strip()]
+                self._try(partial(run.record.set_meta, **fields, tags=tags), "saved")
+                then()
+
+        fields = {"name": meta.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
+        self.push_screen(Edit(f"About {run.id}", fields), keep)
+
+    def delete(self, runs: Sequence[Run], then: Callable[[], None] = lambda: None) -> None:
+        """Move runs to the trash, from which `undo` takes them back."""
+        if not self.may_change():
+            return None
+        live = [run for run in runs if run.is_live]
+        if live:
+            return self.refuse(f"{_called(live[0])} is {live[0].record.status}; stop it first (s)")
+
+        def answer(how: str | None) -> None:
+            if how:
+                for run in runs:
+                    self._try(run.remove, "")
+                self.deleted = [run.id for run in runs]
+                self.notify(f"moved to the trash: {words.things(len(runs), 'run')}; u undoes it")
+                then()
+
+        title = f"Delete {_called(runs[0]) if len(runs) == 1 else words.things(len(runs), 'run')}?"
+        text = f"It goes to {records.TRASH} in the runs folder, checkpoints and all; u undoes it."
+        self.push_screen(Choice(title, text, [("yes", "Delete", "error")]), answer)
+        return None
+
+    deleted: Sequence[str] = ()
+
+    def tell_end(self, run: Run) -> None:
+        """A run has just ended: say so."""
+        state = run.record.state
+        severity = {"completed": "information", "stopped": "warning"}.get(state.status, "error")
+        self.notify(f"{_called(run)}: {state.reason or state.status}", severity=severity)  # type: ignore[arg-type]
+        if self.settings.bell:  # type: ignore[attr-defined]
+            self.bell()
+
+    def _try(self, do: Callable[[], Any], said: str) -> None:
+        try:
+            do()
+        except DistrainError as error:
+            self.refuse(str(error))
+        else:
+            if said:
+                self.notify(said)
+
+
+def command_of(run: Run) -> str:
+    """The shell command that started a run, or would start it again."""
+    return shlex.join(["distrain", "rerun", run.id])
+
+
+def _called(run: Run) -> str:
+    return run.record.name or run.id

@@ -1,0 +1,1 @@
+"""One file per screen: what is on it, and what its keys do."""

@@ -1,0 +1,41 @@
+"""What the focused pane is for and which keys there are, made of the keymap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from tui import keymap
+from tui.screens.dialogs import Dialog
+
+
+class HelpScreen(Dialog[None]):
+    """Asks the screen (`KEYS`) and the widget (`HELP`) what to tell."""
+
+    def __init__(self, screen: Screen[Any], focused: Widget | None) -> None:
+        super().__init__()
+        self._groups = (*getattr(screen, "KEYS", ()), keymap.EVERYWHERE)
+        self._texts = [text for text in (getattr(focused, "HELP", ""), screen.HELP) if text]
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog wide"):
+            for text in self._texts:
+                yield Static(text, classes="help-text")
+            for title, keys in keymap.of(self._groups).items():
+                yield Static(title, classes="dialog-title")
+                yield Static(self._table(keys))
+
+    def _table(self, keys: list[keymap.Key]) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for key in keys:
+            pressed = self.app.settings.keys.get(key.id, key.keys)  # type: ignore[attr-defined]
+            shown = " ".join(self.app.get_key_display(b) for b in keymap.as_bindings(pressed))
+            table.add_row(Text(shown, "bold"), key.label, Text(key.help, "dim"))
+        return table

@@ -1,0 +1,1 @@
+"""Parts of screens. They hold no data: they show what they are given."""

@@ -1,0 +1,54 @@
+"""Why a run failed: who was first, with what, and what to try; hidden while nothing is wrong."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widgets import Static
+
+from runners import words
+from runners.record import Record
+from runners.snapshot import Snapshot
+from runners.state import RunError
+from tui.data.advice import advice
+from tui.data.tail import last_lines
+
+TAIL = 4
+
+
+class FailureCard(Static):
+    """`show` gives it a moment of the run."""
+
+    DEFAULT_CSS = """
+    FailureCard {
+        display: none; height: auto; max-height: 12; margin: 0 0; padding: 0 1;
+        border: round $error; border-title-color: $error;
+        &.-failed { display: block; }
+    }
+    """
+
+    def show(self, now: Snapshot, record: Record) -> None:
+        error = now.state.error
+        failed = error is not None and not now.state.live
+        if failed == self.has_class("-failed"):
+            return
+        self.set_class(failed, "-failed")
+        if error is not None:
+            self.border_title = "failed"
+            self.update(card(error, now, record))
+
+
+def card(error: RunError, now: Snapshot, record: Record) -> Text:
+    """The lines of the card."""
+    who = "" if error.rank is None else f"rank {error.rank} was the first, at step {error.step:,}: "
+    text = Text.assemble((who, "bold"), (f"{error.type}: ", "bold red"), error.message.strip())
+    where = "launcher" if error.rank is None else f"rank-{error.rank}"
+    for line in last_lines(record.dir / "logs" / f"{where}.log", TAIL):
+        text.append(f"\n  {line}", "dim")
+    if error.collateral:
+        text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
+    kept = list((record.dir / "checkpoints").glob("*.pt"))
+    text.append("\ntry: ", "bold").append(advice(error))
+    text.append("\n")
+    return text.append(
+        "R resumes from the last checkpoint" if kept else "no checkpoint was written", "dim"
+    )

@@ -1,0 +1,141 @@
+"""Every rank in a line: where it is, how fast, and what it spends its time on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from runners import words
+from runners.snapshot import RankNow
+from tui import marks
+from tui.data.stragglers import held_up_by
+from tui.spark import stacked
+from tui.widgets.text_pane import TextPane
+
+# Share of a rank's time, with the letter that stands for it in the bar.
+PHASES = (
+    ("data", "d", "#E69F00"),
+    ("forward", "f", "#56B4E9"),
+    ("backward", "b", "#0072B2"),
+    ("comm", "w", "#CC79A7"),
+    ("optimizer", "o", "#009E73"),
+)
+
+
+class Column(NamedTuple):
+    """`spare` columns go first where room is short, the highest first."""
+
+    head: str
+    width: int
+    spare: int = 0
+    right: bool = True
+
+
+COLUMNS = (
+    Column("rank", 6, right=False),
+    Column("device", 8, 1, right=False),
+    Column("doing", 10, 4, right=False),
+    Column("step", 9),
+    Column("loss", 8),
+    Column("samples/s", 9),
+    Column("data", 5, 2),
+    Column("compute", 7, 2),
+    Column("wait", 5, 1),
+    Column("optim", 5, 3),
+    Column("CPU", 6, 5),
+    Column("memory", 8, 5),
+)
+BAR = 12  # cells that the bar of phases needs at least
+
+
+class RankTable(TextPane):
+    """`show` gives it the ranks."""
+
+    HELP = (
+        "Each rank's step, loss and rate over the last three seconds, and what its time goes to: "
+        "waiting for data, compute (forward and backward), waiting for the other ranks, optimizer. "
+        "The rank that the others wait for is marked ◀: it waits least itself."
+    )
+    fixed = 1
+
+    def show(self, ranks: Sequence[RankNow]) -> None:
+        late = held_up_by(ranks)
+        self.border_subtitle = f"rank {late} holds the others back" if late is not None else ""
+        self.put(table(ranks, self.width, late))
+
+
+def table(ranks: Sequence[RankNow], width: int, late: int | None) -> list[Text]:
+    """The head and a line for each rank, as wide as there is room."""
+    columns = _that_fit(width)
+    room = width - sum(column.width + 1 for column in columns)
+    bar = room if room >= BAR else 0
+    head = Text(" ".join(_aligned(column.head, column) for column in columns), "dim")
+    if bar:
+        head.append(f" {_legend(bar)}", "dim")
+    return [head, *(_line(rank, columns, bar, late == rank.info.rank) for rank in ranks)]
+
+
+def _that_fit(width: int) -> list[Column]:
+    columns = list(COLUMNS)
+    for spare in range(max(column.spare for column in COLUMNS), 0, -1):
+        if sum(column.width + 1 for column in columns) <= width:
+            break
+        columns = [column for column in columns if column.spare != spare]
+    return columns
+
+
+def _legend(room: int) -> str:
+    text = "data forward backward wait optim"
+    return text if len(text) <= room else "d f b w o"[:room]
+
+
+def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool) -> Text:
+    mark, cells = marks.of_rank(now.info.rank), _cells(now)
+    line = Text(no_wrap=True)
+    for column in columns:
+        style = mark.colour if column.head == "rank" else ""
+        text = cells[column.head]
+        line.append(_aligned(text, column), style).append(" ")
+    if bar:
+        shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
+        for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):
+            line.append(letter * cells_of, f"{colour} reverse")
+    if late:
+        line.append("◀", "bold red")
+    if now.info.phase == "failed" or now.info.code not in (None, 0):
+        line.stylize("red")
+    return line
+
+
+def _cells(now: RankNow) -> dict[str, str]:
+    info, shares = now.info, now.shares
+    known = bool(shares)
+    compute = shares.get("forward", 0.0) + shares.get("backward", 0.0) if known else None
+    return {
+        "rank": f"{marks.of_rank(info.rank).shape} {info.rank}",
+        "device": info.device or words.MISSING,
+        "doing": _doing(now),
+        "step": words.count(info.step),
+        "loss": words.figure(now.loss),
+        "samples/s": words.round_rate(now.samples_per_s),
+        "data": words.percent(shares.get("data")),
+        "compute": words.percent(compute),
+        "wait": words.percent(shares.get("comm")),
+        "optim": words.percent(shares.get("optimizer")),
+        "CPU": words.MISSING if now.cpu is None else f"{now.cpu:.0f} %",
+        "memory": words.size(now.rss),
+    }
+
+
+def _doing(now: RankNow) -> str:
+    code = now.info.code
+    if code is None or now.info.finished:
+        return now.info.phase
+    return f"signal {-code}" if code < 0 else f"exit {code}"
+
+
+def _aligned(text: str, column: Column) -> str:
+    text = text[: column.width]
+    return text.rjust(column.width) if column.right else text.ljust(column.width)

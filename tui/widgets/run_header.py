@@ -1,0 +1,122 @@
+"""The head of a run: what it is, how far it is, how it does."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.strip import Strip
+from textual.widget import Widget
+
+from runners import words
+from runners.events import Evaluation
+from runners.record import Record
+from runners.snapshot import Snapshot
+
+DOTS = {
+    "queued": ("◌", "yellow"),
+    "starting": ("◌", "cyan"),
+    "running": ("●", "cyan"),
+    "stopping": ("◍", "yellow"),
+    "completed": ("✔", "green"),
+    "failed": ("✘", "red"),
+    "stopped": ("■", "yellow"),
+}
+
+
+class RunHeader(Widget):
+    """Three lines; `show` gives it a moment of the run."""
+
+    DEFAULT_CSS = """
+    RunHeader { height: 3; padding: 0 1; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Text] = []
+
+    def show(self, now: Snapshot, record: Record, hint: str = "") -> None:
+        lines = head(now, record, self.size.width - 2, hint)
+        if lines != self._lines:
+            self._lines = lines
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width, self.rich_style)
+        strip = Strip(self._lines[y].render(self.app.console))
+        return strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
+
+
+def head(now: Snapshot, record: Record, width: int, hint: str = "") -> list[Text]:
+    """The three lines, fitted to a width by leaving out what matters least."""
+    return [_what(now, record, width, hint), _progress(now, record, width), _figures(now, width)]
+
+
+def _what(now: Snapshot, record: Record, width: int, hint: str) -> Text:
+    config, plan = record.config, now.state.plan
+    dot, colour = DOTS[now.state.status]
+    how = [config.strategy, config.launcher, plan.precision if plan else config.precision]
+    if plan:
+        how.append(words.things(plan.world_size, "rank"))
+    parts = [Text(f"{dot} {now.state.status}", f"bold {colour}")]
+    if now.name:
+        parts.append(Text(now.name, "bold"))
+    parts += [Text(now.run_id, "" if now.name else "bold"), Text(" · ".join(how), "dim")]
+    parts.append(Text(f"{config.model.name} on {config.data.name}", "dim"))
+    return _fitted(parts, width, Text(hint, "dim"))
+
+
+def _progress(now: Snapshot, record: Record, width: int) -> Text:
+    state = now.state
+    if state.error is not None and not state.live:
+        return Text(state.reason, "red", no_wrap=True, overflow="ellipsis")
+    if now.total_steps is None or now.fraction is None:
+        return Text(_waiting(now), "dim")
+    begun = f"epoch {now.epoch}/{record.config.train.epochs}" if now.epoch else "epoch –"
+    left = Text(f"{begun}  step {now.step:,}/{now.total_steps:,}  ")
+    if state.live:
+        ending = f"  {words.percent(now.fraction)}  ETA {words.duration(now.eta)}"
+    else:
+        took = (state.ended or now.time) - (state.started or state.created)
+        ending = f"  {words.percent(now.fraction)}  took {words.duration(took)}"
+    room = max(width - len(left) - len(ending), 0)
+    filled = round(now.fraction * room)
+    colour = DOTS[state.status][1]
+    return left.append("━" * filled, colour).append("─" * (room - filled), "dim").append(ending)
+
+
+def _waiting(now: Snapshot) -> str:
+    reasons = getattr(now.state, "waiting_for", [])
+    if reasons:
+        return "; ".join(reasons)
+    doing = {rank.info.phase for rank in now.ranks}
+    return f"the ranks are {' and '.join(sorted(doing))}" if doing else "the ranks are starting"
+
+
+def _figures(now: Snapshot, width: int) -> Text:
+    loss, rate = words.figure(now.loss), words.rate(now.samples_per_s)
+    parts = [Text.assemble("loss ", (loss, "bold")), Text.assemble((rate, "bold"))]
+    if now.last:
+        parts.append(Text(_evaluation("eval", now.last)))
+    if now.best and now.best is not now.last:
+        parts.append(Text(_evaluation("best", now.best), "dim"))
+    return _fitted(parts, width)
+
+
+def _evaluation(title: str, found: Evaluation) -> str:
+    metrics = "  ".join(words.metric(name, found.metrics[name].value) for name in found.metrics)
+    return f"{title}: {metrics} at epoch {found.epoch}"
+
+
+def _fitted(parts: list[Text], width: int, right: Text | None = None) -> Text:
+    """As many parts as there is room for, the first ones first, and one at the right edge."""
+    right = right if right is not None else Text()
+    room = width - len(right)
+    line = Text(no_wrap=True)
+    for part in parts:
+        gap = "  " if line else ""
+        if len(line) + len(gap) + part.cell_len > room and line:
+            break
+        line.append(gap).append_text(part)
+    if right and len(line) < room:
+        line.append(" " * (room - len(line))).append_text(right)
+    return line

@@ -1,0 +1,66 @@
+"""A pane of styled lines that scrolls and repaints only the lines that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+
+class TextPane(ScrollView, can_focus=True):
+    """Shows lines, the first `fixed` of them even when the rest has scrolled away."""
+
+    DEFAULT_CSS = """
+    TextPane {
+        border: round $panel-lighten-2;
+        border-title-color: $text-muted;
+        border-subtitle-color: $text-muted;
+        padding: 0 1;
+        scrollbar-size-vertical: 1;
+        overflow-x: hidden;
+        &:focus { border: round $accent; border-title-color: $text; }
+    }
+    """
+
+    fixed = 0
+
+    def __init__(self, title: str = "", *, id: str | None = None, classes: str = "") -> None:
+        super().__init__(id=id, classes=classes)
+        self.border_title = title
+        self._lines: list[Text] = []
+
+    @property
+    def width(self) -> int:
+        """Cells that a line may have."""
+        return self.scrollable_content_region.width
+
+    @property
+    def height(self) -> int:
+        """Lines that can be seen at once."""
+        return self.scrollable_content_region.height
+
+    def put(self, lines: Sequence[Text]) -> None:
+        """Show these lines instead of the ones before."""
+        old, self._lines = self._lines, list(lines)
+        self.virtual_size = Size(self.width, len(lines))
+        for y in range(self.height):
+            row = self._row(y)
+            if _at(old, row) != _at(self._lines, row):
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        row = self._row(y)
+        if row >= len(self._lines):
+            return Strip.blank(self.size.width, self.rich_style)
+        strip = Strip(self._lines[row].render(self.app.console))
+        return strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
+
+    def _row(self, y: int) -> int:
+        return y if y < self.fixed else y + round(self.scroll_y)
+
+
+def _at(lines: Sequence[Text], row: int) -> Text | None:
+    return lines[row] if row < len(lines) else None
