@@ -105,7 +105,7 @@ class DistrainApp(Surviving, RunActions):
 
         self.push_screen(HelpScreen(self.screen, self.focused))
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         if self.screen.maximized:
             self.screen.minimize()
         elif len(self.screen_stack) > 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import isnan
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -18,7 +19,7 @@ def spark(values: Sequence[float], width: int, top: float) -> str:
         return " " * max(width, 0)
     count = min(width, len(values))
     edges = [round(index * len(values) / count) for index in range(count + 1)]
-    cells = [_block(values[a:b], top) for a, b in zip(edges, edges[1:], strict=False)]
+    cells = [_block(values[a:b], top) for a, b in pairwise(edges)]
     return "".join(cells).rjust(width)
 
 
@@ -46,4 +47,4 @@ def stacked(shares: Sequence[float], width: int) -> list[int]:
     for share in shares:
         total += max(share, 0.0)
         edges.append(min(round(total * width), width))
-    return [b - a for a, b in zip(edges, edges[1:], strict=False)]
+    return [b - a for a, b in pairwise(edges)]

@@ -48,7 +48,5 @@ def card(error: RunError, now: Snapshot, record: Record) -> Text:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
     kept = list((record.dir / "checkpoints").glob("*.pt"))
     text.append("\ntry: ", "bold").append(advice(error))
-    text.append("\n")
-    return text.append(
-        "R resumes from the last checkpoint" if kept else "no checkpoint was written", "dim"
-    )
+    rest = "R resumes from the last checkpoint" if kept else "no checkpoint was written"
+    return text.append(f"\n{rest}", "dim")

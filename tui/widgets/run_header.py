@@ -54,7 +54,11 @@ def head(now: Snapshot, record: Record, width: int, hint: str = "") -> list[Text
 def _what(now: Snapshot, record: Record, width: int, hint: str) -> Text:
     config, plan = record.config, now.state.plan
     dot, colour = DOTS[now.state.status]
-    how = [config.strategy, config.launcher, plan.precision if plan else config.precision]
+    how: list[str] = [
+        config.strategy,
+        config.launcher,
+        plan.precision if plan else config.precision,
+    ]
     if plan:
         how.append(words.things(plan.world_size, "rank"))
     parts = [Text(f"{dot} {now.state.status}", f"bold {colour}")]
