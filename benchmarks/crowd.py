@@ -31,7 +31,7 @@ def main() -> None:
         hello = Hello(rank=rank, world_size=len(links), host=socket.gethostname())
         _say(link, hello, Phase(time=time.time(), rank=rank, phase="training"))
     began = time.monotonic()
-    due = [(turn + rank / len(links)) / arguments.rate for turn in range(1) for rank in ranks]
+    due = [rank / len(links) / arguments.rate for rank in ranks]
     for turn in range(arguments.windows):
         for rank, link in enumerate(links):
             wait = began + turn / arguments.rate + due[rank] - time.monotonic()

@@ -172,6 +172,10 @@ class Checkpoint(Section, frozen=True):
         str | None,
         Meta(description="Metric that decides the best; unset: the task's own."),
     ] = None
+    best_is: Annotated[
+        Literal["max", "min"] | None,
+        Meta(description="Which value is better; unset: the task's own, least for a loss."),
+    ] = None
     load: Annotated[str | None, Meta(description="Checkpoint file that the run goes on from.")] = (
         None
     )

@@ -10,8 +10,11 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from models.errors import nearest
+
+__all__ = ["ConfigError", "DistrainError", "RunNotFoundError", "RunsFolderError", "nearest"]
 
 
 class DistrainError(Exception):
@@ -44,14 +47,3 @@ class RunNotFoundError(DistrainError):
 class RunsFolderError(DistrainError):
     title = "The runs folder cannot be used"
     exit_code = 2
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint to append to "unknown X": the close names, else all of a short list."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    if len(names) <= 15:
-        return f"; there are {', '.join(names)}"
-    return ""

@@ -108,15 +108,9 @@ def _loader(
         dataset,
         num_workers=workers,
         collate_fn=type(task).collate,
-        pin_memory=config.pin_memory and device.type == "cuda" and not is_on(dataset, device),
+        pin_memory=config.pin_memory and device.type == "cuda",
         **options,
     )
-
-
-def is_on(dataset: Dataset[Any], device: torch.device) -> bool:
-    """Whether the dataset already makes its batches on the device."""
-    there = getattr(dataset, "device", None)
-    return there is not None and torch.device(there).type == device.type
 
 
 def _begin_worker(_: int) -> None:

@@ -41,10 +41,11 @@ def _epoch(run: Training) -> bool:
         epoch_ends = left == 0
         if epoch_ends:
             run.epoch, run.offset = run.epoch + 1, 0
-        if not run.reporter.goes_on(run.step):
-            return False
+        goes_on = run.reporter.goes_on(run.step)
         if run.step >= run.total_steps:
-            break
+            return True  # complete: a stop comes too late
+        if not goes_on:
+            return False
         if epoch_ends or within_epochs:
             _pause(run, epoch_ends)
     return True

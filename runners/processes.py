@@ -33,7 +33,7 @@ def die_with_parent(expected_parent: int | None = None) -> None:
 
 @contextlib.contextmanager
 def without_collecting() -> Iterator[None]:
-    """Keep the garbage collector away from large imports, and for good from what they leave.
+    """Keep the garbage collector away while a rank is set up, and for good from what that leaves.
 
     It takes a tenth of the import of torch, and finds nothing.
     """

@@ -8,7 +8,9 @@ checkpoints. Readers never write to the database, and any number may read at onc
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +45,7 @@ __all__ = [
     "RecordWriter",
     "RunState",
     "create_run",
+    "in_trash",
     "list_records",
     "new_run_id",
     "remove",
@@ -65,6 +68,7 @@ class Record:
         self.dir = Path(folder).absolute()
         self._read: tuple[tuple[int, int], RunState] | None = None
         self._db: sqlite3.Connection | None = None
+        self._opening = threading.Lock()
         state = self._written()
         self.id, self.created = state.run_id, state.created
 
@@ -141,13 +145,13 @@ class Record:
 
     def keys(self, series: Series[Any] = STEPS) -> list[int]:
         """The ranks (or GPUs) that have rows."""
-        db = self._open()
-        return series.keys(db) if db else []
+        with self._reading() as db:
+            return series.keys(db) if db else []
 
     def curve(self, series: Series[Any], key: int, **how: Unpack[Reading]) -> Curve:
         """One curve; `how` (columns, points, axis, start, end) as for `Series.curve`."""
-        db = self._open()
-        return series.curve(db, key, **how) if db else Curve({})
+        with self._reading() as db:
+            return series.curve(db, key, **how) if db else Curve({})
 
     def curves(self, series: Series[Any] = STEPS, **how: Unpack[Reading]) -> dict[int, Curve]:
         """The curve of every rank (or GPU)."""
@@ -170,8 +174,8 @@ class Record:
 
         `timed_samples` and `timed_seconds` leave warm-up out; `samples`, `seconds` do not.
         """
-        db = self._open()
-        return {key: series.totals(db, key) for key in series.keys(db)} if db else {}
+        with self._reading() as db:
+            return {key: series.totals(db, key) for key in series.keys(db)} if db else {}
 
     @overload
     def latest(self) -> dict[int, Window]: ...
@@ -179,16 +183,15 @@ class Record:
     def latest(self, series: Series[T]) -> dict[int, T]: ...
     def latest(self, series: Series[Any] = STEPS) -> dict[int, Any]:
         """The last window of each rank (or sample of each GPU)."""
-        db = self._open()
-        if not db:
-            return {}
-        found = {key: series.latest(db, key) for key in series.keys(db)}
-        return {key: item for key, item in found.items() if item is not None}
+        with self._reading() as db:
+            found = {key: series.latest(db, key) for key in series.keys(db)} if db else {}
+            return {key: item for key, item in found.items() if item is not None}
 
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
         """Every row in order, as `series.fields`; constant memory. `series.struct` rebuilds."""
-        db = self._open()
-        return series.raw(db, key, chunk=chunk) if db else iter(())
+        with self._reading() as db:
+            if db:
+                yield from series.raw(db, key, chunk=chunk)
 
     # --- what was said ------------------------------------------------------------------------
 
@@ -240,15 +243,20 @@ class Record:
             return summarize(self)
         return {**state.summary, "dir": str(self.dir), "status": state.status}
 
-    def _open(self) -> sqlite3.Connection | None:
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
         """The database, read-only; None while there is none yet."""
-        if self._db is None:
-            self._db = _connect(self.dir / "metrics.db")
-        return self._db
+        with self._opening:
+            if self._db is None:
+                self._db = _connect(self.dir / "metrics.db")
+        try:
+            yield self._db
+        except sqlite3.DatabaseError as error:
+            raise not_a_record(self.dir, f"its metrics.db cannot be read ({error})") from None
 
     def _query(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        db = self._open()
-        return db.execute(query, values).fetchall() if db else []
+        with self._reading() as db:
+            return db.execute(query, values).fetchall() if db else []
 
 
 # Rows that `overall` reads of all ranks together, and of each rank at least.
@@ -290,16 +298,18 @@ def remove(record: Record) -> Path:
     return _move(record.dir, record.dir.parent / TRASH / record.dir.name)
 
 
-def restore(runs_dir: Path, wanted: str) -> Record:
-    """Take a record back out of the trash, by its id or name (the newest of that name).
+def in_trash(runs_dir: Path, wanted: str) -> Record:
+    """A removed record, by its id or name (the newest of that name); raises DistrainError."""
+    for record in reversed(list_records(Path(runs_dir) / TRASH)):
+        if wanted and wanted in (record.id, record.name):
+            return record
+    raise DistrainError(f"there is no {wanted or 'run without a name'} in the trash of {runs_dir}")
 
-    Raises DistrainError, RunsFolderError.
-    """
-    trash = Path(runs_dir) / TRASH
-    for record in reversed(list_records(trash)):
-        if wanted in (record.id, record.name):
-            return Record(_move(record.dir, Path(runs_dir) / record.dir.name))
-    raise DistrainError(f"there is no {wanted} in the trash of {runs_dir}")
+
+def restore(record: Record) -> Record:
+    """Take a record back out of the trash; raises RunsFolderError."""
+    record.close()
+    return Record(_move(record.dir, record.dir.parents[1] / record.dir.name))
 
 
 def _move(source: Path, target: Path) -> Path:

@@ -27,7 +27,7 @@ class Reporter:
     """Says events in order; merges windows under back-pressure; answers a stop.
 
     Thread-safe. `step` is the last that `goes_on` was told. `on_lost` is called from the
-    reporting thread when the supervisor is gone.
+    reporting thread when the supervisor is gone. Raises OSError where nobody listens.
     """
 
     def __init__(
@@ -225,20 +225,26 @@ def connect(address: str, seconds: float = 10.0) -> socket.socket:
     while True:
         try:
             if kind == "unix":
-                link = socket.socket(socket.AF_UNIX)
-                try:
-                    link.connect(place)
-                except OSError:
-                    link.close()
-                    raise
-                return link
+                return _connected(place, max(0.01, deadline - time.monotonic()))
             host, _, port = place.rpartition(":")
             return socket.create_connection((host, int(port)), timeout=seconds)
-        except ConnectionRefusedError:
-            # A full backlog refuses: a thousand ranks may knock at once.
+        except (BlockingIOError, ConnectionRefusedError):
+            # A full backlog refuses, or is busy: a thousand ranks may knock at once.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def _connected(path: str, seconds: float) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(seconds)
+    try:
+        link.connect(path)
+    except OSError:
+        link.close()
+        raise
+    link.settimeout(None)
+    return link
 
 
 def ask(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> None:

@@ -123,6 +123,12 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
     return Curve(columns, guide.stride)
 
 
+def rate_of_all(rates: Iterable[float | None]) -> float | None:
+    """The ranks' rates added up; None while one of them has none, for a part is not the run's."""
+    known = list(rates)
+    return None if not known or None in known else sum(rate for rate in known if rate is not None)
+
+
 def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     """A rank's sums, least and greatest loss between each edge (in steps) and the one before."""
     steps, ends = curve["steps"], curve["step"]

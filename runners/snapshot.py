@@ -12,7 +12,7 @@ import msgspec
 
 from runners.events import PHASES, Evaluation, Event, GpuSample, RankSample, Saved
 from runners.record import RankInfo, Record
-from runners.series import GPU, PROCS, STEPS
+from runners.series import GPU, PROCS, STEPS, rate_of_all
 from runners.state import RunState
 
 RECENT_S = 3.0  # what "now" means for loss, rates and shares
@@ -108,7 +108,7 @@ class Follower:
             fraction=fraction,
             eta=self._eta(total - step) if total is not None and self.state.live else None,
             loss=_loss([sums for _, sums in rows]),
-            samples_per_s=_added([now.samples_per_s for now in ranks]),
+            samples_per_s=rate_of_all(now.samples_per_s for now in ranks),
             last=self._last,
             best=self._best,
         )
@@ -167,9 +167,3 @@ def _loss(rows: list[dict[str, float]]) -> float | None:
 
 def _ratio(sums: dict[str, float], above: str, below: str) -> float | None:
     return sums[above] / sums[below] if sums.get(below) else None
-
-
-def _added(values: list[float | None]) -> float | None:
-    """The sum where every rank has a value: a part of the ranks is not the run's rate."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from runners.series import rate_of_all
+
 if TYPE_CHECKING:
     from runners.events import Facts
     from runners.record import Record
@@ -55,10 +57,12 @@ def _epochs(steps: int, facts: Facts) -> int:
 def throughput(totals: Iterable[dict[str, Any]]) -> float | None:
     """Samples per second of the run: the ranks' own rates without warm-up, added up.
 
-    None where nothing but warm-up was measured.
+    None where a rank has measured nothing but warm-up.
     """
-    rates = [t["timed_samples"] / t["timed_seconds"] for t in totals if t["timed_seconds"]]
-    return sum(rates) if rates else None
+    return rate_of_all(
+        total["timed_samples"] / total["timed_seconds"] if total["timed_seconds"] else None
+        for total in totals
+    )
 
 
 def _duration(started: float | None, ended: float | None) -> float | None:

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from runners.verdict import Evidence, broken, judge
 
 COMMIT_S = 0.5  # what a viewer lags behind
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
+STALL_LOOK_S = 1.0
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
@@ -73,11 +75,13 @@ class Supervisor:
         self.phases: dict[int, str] = {}
         self.stalled = False
         self._save = True
+        self._unsaved: dict[str, Any] = {}
         self.trouble = asyncio.Event()
         self.end_now = asyncio.Event()
         self.all_finished = asyncio.Event()
 
     async def run(self, address: str) -> None:
+        self.set_state(status="running")
         log = (self.folder / "logs" / "launcher.log").open("wb")
         environment = launchers.environment(self.config, self.plan, self.folder, address)
         launcher = await asyncio.create_subprocess_exec(
@@ -90,11 +94,11 @@ class Supervisor:
         log.close()
         for text in self.plan.notices:
             self._notice(text)
-        helpers = [asyncio.create_task(job()) for job in (self._commit, self._sample)]
+        jobs = (self._commit, self._sample, self._watch_for_stalls)
+        helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
-        self.writer.set_state(status="running")
         origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, environment))
-        origin.add_done_callback(lambda task: self.writer.set_state(provenance=task.result()))
+        origin.add_done_callback(lambda task: self.set_state(provenance=task.result()))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, AT_ONCE if self.end_now.is_set() else GENTLY)
         self._launcher_ended(launcher.pid, await done)
@@ -173,7 +177,7 @@ class Supervisor:
                 self.phases[event.rank] = event.phase
                 self.progress = time.monotonic()
             case Facts():
-                self.writer.set_state(facts=event)
+                self.set_state(facts=event)
                 for text in event.notices:
                     self._notice(text)
             case Failure():
@@ -210,6 +214,7 @@ class Supervisor:
         if rank is None or self.links.get(rank) is not link:
             return
         del self.links[rank]
+        self.pids.pop(rank, None)
         if rank not in self.seen.finished and rank not in self.seen.failures:
             self.seen.vanished[rank] = time.monotonic()
             self.trouble.set()
@@ -230,10 +235,10 @@ class Supervisor:
             self.end_now.set()
         elif not self.seen.stop_asked:
             self.seen.stop_asked, self._save = True, save
-            self.writer.set_state(status="stopping")
             for link in self.links.values():
                 link.send(Stop())
             asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
+            self.set_state(status="stopping")
 
     def _agree(self) -> None:
         if len(self.answers) == self.plan.world_size:
@@ -251,27 +256,39 @@ class Supervisor:
         pause = max(COMMIT_S, self.plan.world_size / RANKS_A_SECOND)
         while True:
             await asyncio.sleep(pause)
-            try:
+            self.set_state()
+            with _disk_may_be_full():  # the batch is kept and tried again
                 self.writer.commit()
-            except DistrainError as error:  # a full disk: the batch is kept and tried again
-                print(error, file=sys.stderr, flush=True)
+
+    def set_state(self, **changes: Any) -> None:
+        """Change run.json; where the disk refuses, with the next commit."""
+        self._unsaved |= changes
+        if self._unsaved:
+            with _disk_may_be_full():
+                self.writer.set_state(**self._unsaved)
+                self._unsaved = {}
 
     async def _sample(self) -> None:
-        gpus, ranks = GpuSampler(self._gpu_uuids()), RankSampler()
-        while True:
-            pids = dict(self.pids)
-            for sample in await asyncio.to_thread(gpus.sample):
-                self.writer.add(sample)
-            for rank_sample in await asyncio.to_thread(ranks.sample, pids):
-                self.writer.add(rank_sample)
-            self.writer.add(sample_host())
-            self._watch_for_stalls()
-            await asyncio.sleep(self.config.report.sample_s)
+        ranks = RankSampler()
+        with GpuSampler(self._gpu_uuids()) as gpus:
+            while True:
+                pids = dict(self.pids)
+                for sample in await asyncio.to_thread(gpus.sample):
+                    self.writer.add(sample)
+                for rank_sample in await asyncio.to_thread(ranks.sample, pids):
+                    self.writer.add(rank_sample)
+                self.writer.add(sample_host())
+                await asyncio.sleep(self.config.report.sample_s)
 
     def _gpu_uuids(self) -> list[str]:
         return [device.uuid for device in self.plan.devices if device.kind == "cuda"]
 
-    def _watch_for_stalls(self) -> None:
+    async def _watch_for_stalls(self) -> None:
+        while True:
+            await asyncio.sleep(STALL_LOOK_S)
+            self._look_for_stall()
+
+    def _look_for_stall(self) -> None:
         silence = time.monotonic() - self.progress
         training = bool(self.phases) and set(self.phases.values()) == {"training"}
         if training and not self.stalled and silence > self.config.report.stall_s:
@@ -307,11 +324,9 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         finally:
             end_descendants(AT_ONCE)
             server.close()
-    try:
+    with _disk_may_be_full():
         writer.commit()
-    except DistrainError as error:
-        print(error, file=sys.stderr, flush=True)
-    writer.set_state(
+    supervisor.set_state(
         status=verdict.status,
         reason=verdict.reason,
         error=verdict.error,
@@ -320,7 +335,23 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
     )
     writer.close()
     # Lists of many runs read this instead of every database.
-    writer.set_state(summary=Record(folder).summary())
+    supervisor.set_state(summary=Record(folder).summary())
+
+
+async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:
+    """What the supervisor does beside: its failure is told, and ends nothing else."""
+    try:
+        await job()
+    except Exception:
+        traceback.print_exc()
+
+
+@contextmanager
+def _disk_may_be_full() -> Iterator[None]:
+    try:
+        yield
+    except DistrainError as error:
+        print(error, file=sys.stderr, flush=True)
 
 
 def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class Training:
         self.optimizer = make_optimizer(config.train, self.parameters, plan.lr)
         self.precision = Precision(plan.precision, world.device)
         self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+        self._best_metric, self._best_is = self._what_is_best()
         self._best: float | None = None
         self._evaluated_at = self._saved_at = -1
         self._score: float | None = None
@@ -85,6 +86,18 @@ class Training:
         if not len(self.task.eval):  # type: ignore[arg-type]
             raise ConfigError([("data.name", "the evaluation set is empty")])
         return samples
+
+    def _what_is_best(self) -> tuple[str, str]:
+        """The metric that checkpoints are compared by, and whether "max" or "min" of it is best."""
+        wanted = self.config.checkpoint
+        name = wanted.best or self.task.best
+        direction = wanted.best_is or (
+            self.task.best_is if name == self.task.best else _usual(name)
+        )
+        if direction is None:
+            problem = f'say whether "max" or "min" is best for {name}'
+            raise ConfigError([("checkpoint.best_is", problem)])
+        return name, direction
 
     def _placed(self, model: nn.Module) -> nn.Module:
         model = model.to(self.world.device)
@@ -175,11 +188,10 @@ class Training:
             )
 
     def _score_of(self, metrics: dict[str, Metric]) -> float | None:
-        wanted = self.config.checkpoint.best or self.task.best
-        if wanted not in metrics:
-            problem = f"there is no metric {wanted!r}; the task has {', '.join(sorted(metrics))}"
+        if (name := self._best_metric) not in metrics:
+            problem = f"there is no metric {name!r}; the task has {', '.join(sorted(metrics))}"
             raise ConfigError([("checkpoint.best", problem)])
-        return metrics[wanted].value
+        return metrics[name].value
 
     def _is_best(self) -> bool:
         """Whether this step was evaluated, and better than every checkpoint before."""
@@ -187,7 +199,7 @@ class Training:
             return False
         if self._best is None:
             return True
-        return self._score > self._best if self.task.best_is == "max" else self._score < self._best
+        return self._score > self._best if self._best_is == "max" else self._score < self._best
 
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for it."""
@@ -230,6 +242,7 @@ class Training:
             "epoch": self.epoch,
             "offset": self.offset,
             "best": self._best,
+            "best_metric": self._best_metric,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.precision.state_dict(),
@@ -252,7 +265,10 @@ class Training:
             raise ConfigError([("checkpoint.load", problem)]) from None
         self.precision.load_state_dict(content["precision"])
         self.step, self.epoch, self.offset = content["step"], content["epoch"], content["offset"]
-        self._best = content["best"]
+        if self.order().steps <= 0:  # with this batch size nothing is left of that epoch
+            self.epoch, self.offset = self.epoch + 1, 0
+        if content["best_metric"] == self._best_metric:
+            self._best = content["best"]
         return content
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
@@ -312,6 +328,13 @@ def make_training(
     # The same weights everywhere, but dropout and the like of its own on every rank.
     checkpoint.seed_generators(train.seed + 1 + world.rank)
     return Training(config, plan, world, task, reporter, folder)
+
+
+def _usual(metric: str) -> str | None:
+    """Which value of a metric is better, where its name tells."""
+    if metric == "loss":
+        return "min"
+    return "max" if metric.startswith(("top", "acc")) else None
 
 
 def _versions() -> dict[str, str]:

@@ -9,8 +9,8 @@ Only argparse is imported here; each command loads what it needs, for a person w
 
 from __future__ import annotations
 
+import errno
 import os
-import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,6 +19,7 @@ from runners.cli.parser import parse
 from runners.errors import ConfigError, DistrainError
 
 INTERRUPTED = 130
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # behind `>`, mostly
 BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
@@ -41,13 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_what_waits()  # whoever read us has enough
         return BROKEN_PIPE
-    except OSError as error:  # a full disk behind `>`, mostly
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
         _drop_what_waits()
         where = f"{error.filename}: " if error.filename else ""
-        print(f"distrain: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
-    except sqlite3.DatabaseError as error:
-        print(f"distrain: the metrics.db of this run is damaged ({error})", file=sys.stderr)
+        print(f"distrain: {where}{error.strerror}", file=sys.stderr)
         return 1
 
 

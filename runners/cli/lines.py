@@ -94,7 +94,7 @@ def in_words(event: Event) -> tuple[str, str] | None:
 
 
 def progress(now: Snapshot) -> str:
-    """ "step 120/360  33 %  epoch 10/30  loss 0.1234  5,432 samples/s  ETA 12.3 s"."""
+    """ "step 120/360  33 %  loss 0.1234  5,432 samples/s  ETA 12.3 s"."""
     if now.total_steps is None or now.fraction is None:
         return ""
     parts = [

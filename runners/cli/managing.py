@@ -9,7 +9,7 @@ from pathlib import Path
 from runners import runs
 from runners.cli.text import say
 from runners.errors import DistrainError
-from runners.record import TRASH, restore
+from runners.record import TRASH, in_trash, restore
 
 STOPPING = "every rank leaves at the same step and a checkpoint is written"
 NOW = "it is ended at once, without a checkpoint"
@@ -32,8 +32,8 @@ def rm(arguments: Namespace) -> int:
     """Move runs to the trash of their folder, all or none of them; or take them back."""
     folder = runs.runs_folder(arguments.runs_dir)
     if arguments.undo:
-        for wanted in arguments.runs:
-            say(f"{restore(folder, wanted).id} is back")
+        for record in [in_trash(folder, wanted) for wanted in arguments.runs]:
+            say(f"{restore(record).id} is back")
         return 0
     found = {run.id: run for run in (runs.find(each, folder) for each in arguments.runs)}
     for run in found.values():

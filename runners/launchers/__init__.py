@@ -1,8 +1,8 @@
 """How rank processes come to be. Each launcher is a command line; torch is not imported here.
 
-A launcher module's `command(plan)` gives the argument vector that the supervisor starts, and
-its `main()`, run inside that process, starts the ranks, reports how each ended, and returns
-when all have. Ranks find everything else in the environment.
+`command` gives the argument vector that the supervisor starts: a launcher module, whose `main()`
+starts the ranks, reports how each ended and returns when all have, or for `inline` the one rank
+itself. Ranks find everything else in the environment.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -46,10 +47,12 @@ class Ddp(Strategy):
             hook = getattr(default_hooks, f"{options.comm_hook}_hook")
             wrapped.register_comm_hook(None, hook)
 
-    def without_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    @contextmanager
+    def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
         assert isinstance(wrapped, DistributedDataParallel)
-        context: AbstractContextManager[Any] = wrapped.no_sync()
-        return context
+        with wrapped.no_sync():
+            yield
+        self._last.take()  # the moment that counts is the last micro-batch's
 
     def weight(self, samples: int, total: int) -> float:
         return samples / total * self.world.size  # for DDP divides the sum by the world size

@@ -62,6 +62,18 @@ def test_a_broken_record_is_named_and_the_others_listed(
     assert "no runs" not in listed.stderr
 
 
+def test_a_damaged_database_does_not_hide_the_other_runs(
+    distrain: Distrain, finished: Fabricated, fabricate: Fabricate
+) -> None:
+    live = fabricate("live").steps(3)
+    database = live.dir / "metrics.db"
+    live.writer.close()
+    database.write_bytes(database.read_bytes()[:100] + b"\0" * 20_000)
+    listed = distrain("runs")
+    assert (listed.returncode, finished.id in listed.stdout) == (0, True)
+    assert f"{live.dir} is not a record: its metrics.db cannot be read" in listed.stderr
+
+
 def test_a_run_is_found_by_id_beginning_name_and_latest(
     distrain: Distrain, finished: Fabricated, fabricate: Fabricate
 ) -> None:

@@ -157,6 +157,35 @@ def test_another_optimizer_is_refused_in_a_sentence(tmp_path: Path) -> None:
         alone(BASE.with_changes(other), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"data.train_limit": 100}, {"train.batch_size": 64, "train.drop_last": True}],
+    ids=["fewer samples", "larger batches, no smaller one"],
+)
+def test_a_resumption_that_leaves_nothing_of_its_epoch_begins_the_next(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = BASE.with_changes(ALONE)
+    alone(config.with_changes({"train.max_steps": 4}), tmp_path)  # 128 samples of 150
+    last = tmp_path / "checkpoints" / "last.pt"
+    resumed = alone(config.with_changes({**changes, "checkpoint.load": str(last)}), tmp_path)
+    assert resumed.windows[-1].step == 4 + 3 * (150 // 64 if "train.batch_size" in changes else 4)
+
+
+def test_the_direction_of_the_best_is_that_of_its_metric(tmp_path: Path) -> None:
+    config = BASE.with_changes({**ALONE, "checkpoint.best": "loss", "train.lr": 0.1})
+    outcome = alone(config.with_changes({"checkpoint.keep": 9}), tmp_path)
+    losses = {event.step: event.metrics["loss"].value for event in outcome.evaluations}
+    best = (tmp_path / "checkpoints" / "best.pt").resolve()
+    assert best.name == f"step-{min(losses, key=lambda step: losses[step]):08d}.pt"
+
+
+def test_a_metric_whose_direction_nobody_knows_must_say_it(tmp_path: Path) -> None:
+    config = BASE.with_changes({**ALONE, "checkpoint.best": "f1"})
+    with pytest.raises(ConfigError, match='"max" or "min" is best for f1'):
+        alone(config, tmp_path)
+
+
 def test_the_best_of_the_written_checkpoints_is_linked(tmp_path: Path) -> None:
     # given evaluations more often than checkpoints
     rare = {**ALONE, "train.epochs": 5, "checkpoint.every_epochs": 2, "checkpoint.keep": 9}

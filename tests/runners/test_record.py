@@ -42,6 +42,7 @@ from runners.record import (
     Record,
     RecordWriter,
     create_run,
+    in_trash,
     list_records,
     new_run_id,
     remove,
@@ -530,10 +531,12 @@ def test_a_removed_run_can_be_brought_back_and_a_live_one_not_removed(tmp_path: 
     writer.close()
     assert remove(Record(folder)) == tmp_path / ".trash" / folder.name
     assert list_records(tmp_path) == []
-    assert restore(tmp_path, folder.name).id == folder.name
+    assert restore(in_trash(tmp_path, folder.name)).id == folder.name
     assert [record.id for record in list_records(tmp_path)] == [folder.name]
     with pytest.raises(DistrainError, match="in the trash"):
-        restore(tmp_path, folder.name)
+        in_trash(tmp_path, folder.name)
+    with pytest.raises(DistrainError, match="in the trash"):
+        in_trash(tmp_path, "")
 
 
 def test_reading_records_loads_neither_torch_nor_psutil_nor_a_screen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -12,7 +13,7 @@ from runners.config import RunConfig
 from runners.events import Hello
 from runners.line import Line
 from runners.plan import make_plan
-from runners.state import create_run
+from runners.state import RunState, create_run, read_state
 from runners.supervisor import Supervisor
 
 
@@ -20,6 +21,29 @@ from runners.supervisor import Supervisor
 def supervisor(tmp_path: Path) -> Supervisor:
     config = RunConfig.from_dict({"devices": "cpu:4"})
     return Supervisor(create_run(tmp_path, config, plan=make_plan(config), word="heard"))
+
+
+def test_a_full_disk_neither_loses_a_rank_nor_the_state(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, state: RunState) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("runners.writer.write_state", full)
+        supervisor.set_state(status="stopping")
+        supervisor.set_state(reason="as asked")
+    assert read_state(supervisor.folder).status == "starting"
+    supervisor.set_state()
+    state = read_state(supervisor.folder)
+    assert (state.status, state.reason) == ("stopping", "as asked")
+
+
+def test_a_rank_that_has_gone_is_not_sampled_any_more(supervisor: Supervisor) -> None:
+    link = Line(supervisor)
+    supervisor.heard(link, Hello(rank=0, world_size=4, pid=os.getpid()))
+    supervisor.left(link)
+    assert supervisor.pids == {}
 
 
 def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
