@@ -49,10 +49,23 @@ class Recorder(NullReporter):
         return [event for event in self.said if isinstance(event, kind)]
 
 
-def run_case(config: RunConfig, world: World, folder: Path) -> tuple[Training, Recorder]:
+class Stopped(Recorder):
+    """Asks for a stop after a step."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._after = after
+
+    def goes_on(self, step: int) -> bool:
+        return super().goes_on(step) and step < self._after
+
+
+def run_case(
+    config: RunConfig, world: World, folder: Path, reporter: Recorder | None = None
+) -> tuple[Training, Recorder]:
     """One case on this rank, from building the task to the last event."""
     plan = make_plan(config, [Device(kind="cpu", index=index) for index in range(world.size)])
-    reporter = Recorder()
+    reporter = reporter or Recorder()
     run = make_training(config, plan, world, reporter, folder)
     train(run)
     return run, reporter
@@ -100,6 +113,6 @@ def _rank(rank: int, size: int, cases: list[tuple[RunConfig, Path]], folder: str
     dist.destroy_process_group()
 
 
-def alone(config: RunConfig, folder: Path) -> Outcome:
+def alone(config: RunConfig, folder: Path, reporter: Recorder | None = None) -> Outcome:
     """The case in this process, as a group of one."""
-    return outcome(*run_case(config, World(0, 0, 1, torch.device("cpu")), folder))
+    return outcome(*run_case(config, World(0, 0, 1, torch.device("cpu")), folder, reporter))

@@ -10,7 +10,8 @@ import torch
 
 from runners.config import RunConfig
 from runners.errors import ConfigError
-from tests.engine.ranks import Outcome, alone, on_ranks
+from runners.events import Finished
+from tests.engine.ranks import Outcome, Stopped, alone, on_ranks
 
 # A CNN with dropout: random numbers of every rank matter. 150 = 4 × 32 + 22.
 BASE = RunConfig().with_changes(
@@ -170,6 +171,17 @@ def test_a_resumption_that_leaves_nothing_of_its_epoch_begins_the_next(
     last = tmp_path / "checkpoints" / "last.pt"
     resumed = alone(config.with_changes({**changes, "checkpoint.load": str(last)}), tmp_path)
     assert resumed.windows[-1].step == 4 + 3 * (150 // 64 if "train.batch_size" in changes else 4)
+
+
+@pytest.mark.parametrize(("step", "evaluated"), [(3, []), (4, [4])])
+def test_a_stop_at_the_last_step_comes_too_late(
+    step: int, evaluated: list[int], tmp_path: Path
+) -> None:
+    reporter = Stopped(after=step)
+    config = BASE.with_changes({**ALONE, "train.max_steps": 4})
+    outcome = alone(config, tmp_path, reporter)
+    assert [event.step for event in outcome.evaluations] == evaluated
+    assert [event.stopped for event in reporter.of(Finished)] == [step < 4]
 
 
 def test_the_direction_of_the_best_is_that_of_its_metric(tmp_path: Path) -> None:
