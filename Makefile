@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo tui test test-fast lint types layers bench clean
+.PHONY: help demo tui test lint types layers bench clean
 help:
 	@echo "make demo    set up and run the main job: two-process DDP on the digits images"
 	@echo "make tui     set up and open the terminal app"

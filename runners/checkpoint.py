@@ -31,10 +31,16 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"step-{content['step']:08d}.pt"
         partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with partial.open("wb") as file:
+                torch.save({"format": FORMAT, **content}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException as error:
+            partial.unlink()  # it may be what filled the disk
+            if isinstance(error.__context__, OSError):  # which torch words as a fault of its own
+                raise error.__context__ from None
+            raise
         partial.rename(path)
         self._link("last.pt", path.name)
         if best:

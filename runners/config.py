@@ -87,7 +87,7 @@ class Train(Section, frozen=True):
         bool, Meta(description="Only deterministic kernels: slower, repeatable bit for bit.")
     ] = False
     threads: Annotated[
-        Positive | None,
+        Annotated[int, Meta(ge=1, le=4096)] | None,
         Meta(description="CPU threads per rank; unset shares the cores out equally."),
     ] = None
     on_nan: Annotated[
@@ -139,7 +139,7 @@ class Data(Named, frozen=True):
         Meta(description="How loader processes are started."),
     ] = "fork"
     prefetch: Annotated[
-        int, Meta(ge=1, description="Batches that each loader process keeps ready.")
+        int, Meta(ge=1, le=10_000, description="Batches that each loader process keeps ready.")
     ] = 2
     pin_memory: Annotated[
         bool, Meta(description="Page-locked batches and a copy stream of their own (CUDA).")
@@ -186,12 +186,15 @@ class Dist(Section, frozen=True):
         Backend, Meta(description="Of the process group; auto is nccl on CUDA, gloo on CPU.")
     ] = "auto"
     timeout_s: Annotated[
-        float, Meta(gt=0, description="Seconds that a collective waits for an absent rank.")
+        float,
+        Meta(gt=0, le=1e7, description="Seconds that a collective waits for an absent rank."),
     ] = 300.0
 
 
 class Ddp(Section, frozen=True):
-    bucket_mb: Annotated[float, Meta(gt=0, description="Size of a gradient bucket, MiB.")] = 25.0
+    bucket_mb: Annotated[
+        float, Meta(gt=0, le=1e6, description="Size of a gradient bucket, MiB.")
+    ] = 25.0
     static_graph: Annotated[
         bool, Meta(description="Promise that the graph is the same in every step.")
     ] = False
@@ -279,6 +282,8 @@ class RunConfig(Section, frozen=True):
             raise ConfigError(f"this is not TOML: {error}") from None
         except RecursionError:
             raise ConfigError("this is not a preset: it is nested too deeply") from None
+        except ValueError as error:  # numbers of thousands of digits
+            raise ConfigError(f"this is not a preset: {error}") from None
         return cls.from_dict(data)
 
     def to_dict(self) -> dict[str, Any]:
@@ -331,6 +336,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"the value of {key.strip()} cannot be read: {error}") from None
 
 
 def differences(ours: RunConfig, theirs: RunConfig) -> dict[str, tuple[Any, Any]]:

@@ -237,8 +237,8 @@ def _cpus(count: int) -> list[Device]:
 
 def _cpu_count(choice: str) -> int:
     digits = choice.removeprefix("cpu:")
-    if not re.fullmatch(r"0*[1-9]\d*", digits):
-        raise _wrong(f'"cpu:N" wants a whole number ≥ 1, e.g. "cpu:4", not {choice!r}')
+    if not re.fullmatch(r"0*[1-9][0-9]{0,4}", digits):
+        raise _wrong(f'"cpu:N" wants a whole number from 1 to 99999, e.g. "cpu:4", not {choice!r}')
     return int(digits)
 
 

@@ -86,6 +86,8 @@ def _rows(record: Record, series: Series[Any], key: int, chunk: int) -> Iterator
 def _tensorboard(record: Record, folder: Path) -> None:
     from tensorboardX import SummaryWriter  # half a second that nothing else should pay
 
+    if any(folder.glob("events.out.tfevents.*")):  # it would draw every curve twice
+        raise DistrainError(f"{folder} already has TensorBoard's files; choose another folder")
     with SummaryWriter(str(folder)) as writer:
 
         def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -70,7 +71,8 @@ class Line(asyncio.BufferedProtocol):
     def refuse(self, why: str) -> None:
         """Hang up, and say why in the supervisor's log."""
         self._refused = True
-        print(f"connection refused: {why}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a full disk is no reason to keep the line
+            print(f"connection refused: {why}", file=sys.stderr, flush=True)
         if self._transport:
             self._transport.abort()
 

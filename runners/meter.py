@@ -4,6 +4,7 @@ adds to sums; it neither synchronises with a GPU nor does I/O.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ class Meter:
         self._losses: list[Any] = []
         self._samples: list[int] = []
         self._skipped: list[Any] = []
-        self._steps = 0
+        self._steps = self._whole = 0
 
     def loss(self, loss: Tensor, samples: int) -> None:
         """The mean loss of a micro-batch, still on its device."""
@@ -203,6 +204,7 @@ class Meter:
     def step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
         """A step is finished; closes the window when it is long enough."""
         self._steps += 1
+        self._whole = len(self._losses)
         self._epoch, self._step, self._lr = epoch, step, lr
         if skipped is not None:
             self._skipped.append(skipped.item() if skipped.is_cpu else skipped)
@@ -239,6 +241,12 @@ class Meter:
         self._close()
         while self._late:
             self._say(self._late.pop(0))
+
+    def give_up(self) -> None:
+        """Say the finished steps of the open window; wait for nothing, as something has failed."""
+        del self._losses[self._whole :], self._samples[self._whole :]
+        with contextlib.suppress(Exception):  # a device that is lost has nothing more to say
+            self._close()
 
     def _say(self, closed: Closed) -> None:
         reading = closed.reading.get()

@@ -34,9 +34,15 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def user_folder() -> Path:
-    """Where the user's own presets lie; it need not exist. `$DISTRAIN_CONFIG_DIR` moves it."""
+    """Where the user's own presets lie; it need not exist. `$DISTRAIN_CONFIG_DIR` moves it.
+
+    Raises ConfigError where that names the home of a user who is not there.
+    """
     base = os.environ.get("DISTRAIN_CONFIG_DIR") or platformdirs.user_config_dir("distrain")
-    return Path(base).expanduser() / "presets"
+    try:
+        return Path(base).expanduser() / "presets"
+    except RuntimeError:
+        raise ConfigError(f"there is no such folder as {base} ($DISTRAIN_CONFIG_DIR)") from None
 
 
 def names() -> list[str]:

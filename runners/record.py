@@ -221,7 +221,12 @@ class Record:
             chunk = 1000 if limit is None else min(limit, 1000)
             rows = self._query(query, (after_id, *(kinds or ()), chunk))
             for after_id, body in rows:
-                yield after_id, decode(body.encode())
+                try:
+                    event = decode(body.encode())
+                except msgspec.MsgspecError as error:
+                    why = f"its event {after_id} cannot be read ({error})"
+                    raise not_a_record(self.dir, why) from None
+                yield after_id, event
             if len(rows) < chunk:
                 return
             limit = None if limit is None else limit - chunk
@@ -239,7 +244,7 @@ class Record:
         resume; `samples`, `samples_per_s` and `duration_s` are of this run alone.
         """
         state = self.state
-        if state.summary is None:
+        if not state.summary or "run_id" not in state.summary:
             return summarize(self)
         return {**state.summary, "dir": str(self.dir), "status": state.status}
 

@@ -17,15 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from models.catalog import problems as task_problems
 from runners import record as records
 from runners.config import RunConfig
-from runners.errors import ConfigError, DistrainError, RunNotFoundError
+from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFolderError
 from runners.events import Event, Stop
 from runners.plan import Plan, make_plan
 from runners.record import Record
 from runners.reporter import ask
-from runners.state import Meta, create_run
+from runners.state import Meta, RunError, create_run, read_state, write_state
 
 POLL_S = 0.1
 
@@ -116,8 +118,14 @@ class Run:
 
 
 def runs_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all records: as given, else $DISTRAIN_RUNS_DIR, else ./runs."""
-    return Path(given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
+    """The folder of all records: as given, else $DISTRAIN_RUNS_DIR, else ./runs.
+
+    Raises RunsFolderError where the current folder is gone.
+    """
+    try:
+        return Path(given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
+    except FileNotFoundError:
+        raise RunsFolderError("the current folder has been deleted; go to another") from None
 
 
 def check(config: RunConfig) -> Plan:
@@ -171,8 +179,18 @@ def launch(
             start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
         )
     if started.returncode:
-        raise DistrainError(f"the supervisor did not start: see {folder}/logs/supervisor.log")
+        raise _stillborn(folder)
     return Run(Record(folder))
+
+
+def _stillborn(folder: Path) -> DistrainError:
+    log = folder / "logs" / "supervisor.log"
+    said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    why = f"the supervisor did not start: {said[-1] if said else 'it said nothing'}"
+    error = RunError(rank=None, type="SupervisorLost", message=why)
+    state = read_state(folder)
+    write_state(folder, structs.replace(state, status="failed", reason=why, error=error))
+    return DistrainError(f"{why}; see {log}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
@@ -181,12 +199,12 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
     Raises RunNotFoundError.
     """
     folder = runs_folder(runs_dir)
-    if os.sep in wanted and (Path(wanted) / "run.json").is_file():
-        return Run(Record(Path(wanted)))
     if not wanted:
         raise RunNotFoundError("which run? An id, the beginning of one, a name, or latest")
-    if (folder / wanted / "run.json").is_file():
-        return Run(Record(folder / wanted))
+    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted]:
+        with contextlib.suppress(OSError):  # longer than a name may be
+            if (place / "run.json").is_file():
+                return Run(Record(place))
     runs = all_runs(folder)
     if not runs:
         raise RunNotFoundError(f"there are no runs in {folder}")

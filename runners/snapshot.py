@@ -41,8 +41,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The run over the last RECENT_S seconds.
 
     `epoch` is the one under way, counted from 1 (0 before the first step); `fraction` the part
-    of this run's steps that is done; `eta` seconds to its end by the pace of the last minute;
-    `best` the evaluation that the best checkpoint was made at.
+    of all steps that is done, those before a resumption included; `eta` seconds to the end by the
+    pace of the last minute; `best` the evaluation that the best checkpoint was made at.
     """
 
     time: float
@@ -95,7 +95,7 @@ class Follower:
         step = max(begun, min((now.info.step for now in ranks), default=0))
         fraction = None
         if total is not None:
-            fraction = min(1.0, (step - begun) / (total - begun)) if total > begun else 1.0
+            fraction = min(1.0, step / total) if total else 1.0
         return Snapshot(
             time=time.time(),
             run_id=self.record.id,

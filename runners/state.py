@@ -29,7 +29,7 @@ LAUNCH_S = 60.0  # a run that has no supervisor after this long will never have 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-LOST = "the supervisor was killed; everything recorded until then is here"
+LOST = "the supervisor is gone (killed?); everything recorded until then is here"
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 
 
@@ -241,7 +241,7 @@ def _is_running(pid: int, started: float | None) -> bool:
             return False
         # One second of play: the clock's correction moves create_time.
         return started is None or abs(process.create_time() - started) <= 1.0
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
         return False
     except psutil.AccessDenied:
         return True

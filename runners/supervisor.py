@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ STALL_LOOK_S = 1.0
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
+RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
 GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
 AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
 
@@ -131,6 +132,7 @@ class Supervisor:
         if not self.end_now.is_set():
             # The launcher says how its ranks ended: worth a moment.
             await asyncio.wait([done, now], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        self.seen.launcher_killed = done.done() and done.result() < 0
         for wait in waits:
             wait.cancel()
 
@@ -305,8 +307,9 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
     """Run a record from start to end; calls `listening` once ranks and viewers can connect."""
     supervisor = Supervisor(folder)
     writer, loop = supervisor.writer, asyncio.get_running_loop()
-    # A Unix socket's path must be short, and run folders may be deep.
-    with tempfile.TemporaryDirectory(prefix="distrain-") as private:
+    reserve = folder / ".reserve"
+    reserve.write_bytes(bytes(RESERVE))
+    with tempfile.TemporaryDirectory(prefix="distrain-", dir=_short_folder()) as private:
         path = f"{private}/socket"
         server = await loop.create_unix_server(lambda: Line(supervisor), path, backlog=4096)
         os.chmod(path, 0o600)
@@ -319,11 +322,13 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
             await supervisor.run(address)
             verdict = judge(supervisor.seen)
         except Exception as error:
-            traceback.print_exc()
+            with suppress(OSError):
+                traceback.print_exc()
             verdict = broken(error)
         finally:
             end_descendants(AT_ONCE)
             server.close()
+    reserve.unlink()
     with _disk_may_be_full():
         writer.commit()
     supervisor.set_state(
@@ -333,7 +338,8 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         ended=time.time(),
         socket="",
     )
-    writer.close()
+    with _disk_may_be_full():
+        writer.close()
     # Lists of many runs read this instead of every database.
     supervisor.set_state(summary=Record(folder).summary())
 
@@ -343,7 +349,8 @@ async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:
     try:
         await job()
     except Exception:
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
 
 
 @contextmanager
@@ -351,7 +358,14 @@ def _disk_may_be_full() -> Iterator[None]:
     try:
         yield
     except DistrainError as error:
-        print(error, file=sys.stderr, flush=True)
+        with suppress(OSError):  # the log lies on the same disk
+            print(error, file=sys.stderr, flush=True)
+
+
+def _short_folder() -> str | None:
+    """Where a socket can be: its path has 107 bytes, and some schedulers' TMPDIR is long."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) < 70 else "/tmp"
 
 
 def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:

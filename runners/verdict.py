@@ -25,6 +25,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     nonfinite: NonFinite | None = None
     launcher_code: int | None = None
     launcher_log: str = ""
+    launcher_killed: bool = False
     stop_asked: bool = False
     stopped_now: bool = False
     stop_overdue: bool = False
@@ -43,7 +44,7 @@ def judge(seen: Evidence) -> Verdict:
     complete = len(seen.finished) == seen.world_size
     if complete and any(finished.stopped for finished in seen.finished.values()):
         step = max(finished.step for finished in seen.finished.values())
-        return Verdict(status="stopped", reason=f"stopped on request after step {step}")
+        return Verdict(status="stopped", reason=f"stopped on request after step {step:,}")
     if complete:
         return Verdict(status="completed", reason="all steps done")
     if seen.stopped_now:
@@ -98,7 +99,8 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
     """Ranks that did not die of another's death; the least value is the culprit.
 
     A launcher ends the others by SIGTERM once one has failed, so a rank that went away later
-    than the first failure is suspect only where its exit code says otherwise.
+    than the first failure is suspect only where its exit code says otherwise. The ranks of a
+    launcher that was killed die with it, and nobody is left to say how.
     """
     suspects: dict[int, tuple[int, float]] = {}
     for rank, (when, failure) in seen.failures.items():
@@ -116,7 +118,7 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
             continue
         if code not in (None, 0, -signal.SIGTERM):
             suspects[rank] = (0, when)
-        elif when <= first_failure + AT_ONCE_S:
+        elif when <= first_failure + AT_ONCE_S and not (code is None and seen.launcher_killed):
             suspects[rank] = (1, when)
     return suspects
 
@@ -133,7 +135,7 @@ def _code(seen: Evidence, rank: int) -> int | None:
 def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
     code = _code(seen, rank)
     step = seen.steps.get(rank, 0)
-    when = f"after step {step}" if step else "before its first step"
+    when = f"after step {step:,}" if step else "before its first step"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         kind, message = name, f"killed by {name} {when}"
@@ -170,11 +172,12 @@ def _hung(seen: Evidence, absent: list[int]) -> RunError:
 
 def _launcher_failed(seen: Evidence) -> RunError:
     last = seen.launcher_log.strip().splitlines()[-1:] or ["it printed nothing"]
+    code = seen.launcher_code or 0
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return RunError(
         rank=None,
         type="LauncherFailed",
-        message=f"the launcher ended with code {seen.launcher_code} before the ranks did "
-        f"({last[0].strip()})",
+        message=f"the launcher {how} before the ranks did ({last[0].strip()})",
         traceback=seen.launcher_log,
     )
 

@@ -70,7 +70,11 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
             training = make_training(config, plan, world, reporter, record.dir)
         if world.leads:
             reporter.say(training.facts())
-        train(training)
+        try:
+            train(training)
+        except BaseException:
+            training.meter.give_up()
+            raise
 
 
 def _failure(rank: int, error: BaseException, step: int) -> Failure:

@@ -23,6 +23,7 @@ class Tail:
         self._path, self._prefix = path, prefix
         self._offset = 0
         self._rest = b""
+        self.shown = False
 
     def print_new(self, final: bool) -> None:
         """Print whole lines that came since the last call; `final` also what is left."""
@@ -40,6 +41,7 @@ class Tail:
     def _take(self, part: bytes) -> None:
         self._rest += part
         if self._rest.endswith(b"\n"):
+            self.shown = True
             sys.stdout.write(self._prefix + self._rest.decode(errors="replace"))
             self._rest = b""
 
@@ -62,8 +64,8 @@ def logs(arguments: Namespace) -> int:
     except KeyboardInterrupt:
         if not arguments.follow:
             raise
-    if not any((run.record.dir / "logs" / f"{name}.log").exists() for name in tails):
-        say(f"run {run.id} has printed nothing")
+    if not any(tail.shown for tail in tails.values()):
+        say(f"nothing was printed to {', '.join(tails)} of run {run.id}")
     return 0
 
 
@@ -84,7 +86,7 @@ def _wanted(run: Run, only: str | None) -> list[str]:
 def _number(run: Run, text: str) -> int:
     plan = run.record.state.plan
     world = plan.world_size if plan else None
-    if not text.isdigit() or (world is not None and int(text) >= world):
+    if not re.fullmatch("[0-9]{1,9}", text) or (world is not None and int(text) >= world):
         ranks = "its ranks" if world is None else "rank 0" if world == 1 else f"0 to {world - 1}"
         raise _NoSuchLogError(
             f"there is no rank {text!r} in run {run.id}; "

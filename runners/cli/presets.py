@@ -112,7 +112,7 @@ def _validate(arguments: Namespace) -> int:
         reasons = _not_here(config)
         print(f"{name}: valid" + (", cannot run here" if reasons else ""))
         for key, text in reasons:
-            say(f"  {key}: {text}", "warning")
+            say(f"{name}: {key}: {text}", "warning")
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,8 @@ def devices(text: str) -> str | list[int | str]:
     """`--devices` as the config has it: "0,1" → [0, 1], "GPU-a,GPU-b" → a list, else as it is."""
     if text in ("auto", "all") or text.startswith("cpu"):
         return text
-    return [int(part) if part.isdigit() else part for part in map(str.strip, text.split(","))]
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts]
 
 
 def _started(arguments: Namespace, start: Callable[[], runs.Run]) -> int:

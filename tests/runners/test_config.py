@@ -253,3 +253,11 @@ def test_every_key_is_described() -> None:
         return missing
 
     assert undescribed(RunConfig, "") == []
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 3000 + "]" * 3000])
+def test_a_value_beyond_reason_is_one_sentence(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"the value of train\.lr cannot be read"):
+        parse_assignment(f"train.lr={value}")
+    with pytest.raises(ConfigError, match="this is not a preset"):
+        RunConfig.from_toml(f"[train]\nlr = {value}")

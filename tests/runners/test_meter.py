@@ -315,3 +315,12 @@ def test_the_cpu_clock_gives_every_moment_to_one_phase() -> None:
     assert sum(reading.phases.values()) <= reading.seconds
     assert reading.phases["comm"] <= 0 < reading.phases["backward"]
     assert reading.phases["forward"] == 0
+
+
+def test_a_failure_keeps_the_steps_before_it() -> None:
+    bench = Bench()
+    bench.steps(2.0, 2.0)
+    bench.meter.loss(torch.tensor(9.0), 4)  # and then its backward fails
+    bench.meter.give_up()
+    [window] = bench.ear.windows
+    assert (window.step, window.steps, window.samples, window.loss_sum) == (2, 2, 8, 16.0)

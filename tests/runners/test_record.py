@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -200,7 +201,9 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
     state = record.state
     assert state.error is not None
     assert (state.status, state.error.type) == ("failed", "SupervisorLost")
-    assert state.reason == "the supervisor was killed; everything recorded until then is here"
+    assert (
+        state.reason == "the supervisor is gone (killed?); everything recorded until then is here"
+    )
     writer.close()
 
 
@@ -544,3 +547,20 @@ def test_reading_records_loads_neither_torch_nor_psutil_nor_a_screen() -> None:
     code = f"import sys, runners.record; print(*{heavy} & {{*sys.modules}})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout.strip() == ""
+
+
+def test_an_event_of_another_version_is_one_sentence(writer: RecordWriter) -> None:
+    writer.add(Notice(time=1.0, text="hello"))
+    writer.commit()
+    with sqlite3.connect(writer.dir / "metrics.db") as db:
+        db.execute('UPDATE events SET body = \'{"type": "unheard of"}\'')
+    db.close()
+    with Record(writer.dir) as record, pytest.raises(DistrainError, match="event 1 cannot be read"):
+        list(record.events())
+
+
+def test_odd_numbers_in_a_state_do_not_keep_it_from_being_read(writer: RecordWriter) -> None:
+    writer.set_state(status="running", supervisor_pid=-5, summary={})
+    with Record(writer.dir) as record:
+        assert record.status == "failed"
+        assert record.summary()["run_id"] == record.id

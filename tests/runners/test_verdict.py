@@ -88,6 +88,10 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"vanished": {1: 5.0}, "failures": {0: (5.0 + SOON, echo(0))}},
         1, "Vanished", "went away before its first step and said nothing", [0],
     ),
+    "the launcher is killed, and its ranks die with it": (
+        {"vanished": {1: 5.0, 0: 5.0}, "launcher_killed": True, "launcher_code": -signal.SIGKILL},
+        None, "LauncherFailed", "the launcher was killed by SIGKILL before the ranks did", [],
+    ),
     "every rank refuses the same config": (
         {"failures": {r: (5.0 - r, failure(r, f"says {r}", usage=True)) for r in range(3)}},
         0, "ValueError", "says 0", [],
@@ -146,7 +150,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "the launcher dies in silence": (
         {"launcher_code": -9},
-        None, "LauncherFailed", "code -9 before the ranks did (it printed nothing)", [],
+        None, "LauncherFailed", "was killed by SIGKILL before the ranks did (it printed nothing)", [],
     ),
     "the launcher ends while ranks have not finished": (
         {"launcher_code": 0, "finished": finished(0, 1)},
