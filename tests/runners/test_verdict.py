@@ -150,7 +150,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "the launcher dies in silence": (
         {"launcher_code": -9},
-        None, "LauncherFailed", "was killed by SIGKILL before the ranks did (it printed nothing)", [],
+        None, "LauncherFailed", "killed by SIGKILL before the ranks did (it printed nothing)", [],
     ),
     "the launcher ends while ranks have not finished": (
         {"launcher_code": 0, "finished": finished(0, 1)},
