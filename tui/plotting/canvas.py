@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import NamedTuple
 
 BLANK = 0  # the ink of a cell without dots
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -19,21 +18,12 @@ _BARS = [
 ]
 _GLYPHS = " " + "".join(chr(0x2800 + dots) for dots in range(1, 256))
 
-Bar = tuple[int, int, int]
 Run = tuple[str, int]
-
-
-class Stretch(NamedTuple):
-    """The points of a curve in one dot column: rows of the first, the highest, the lowest and
-    the last of them. `joined` to the stretch before, without a gap between.
-    """
-
-    column: float
-    first: float
-    top: float
-    bottom: float
-    last: float
-    joined: bool
+Bar = tuple[int, float, float]  # column, top row, bottom row, both included
+# The points of a curve in one dot column: the column, rows of the first, the highest, the lowest
+# and the last of them, and whether no gap is between these points and those before. A plain tuple
+# because a named one takes several times as long to make.
+Stretch = tuple[float, float, float, float, float, bool]
 
 
 def stretches(
@@ -48,12 +38,11 @@ def stretches(
     found: list[Stretch] = []
     column = first = top = bottom = last = inf
     joined = is_open = False
-    for at, row, low, high in zip(
-        columns, rows, rows if tops is None else tops, rows if bottoms is None else bottoms
-    ):
+    extremes = (rows if tops is None else tops), (rows if bottoms is None else bottoms)
+    for at, row, highest, lowest in zip(columns, rows, *extremes, strict=True):
         if row - row or at - at:
             if is_open:
-                found.append(Stretch(column, first, top, bottom, last, joined))
+                found.append((column, first, top, bottom, last, joined))
             joined = is_open = False
             continue
         at = (at + 0.5) // 1.0
@@ -65,15 +54,15 @@ def stretches(
                 bottom = row
         else:
             if is_open:
-                found.append(Stretch(column, first, top, bottom, last, joined))
+                found.append((column, first, top, bottom, last, joined))
                 joined = True
             column, first, top, bottom, last, is_open = at, row, row, row, row, True
-        if low < top:
-            top = low
-        if high > bottom:
-            bottom = high
+        if highest < top:
+            top = highest
+        if lowest > bottom:
+            bottom = lowest
     if is_open:
-        found.append(Stretch(column, first, top, bottom, last, joined))
+        found.append((column, first, top, bottom, last, joined))
     return found
 
 
@@ -86,24 +75,6 @@ class Canvas:
         self._dots = bytearray(width * height)
         self._inks = [BLANK] * (width * height)
 
-    def bars(self, bars: Iterable[Bar], ink: int) -> None:
-        """Upright bars: (column, top row, bottom row), rows included and on the canvas."""
-        width, dots, inks = self.width, self._dots, self._inks
-        for column, top, bottom in bars:
-            at = (top >> 2) * width + (column >> 1)
-            end = (bottom >> 2) * width + (column >> 1)
-            sides = _BARS[column & 1]
-            inks[at] = ink
-            if at == end:
-                dots[at] |= sides[top & 3][bottom & 3]
-                continue
-            dots[at] |= sides[top & 3][3]
-            for between in range(at + width, end, width):
-                dots[between] |= sides[0][3]
-                inks[between] = ink
-            dots[end] |= sides[0][bottom & 3]
-            inks[end] = ink
-
     def curve(
         self,
         curve: Iterable[Stretch],
@@ -111,29 +82,42 @@ class Canvas:
         pattern: tuple[int, int] = (1, 1),
         thick: bool = False,
     ) -> None:
-        """Stretches joined by straight lines; of a `pattern` (drawn, of) only flat parts have
+        """Stretches joined by straight lines. Of a `pattern` (drawn, of) only flat parts have
         gaps, so that no spike is lost in one. A `thick` curve is two dots high.
         """
         drawn, every = pattern
-        bars = self._clipped(_traced(curve, self.columns), 1 if thick else 0)
+        bars: Iterable[Bar] = traced(curve, self.columns)
         if every > 1:
             bars = (bar for bar in bars if bar[0] % every < drawn or bar[2] - bar[1] > 1)
+        if thick:
+            bars = ((column, top, bottom + 1) for column, top, bottom in bars)
         self.bars(bars, ink)
 
-    def _clipped(self, bars: Iterable[tuple[int, float, float]], more: int) -> Iterator[Bar]:
-        columns, last = self.columns, self.rows - 1
-        for column, top, bottom in bars:
-            if 0 <= column < columns:
-                bottom += more
-                yield (
-                    column,
-                    0 if top < 0 else last if top > last else int(top + 0.5),
-                    last if bottom >= last else 0 if bottom < 0 else int(bottom + 0.5),
-                )
+    def bars(self, bars: Iterable[Bar], ink: int) -> None:
+        width, columns, last = self.width, self.columns, self.rows - 1
+        dots, inks = self._dots, self._inks
+        for column, highest, lowest in bars:
+            if not 0 <= column < columns or highest >= last + 0.5 or lowest < -0.5:
+                continue
+            top = int(highest + 0.5) if highest > 0 else 0
+            bottom = int(lowest + 0.5) if lowest < last else last
+            sides = _BARS[column & 1]
+            at = (top >> 2) * width + (column >> 1)
+            inks[at] = ink
+            if top >> 2 == bottom >> 2:
+                dots[at] |= sides[top & 3][bottom & 3]
+                continue
+            dots[at] |= sides[top & 3][3]
+            end = (bottom >> 2) * width + (column >> 1)
+            for between in range(at + width, end, width):
+                dots[between] |= sides[0][3]
+                inks[between] = ink
+            dots[end] |= sides[0][bottom & 3]
+            inks[end] = ink
 
     def rule(self, row: int, ink: int) -> None:
-        """A row of single dots, one to a cell."""
-        self.bars(((column, row, row) for column in range(0, self.columns, 2)), ink)
+        """A row of single dots, one to every other cell."""
+        self.bars(((column, row, row) for column in range(0, self.columns, 4)), ink)
 
     def under(self, above: Canvas) -> None:
         """Lay another canvas of the same size over this one: its dots hide what they cover."""
@@ -155,16 +139,15 @@ class Canvas:
         return [_runs(cells[at : at + self.width], inks[at : at + self.width]) for at in starts]
 
 
-def _traced(curve: Iterable[Stretch], columns: int) -> Iterator[tuple[int, float, float]]:
+def traced(curve: Iterable[Stretch], columns: int) -> Iterator[Bar]:
     """Bars of stretches and of the straight lines between them, each bar touching the next."""
     last_column, last_row = 0, 0.0
     for at, first, top, bottom, last, joined in curve:
         column = int(at)
         if joined and last_row != first:
             slope = (first - last_row) / (column - last_column)
-            began = last_row
             for between in range(max(last_column + 1, 0), min(column, columns)):
-                row = began + slope * (between - last_column)
+                row = last_row + slope * (between - last_column)
                 before = row - slope
                 yield (
                     between,

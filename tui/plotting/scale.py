@@ -17,7 +17,7 @@ _CLOCK_STEPS = (
 _SUFFIXES = ("", "k", "M", "G", "T")
 _NEARLY = 1e-9  # of a step: what rounding may add or take
 _LEAST_SPREAD = 1e-100
-_LARGEST = 1e150  # sums and differences of such values are still finite
+LARGEST = 1e150  # sums and differences of such values are still finite
 
 
 class Tick(NamedTuple):
@@ -51,9 +51,9 @@ def fitted(low: float, high: float, most: int, log: bool = False) -> Scale:
     """A scale that holds both values and ends at round ones, so that it seldom moves as a curve
     grows; `most` is how many ticks it may have. On a log scale both values are above 0.
     """
-    low, high = max(low, -_LARGEST), min(high, _LARGEST)
+    low, high = (max(-LARGEST, min(value, LARGEST)) for value in (low, high))
     if log:
-        return _fitted_log(low, high)
+        return _fitted_log(max(low, 1 / LARGEST), max(high, 1 / LARGEST))
     if high - low <= max(_NEARLY * max(abs(low), abs(high)), _LEAST_SPREAD):
         spread = abs(low) / 2 if abs(low) > _LEAST_SPREAD else 1.0
         low, high = low - spread, high + spread
@@ -76,28 +76,27 @@ def _fitted_log(low: float, high: float) -> Scale:
 # --- ticks ---------------------------------------------------------------------------------------
 
 
-def value_ticks(scale: Scale, most: int) -> list[Tick]:
-    """At most so many ticks of a y axis."""
+def value_ticks(scale: Scale, most: int) -> Iterator[list[Tick]]:
+    """Ticks of a y axis, at most `most` of them and ever fewer."""
     if scale.log:
-        found = _log_values(scale, most)
-        if len(found) > 1 or most < 2:
-            return [Tick(value, labels([value], value)[0]) for value in found]
-    return next(ticks("value", scale.low, scale.high, most), [])
+        for values in _log_values(scale):
+            if min(2, most) <= len(values) <= most:
+                yield [Tick(value, labels([value], value)[0]) for value in values]
+    for found in ticks("value", scale.low, scale.high, most):
+        yield [tick for tick in found if tick.at > 0] if scale.log else found
 
 
-def _log_values(scale: Scale, most: int) -> list[float]:
+def _log_values(scale: Scale) -> Iterator[list[float]]:
+    """1, 2 and 5 of each decade, then decades, then fewer and fewer of them."""
     decades = range(floor(log10(scale.low)) - 1, ceil(log10(scale.high)) + 1)
-    for digits, every in ((1, 2, 5), 1), *(((1,), every) for every in range(1, len(decades) + 1)):
-        found = [digit * 10.0**e for e in decades if e % every == 0 for digit in digits]
-        slack = 1 + _NEARLY
-        found = [value for value in found if scale.low / slack <= value <= scale.high * slack]
-        if len(found) <= most:
-            return found
-    return []
+    for every, digits in ((1, (1, 2, 5)), *((every, (1,)) for every, _ in enumerate(decades, 1))):
+        values = [digit * 10.0**power for power in decades[::every] for digit in digits]
+        low, high = scale.low * (1 - _NEARLY), scale.high * (1 + _NEARLY)
+        yield [value for value in values if low <= value <= high]
 
 
 def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]:
-    """Ticks of an axis, at most `most` of them and ever fewer.
+    """Ticks of a linear axis, at most `most` of them and ever fewer, without end.
 
     `kind` is "step", "epoch", "value", "time" (Unix seconds, worded in local time) or "duration"
     (seconds).

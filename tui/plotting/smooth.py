@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import exp, isfinite, nan
 
 
@@ -12,10 +13,12 @@ def smoothed(x: Sequence[float], y: Sequence[float], reach: float) -> list[float
     Looking to both sides it lags behind neither: a step stays where it is. What is not finite
     weighs nothing and stays a gap. `x` ascends.
     """
+    if not y:
+        return []
     weighed = [(value, 1.0) if isfinite(value) else (0.0, 0.0) for value in y]
     nearness = [1.0] + [
         exp((before - after) / reach) if after - before < 700 * reach else 0.0
-        for before, after in zip(x[:-1], x[1:], strict=True)
+        for before, after in pairwise(x)
     ]
     from_left = _decayed(weighed, nearness)
     from_right = _decayed(weighed[::-1], [1.0, *nearness[:0:-1]])[::-1]
