@@ -109,6 +109,7 @@ class Holder:
                 return obstacles
             self.claim = msgspec.structs.replace(self.claim, waiting=False)
             self._write()
+        self._close_gpus()
         return []
 
     def touch(self) -> None:
@@ -119,8 +120,7 @@ class Holder:
         with contextlib.suppress(FileNotFoundError), _alone(self._folder):
             self._path.unlink()
         os.close(self._file)
-        if self._gpus:
-            self._gpus.close()
+        self._close_gpus()
 
     def __enter__(self) -> Holder:
         return self
@@ -132,6 +132,11 @@ class Holder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _close_gpus(self) -> None:
+        if self._gpus:
+            self._gpus.close()
+            self._gpus = None
 
     def _write(self) -> None:
         data = msgspec.json.encode(self.claim)
