@@ -64,7 +64,7 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
         batch=batch,
         micro_batch=-(-batch[0] // config.train.accumulate),
         loader_workers=share(config.data.workers, world),
-        threads=config.train.threads or max(1, _cores() // world),
+        threads=config.train.threads or max(1, cores() // world),
         lr=config.train.lr * (world if config.train.scale_lr else 1),
         precision=precision,
         backend=_backend(config, on_gpu),
@@ -72,7 +72,8 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     )
 
 
-def _cores() -> int:
+def cores() -> int:
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -182,9 +183,9 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
             "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
             "every batch through to one device"
         )
-    if devices[0].kind == "cpu" and len(devices) > _cores():
+    if devices[0].kind == "cpu" and len(devices) > cores():
         notices.append(
-            f"{len(devices)} ranks share {_cores()} CPU cores and will wait for each other"
+            f"{len(devices)} ranks share {cores()} CPU cores and will wait for each other"
         )
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")

@@ -69,7 +69,8 @@ class Run:
     def stop(self, now: bool = False) -> None:
         """Ask for a graceful stop with a checkpoint, or end it at once; returns when asked.
 
-        Raises DistrainError where the run has ended already.
+        A queued run leaves the queue and never starts. Raises DistrainError where the run has
+        ended already.
         """
         state = self.record.state
         if not state.live:
@@ -91,11 +92,23 @@ class Run:
         """Move the record to the trash beside it; raises DistrainError while it is live."""
         return records.remove(self.record)
 
-    def rerun(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
+    def rerun(
+        self,
+        changes: dict[str, Any] | None = None,
+        name: str | None = None,
+        *,
+        queue: bool = False,
+    ) -> Run:
         """The same config again, from the start, with dotted keys changed."""
-        return self._again({"checkpoint.load": None, **(changes or {})}, name)
+        return self._again({"checkpoint.load": None, **(changes or {})}, name, queue)
 
-    def resume(self, changes: dict[str, Any] | None = None, name: str | None = None) -> Run:
+    def resume(
+        self,
+        changes: dict[str, Any] | None = None,
+        name: str | None = None,
+        *,
+        queue: bool = False,
+    ) -> Run:
         """A new run that goes on from the last checkpoint; raises DistrainError without one."""
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.record.state.status}")
@@ -103,9 +116,11 @@ class Run:
         if not last.exists():
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
         changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
-        return self._again(changes, name, parent=self.id)
+        return self._again(changes, name, queue, parent=self.id)
 
-    def _again(self, changes: dict[str, Any], name: str | None, parent: str | None = None) -> Run:
+    def _again(
+        self, changes: dict[str, Any], name: str | None, queue: bool, parent: str | None = None
+    ) -> Run:
         # Relative paths in the config mean the folder where the run was launched.
         cwd = self.record.state.provenance.get("cwd")
         return launch(
@@ -114,6 +129,7 @@ class Run:
             runs_dir=self.record.dir.parent,
             parent=parent,
             cwd=cwd if cwd and Path(cwd).is_dir() else None,
+            queue=queue,
         )
 
 
@@ -156,14 +172,21 @@ def launch(
     parent: str | None = None,
     command: list[str] | None = None,
     cwd: str | None = None,
+    queue: bool = False,
 ) -> Run:
     """Start a run that goes on without us; returns once its supervisor listens.
 
-    `cwd` is where relative paths and the user's own modules are looked for. Raises ConfigError
-    before anything is started, RunsFolderError, or DistrainError where the supervisor fails.
+    `cwd` is where relative paths and the user's own modules are looked for. With `queue` the run
+    waits until its devices are free; without, it starts whoever has them. Raises ConfigError
+    before anything is started, RunsFolderError, or DistrainError where the supervisor fails or
+    there can be no queue.
     """
     with contextlib.chdir(cwd or "."):
         plan = check(config)
+        if queue:
+            from runners import claims  # psutil, which other launches need not load
+
+            claims.folder()
         folder = create_run(
             runs_folder(runs_dir),
             config,
@@ -172,6 +195,7 @@ def launch(
             command=sys.argv if command is None else command,
             parent=parent,
             meta=Meta(name=name) if name else None,
+            queue=queue,
         )
         started = subprocess.run(
             [sys.executable, "-P", "-m", "runners.supervisor", str(folder)],

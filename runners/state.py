@@ -23,8 +23,8 @@ from runners.events import Facts
 from runners.plan import Plan
 
 FORMAT = 1
-Status = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
-LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
+Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
+LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
 LAUNCH_S = 60.0  # a run that has no supervisor after this long will never have one
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -50,7 +50,8 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """run.json. Times are Unix seconds; `supervisor_started` is psutil's create_time, so that
-    a reused pid is not taken for the supervisor. `summary` is there once the run has ended.
+    a reused pid is not taken for the supervisor. `waiting_for` are sentences, while it is
+    queued; `summary` is there once the run has ended.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     provenance: dict[str, Any] = {}
     error: RunError | None = None
     reason: str = ""
+    waiting_for: list[str] = []
     socket: str = ""
     summary: dict[str, Any] | None = None
 
@@ -107,8 +109,9 @@ def create_run(
     command: list[str] | None = None,
     parent: str | None = None,
     meta: Meta | None = None,
+    queue: bool = False,
 ) -> Path:
-    """Make the folder of a new run with its first run.json (status "starting").
+    """Make the folder of a new run with its first run.json, as "starting" or "queued".
 
     `word` (preset or strategy) goes into the id. Raises RunsFolderError.
     """
@@ -125,6 +128,7 @@ def create_run(
                 write_meta(folder, meta)
             state = RunState(
                 run_id=run_id,
+                status="queued" if queue else "starting",
                 created=now,
                 host=socket.gethostname(),
                 command=command or [],
@@ -229,7 +233,9 @@ def as_it_is(state: RunState) -> RunState:
     else:
         reason = LOST
     error = RunError(rank=None, type="SupervisorLost", message=reason)
-    return msgspec.structs.replace(state, status="failed", error=error, reason=reason)
+    return msgspec.structs.replace(
+        state, status="failed", error=error, reason=reason, waiting_for=[]
+    )
 
 
 def _is_running(pid: int, started: float | None) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from runners import launchers
+from runners.claims import Claim, Holder
 from runners.errors import DistrainError
 from runners.events import (
     Evaluation,
@@ -43,8 +44,10 @@ from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.line import Line
 from runners.processes import adopt_orphans, end_descendants
 from runners.record import Record, RecordWriter
+from runners.state import read_meta
 from runners.verdict import Evidence, broken, judge
 
+LOOK_S = 0.5  # between two looks whether devices have become free
 COMMIT_S = 0.5  # what a viewer lags behind
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
 STALL_LOOK_S = 1.0
@@ -67,7 +70,12 @@ class Supervisor:
         assert plan is not None
         self.plan = plan
         self.writer = RecordWriter(folder)
-        self.seen = Evidence(world_size=plan.world_size, nccl=plan.backend == "nccl")
+        self.claim: Holder | None = None
+        self.seen = Evidence(
+            world_size=plan.world_size,
+            nccl=plan.backend == "nccl",
+            queued=self.writer.state.status == "queued",
+        )
         self.links: dict[int, Line] = {}
         self.answers: dict[int, int] = {}
         self.host = socket.gethostname()
@@ -80,6 +88,33 @@ class Supervisor:
         self.trouble = asyncio.Event()
         self.end_now = asyncio.Event()
         self.all_finished = asyncio.Event()
+
+    def make_claim(self) -> None:
+        """Say what this run takes or waits for; one that does not queue starts without it too."""
+        name = read_meta(self.folder).name
+        try:
+            self.claim = Holder(Claim.of(self.plan, self.folder, name, waiting=self.seen.queued))
+        except (DistrainError, OSError) as error:
+            if self.seen.queued:
+                raise
+            self._notice(f"queued runs will not see this one: {error}")
+
+    async def may_start(self) -> bool:
+        """Wait in the queue, if asked to; False where the run was stopped meanwhile."""
+        if not self.seen.queued:
+            return True
+        assert self.claim is not None
+        while obstacles := await asyncio.to_thread(self.claim.take):
+            if obstacles != self.writer.state.waiting_for:
+                self.set_state(waiting_for=obstacles)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.end_now.wait(), LOOK_S)
+                break
+        if self.end_now.is_set():
+            return False
+        self.seen.queued = False
+        self.set_state(status="starting", started=time.time(), waiting_for=[])
+        return True
 
     async def run(self, address: str) -> None:
         self.set_state(status="running")
@@ -230,9 +265,9 @@ class Supervisor:
         """End the run: all ranks at the same step with a checkpoint, or at once.
 
         The ranks' answers name the step that each is in; none goes past it until `StopAt`
-        tells the furthest of them, which all can reach.
+        tells the furthest of them, which all can reach. In the queue there is nothing to wait for.
         """
-        if now:
+        if now or self.seen.queued:
             self.seen.stopped_now = True
             self.end_now.set()
         elif not self.seen.stop_asked:
@@ -280,6 +315,8 @@ class Supervisor:
                 for rank_sample in await asyncio.to_thread(ranks.sample, pids):
                     self.writer.add(rank_sample)
                 self.writer.add(sample_host())
+                if self.claim:
+                    self.claim.touch()
                 await asyncio.sleep(self.config.report.sample_s)
 
     def _gpu_uuids(self) -> list[str]:
@@ -314,12 +351,15 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         server = await loop.create_unix_server(lambda: Line(supervisor), path, backlog=4096)
         os.chmod(path, 0o600)
         address = f"unix:{path}"
-        writer.set_state(started=time.time(), socket=address, **identity())
+        supervisor.make_claim()
+        started = None if supervisor.seen.queued else time.time()
+        writer.set_state(started=started, socket=address, **identity())
         listening()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, supervisor.stop)
         try:
-            await supervisor.run(address)
+            if await supervisor.may_start():
+                await supervisor.run(address)
             verdict = judge(supervisor.seen)
         except Exception as error:
             with suppress(OSError):
@@ -328,7 +368,7 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         finally:
             end_descendants(AT_ONCE)
             server.close()
-    reserve.unlink()
+    reserve.unlink(missing_ok=True)
     with _disk_may_be_full():
         writer.commit()
     supervisor.set_state(
@@ -336,12 +376,15 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
         reason=verdict.reason,
         error=verdict.error,
         ended=time.time(),
+        waiting_for=[],
         socket="",
     )
     with _disk_may_be_full():
         writer.close()
     # Lists of many runs read this instead of every database.
     supervisor.set_state(summary=Record(folder).summary())
+    if supervisor.claim:
+        supervisor.claim.close()
 
 
 async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:

@@ -26,6 +26,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
+    queued: bool = False
     stop_asked: bool = False
     stopped_now: bool = False
     stop_overdue: bool = False
@@ -39,6 +40,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(seen: Evidence) -> Verdict:
     """completed, stopped or failed, with one sentence and the headline error."""
+    if seen.queued:
+        return Verdict(status="stopped", reason="taken out of the queue on request, never started")
     if seen.nonfinite:
         return _failed(_not_a_number(seen.nonfinite))
     complete = len(seen.finished) == seen.world_size

@@ -66,6 +66,7 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
     "module",
     [
         "runners.cli",
+        "runners.claims",
         "runners.cli.live",
         "runners.doctor",
         "runners.supervisor",

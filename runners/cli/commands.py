@@ -48,6 +48,9 @@ def _starting(parser: ArgumentParser) -> None:
         "--devices", metavar="WHICH", help="auto, all, cpu:N, or GPUs: 0,1 or GPU-UUID,…"
     )
     parser.add_argument("--name", help="a name to find the run by")
+    parser.add_argument(
+        "--queue", action="store_true", help="wait until no other run or program has the devices"
+    )
     _runs_dir(parser)
     parser.add_argument(
         "--detach", action="store_true", help="print the run's id and return while it trains"
@@ -152,6 +155,7 @@ GROUPS: dict[str, list[Command]] = {
             "distrain run ddp\n"
             "distrain run ddp --set train.epochs=5 --devices cpu:4 --name quick\n"
             "distrain run ./my.toml --devices 0,1 --detach\n"
+            "distrain run ddp --queue --detach\n"
             "distrain run amp --json > result.json",
         ),
         Command(

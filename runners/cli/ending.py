@@ -22,10 +22,11 @@ def exit_code(state: RunState) -> int:
 
 def in_a_few_lines(record: Record, facts: dict[str, Any]) -> str:
     """What `run` and `watch` leave on stdout; `facts` is the record's summary."""
-    status, took = facts["status"], words.duration(facts["duration_s"])
+    status, seconds = facts["status"], facts["duration_s"]
+    took = "" if seconds is None else f"  in {words.duration(seconds)}"
     reason = f": {record.state.reason}" if status == "stopped" else ""
     lines = [
-        f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}  in {took}{reason}",
+        f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}{took}{reason}",
         f"  {combination(facts)}",
         "  " + " · ".join(_work(facts)),
     ]

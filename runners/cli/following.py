@@ -31,6 +31,7 @@ STOPPING = (
     "stopping: every rank leaves at the same step and a checkpoint is written; "
     "Ctrl-C again to end it now"
 )
+UNQUEUED = "taking it out of the queue; it never starts"
 NOW = "ending it now, without a checkpoint; Ctrl-C again only leaves this view"
 
 
@@ -98,7 +99,8 @@ def _look_on(run: runs.Run, signals: Signals, view: View, stops: bool) -> int | 
 
 
 def _ask(run: runs.Run, view: View, now: bool) -> None:
-    view.say(NOW if now else STOPPING)
+    queued = run.record.status == "queued"
+    view.say(UNQUEUED if queued else NOW if now else STOPPING)
     try:
         run.stop(now=now)
     except DistrainError as error:

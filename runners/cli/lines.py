@@ -19,12 +19,14 @@ class Lines:
         self._every = every
         self._status = ""
         self._told = ""
+        self._waits: list[str] = []
         self._due = 0.0
 
     def show(self, follower: Follower, news: list[Event]) -> None:
         state = follower.state
         if state.live:
             self._state(follower, state.created)
+            self._waiting(state.waiting_for)
         for event in news:
             if said := in_words(event):
                 self._line(getattr(event, "time", time.time()), *said)
@@ -51,6 +53,12 @@ class Lines:
         what = f"{follower.record.id}  {combination(follower.record.summary())}" if first else ""
         moment = since if first or not state.live else time.time()
         self._line(moment, state.status, state.reason or what)
+
+    def _waiting(self, reasons: list[str]) -> None:
+        for text in reasons:
+            if text not in self._waits:
+                self._line(time.time(), "waiting", text)
+        self._waits = reasons
 
     def _line(self, moment: float, what: str, text: str) -> None:
         print(f"{words.clock(moment)}  {what:<10}  {text}", file=self._stream, flush=True)

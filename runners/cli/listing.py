@@ -44,6 +44,9 @@ def runs(arguments: Namespace) -> int:
         print_json(rows)
     elif rows:
         print(table(COLUMNS, map(_cells, rows)))
+        for row in rows:
+            for sentence in row["waiting_for"]:
+                say(f"{row['run_id']} waits: {sentence}")
     elif not unreadable:
         say(f"no runs in {folder} yet; `distrain run ddp` starts one")
     return 0
@@ -58,6 +61,7 @@ def one(record: Record) -> dict[str, Any]:
         "created": state.created,
         "parent": state.parent,
         "reason": state.reason,
+        "waiting_for": state.waiting_for,
     }
 
 

@@ -14,7 +14,13 @@ from runners.cli.text import Column, aligned
 from runners.events import PHASES, Evaluation, Event
 from runners.snapshot import Follower, RankNow, Snapshot
 
-STYLES = {"completed": "green", "failed": "red", "stopped": "yellow", "stopping": "yellow"}
+STYLES = {
+    "queued": "magenta",
+    "completed": "green",
+    "failed": "red",
+    "stopped": "yellow",
+    "stopping": "yellow",
+}
 KEPT_KINDS = ("notice", "warning")  # these stay above the picture
 AROUND = 10  # lines of the picture beside those of ranks
 COLUMNS = (
@@ -67,7 +73,10 @@ class Live:
 def picture(follower: Follower, now: Snapshot, width: int, most_ranks: int) -> RenderableType:
     """Everything about one moment, for a terminal so many columns wide."""
     epochs = follower.record.config.train.epochs
-    parts: list[RenderableType] = [_title(follower, now), _bar(now, width), _figures(now, epochs)]
+    parts: list[RenderableType] = [_title(follower, now)]
+    if now.state.status == "queued":
+        return Group(*parts, *map(Text, now.state.waiting_for[:most_ranks]))
+    parts += [_bar(now, width), _figures(now, epochs)]
     if now.last:
         parts.append(_evaluation("last evaluation", now.last))
     if now.best and now.best is not now.last:

@@ -12,14 +12,17 @@ from runners.errors import DistrainError
 from runners.record import TRASH, in_trash, restore
 
 STOPPING = "every rank leaves at the same step and a checkpoint is written"
+UNQUEUED = "it is taken out of the queue and never starts"
 NOW = "it is ended at once, without a checkpoint"
 
 
 def stop(arguments: Namespace) -> int:
     """Ask a run to end; with --wait return when it has."""
     run = runs.find(arguments.run, arguments.runs_dir)
+    queued = run.record.status == "queued"
     run.stop(now=arguments.now)
-    say(f"stopping {run.id}: {NOW if arguments.now else STOPPING}")
+    how = UNQUEUED if queued else NOW if arguments.now else STOPPING
+    say(f"stopping {run.id}: {how}")
     if arguments.wait:
         while run.is_live:
             time.sleep(runs.POLL_S)

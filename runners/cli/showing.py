@@ -56,6 +56,7 @@ _STATE = (
     "started",
     "ended",
     "reason",
+    "waiting_for",
     "parent",
     "command",
     "plan",
@@ -94,6 +95,7 @@ def _what(record: Record, state: RunState, facts: dict[str, Any]) -> str:
     lines = [
         ("name", record.name),
         ("reason", "" if state.error else state.reason),
+        ("waits for", "\n".join(state.waiting_for)),
         ("times", ", ".join(times)),
         ("parent", state.parent or ""),
         ("notes", record.meta.notes),

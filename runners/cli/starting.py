@@ -19,19 +19,22 @@ def run(arguments: Namespace) -> int:
     """Start a preset."""
     config = presets.load_preset(arguments.preset, changes(arguments))
     name = arguments.name or Path(arguments.preset).stem
-    return _started(arguments, lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir))
+    return _started(
+        arguments,
+        lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),
+    )
 
 
 def resume(arguments: Namespace) -> int:
     """Go on from the last checkpoint of a run."""
     before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
-    return _started(arguments, lambda: before.resume(wanted, name=arguments.name))
+    return _started(arguments, lambda: before.resume(wanted, arguments.name, queue=arguments.queue))
 
 
 def rerun(arguments: Namespace) -> int:
     """Start the config of a run again."""
     before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
-    return _started(arguments, lambda: before.rerun(wanted, name=arguments.name))
+    return _started(arguments, lambda: before.rerun(wanted, arguments.name, queue=arguments.queue))
 
 
 def changes(arguments: Namespace) -> dict[str, Any]:

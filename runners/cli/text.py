@@ -14,6 +14,7 @@ STATUSES = {
     "completed": "32",
     "failed": "31",
     "stopped": "33",
+    "queued": "35",
     "starting": "36",
     "running": "36",
     "stopping": "33",

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from runners.cli.live import picture
+from runners.snapshot import Follower
 from runners.state import RunError
 
 from .conftest import Distrain, Fabricated
@@ -115,6 +118,34 @@ def test_a_live_run_is_followed_to_its_end(fabricate: Fabricate, watch: Watch) -
     rest, _ = process.communicate(timeout=10)
     assert process.returncode == 0
     assert "completed" in rest
+
+
+def test_what_a_queued_run_waits_for_is_told_when_it_changes(
+    fabricate: Fabricate, watch: Watch
+) -> None:
+    run = fabricate()
+    run.writer.set_state(status="queued", waiting_for=["GPU 0: run a has it"])
+    process = watch()
+    head, reason = read_until(process, "waiting").splitlines()
+    assert head.split()[1:3] == ["queued", run.id]
+    assert reason.endswith("waiting     GPU 0: run a has it")
+    both = ["GPU 0: run a has it", "GPU 1: run b has it"]
+    run.writer.set_state(waiting_for=both)
+    assert "run a" not in read_until(process, "GPU 1: run b has it")
+    run.writer.set_state(status="running", waiting_for=[])
+    assert "waiting" not in read_until(process, "running")
+
+
+def test_the_picture_of_a_queued_run_is_what_it_waits_for(fabricate: Fabricate) -> None:
+    run = fabricate()
+    run.writer.set_state(status="queued", waiting_for=["GPU 0: run a has it"])
+    follower, console = Follower(run.record), Console(width=80)
+    follower.news()
+    with console.capture() as shown:
+        console.print(picture(follower, follower.snapshot(), 80, 10))
+    title, *reasons = shown.get().splitlines()
+    assert title.startswith("queued")
+    assert reasons == ["GPU 0: run a has it"]
 
 
 def test_ctrl_c_only_leaves_the_viewer(fabricate: Fabricate, watch: Watch) -> None:

@@ -98,6 +98,16 @@ def test_every_command_has_help_with_examples(
     assert f"distrain {command}" in capsys.readouterr().out.partition("examples:")[2]
 
 
+def test_a_queue_that_cannot_be_is_one_sentence_and_nothing_starts(
+    distrain: Distrain, runs_dir: Path
+) -> None:
+    done = distrain("run", "ddp", "--queue", DISTRAIN_CLAIMS_DIR="/proc/none")
+    assert (done.returncode, done.stdout) == (1, "")
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("distrain: the queue cannot use /proc/none: ")
+    assert not runs_dir.exists()
+
+
 def test_a_broken_pipe_ends_quietly(
     finished: Fabricated, surroundings: dict[str, str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def test_batch_and_loader_workers_are_shared_out_over_ranks() -> None:
 
 
 def test_more_ranks_than_cores_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.plan._cores", lambda: 4)
+    monkeypatch.setattr("runners.plan.cores", lambda: 4)
     assert make_plan(config(), cpus(4)).notices == []
     assert make_plan(config(), cpus(5)).notices == [
         "5 ranks share 4 CPU cores and will wait for each other"
@@ -68,7 +68,7 @@ def test_one_process_has_everything_and_no_group(strategy: str, launcher: str) -
 
 
 def test_threads_share_the_cores_out_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_cores", lambda: 7)
+    monkeypatch.setattr(plan, "cores", lambda: 7)
     assert make_plan(config(), cpus(2)).threads == 3
     assert make_plan(config(), cpus(9)).threads == 1
     assert make_plan(config(train__threads=5), cpus(2)).threads == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
-from runners.events import Hello
+from runners.events import Hello, Notice
 from runners.line import Line
 from runners.plan import make_plan
+from runners.record import Record
 from runners.state import RunState, create_run, read_state
 from runners.supervisor import Supervisor
 
@@ -53,3 +55,15 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
         hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
         supervisor.heard(Line(supervisor), hello)
     assert set(supervisor.pids) == {0, 2}
+
+
+def test_a_run_that_does_not_queue_starts_also_where_claims_cannot_be_made(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", "/proc/none")
+    supervisor.make_claim()
+    supervisor.writer.commit()
+    ((_, notice),) = Record(supervisor.folder).events()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("queued runs will not see this one: the queue cannot use /proc")
+    assert asyncio.run(supervisor.may_start())
