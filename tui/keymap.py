@@ -52,21 +52,21 @@ TITLES = {
 KEYMAP = (
     Key(EVERYWHERE, "help", "question_mark", "help", "Help", "Explain the focused pane.", True),
     Key(EVERYWHERE, "back", "escape", "back", "Back", "Back to where you came from."),
-    Key(EVERYWHERE, "new", "n", "new", "New run", "Pick a preset and launch it."),
+    Key(EVERYWHERE, "new", "n", "new", "New run", "Pick a preset and launch it.", True),
     Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
     Key(EVERYWHERE, "copy", "y", "copy", "Copy", "Copy what is shown (OSC 52, works over SSH)."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
-    Key(EVERYWHERE, "quit", "q,ctrl+q", "quit", "Quit", "Leave the app; runs go on.", True),
+    Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Leave the app; runs go on.", True),
     # --- the table of runs
     Key(RUNS, "open", "enter", "open", "Open", "Watch the run under the cursor.", True),
-    Key(RUNS, "filter", "slash", "filter", "Filter", "Show only runs that contain some words."),
-    Key(RUNS, "mark", "space", "mark", "Mark", "Mark a run, to compare or remove several."),
+    Key(RUNS, "filter", "slash", "filter", "Filter", "Only runs that contain some words.", True),
+    Key(RUNS, "mark", "space", "mark", "Mark", "Mark a run, to compare or delete several.", True),
     Key(RUNS, "compare", "c", "compare", "Compare", "Lay the marked runs over each other.", True),
-    Key(RUNS, "rerun", "r", "rerun", "Rerun", "The same config again, from the start.", True),
+    Key(RUNS, "rerun", "r", "rerun", "Rerun", "The same config again, from the start."),
     Key(RUNS, "resume", "R", "resume", "Resume", "Go on from the last checkpoint."),
-    Key(RUNS, "stop", "s", "stop", "Stop", "End a live run, with a checkpoint or at once.", True),
+    Key(RUNS, "stop", "s", "stop", "Stop", "End a live run, with a checkpoint or at once."),
     Key(RUNS, "edit", "e", "edit", "Edit", "Name, notes and tags."),
-    Key(RUNS, "delete", "d", "delete", "Delete", "Move to the trash.", True),
+    Key(RUNS, "delete", "d", "delete", "Delete", "Move to the trash."),
     Key(RUNS, "undo", "u", "undo", "Undo", "Take the last deletion back."),
     Key(RUNS, "pin", "p", "pin", "Pin", "Keep a run on top of the table."),
     Key(RUNS, "order", "o", "order", "Order", "Sort by the next column."),
@@ -91,11 +91,12 @@ KEYMAP = (
     Key(PLOT, "left", "left", "cursor(-1)", "Cursor", "Read values off all plots at once."),
     Key(PLOT, "right", "right", "cursor(1)", "Cursor", "The same, to the right."),
     # --- logs
-    Key(LOG, "search", "slash", "search", "Search", "Find words in the log."),
-    Key(LOG, "next", "greater_than_sign", "next", "Next", "The next place that matches."),
-    Key(LOG, "previous", "less_than_sign", "previous", "Previous", "The one before."),
-    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there."),
-    Key(LOG, "rank", "tab", "rank", "Rank", "The log of the next rank."),
+    Key(LOG, "search", "slash", "search", "Search", "Find words in the log; Esc ends it.", True),
+    Key(LOG, "next", "greater_than_sign", "seek(1)", "Next", "The next line that matches."),
+    Key(LOG, "previous", "less_than_sign", "seek(-1)", "Previous", "The one before."),
+    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there.", True),
+    Key(LOG, "before", "left_square_bracket", "source(-1)", "Log before", "The rank before."),
+    Key(LOG, "after", "right_square_bracket", "source(1)", "Next log", "The next rank.", True),
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
@@ -105,7 +106,7 @@ KEYMAP = (
     Key(LAUNCH, "all", "a", "all", "All fields", "Show every field, or those in common use.", True),
     Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
     # --- comparison
-    Key(COMPARE, "differences", "d", "differences", "Differences", "Only what differs, or all."),
+    Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
 )
 
 

@@ -1,19 +1,360 @@
-"""Pick a preset and launch it."""
+"""Pick a preset, make it one's own, launch it."""
 
 from __future__ import annotations
 
-from textual.app import ComposeResult
-from textual.widgets import Footer, Static
+import inspect
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from textual import work
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from runners import presets, runs, words
+from runners.presets import Preset
+from runners.runs import Run
 from tui import keymap
+from tui.data import form
+from tui.data.consequences import Outlook, Outlooks
+from tui.data.form import Draft
 from tui.keymap import LAUNCH
 from tui.screens.base import AppScreen
+from tui.screens.dialogs import Choice
+from tui.screens.save_preset import save_as
+from tui.widgets.consequences import Consequences
+from tui.widgets.form_pane import FormPane
+from tui.widgets.preset_list import PresetList
+from tui.widgets.sheet import Sheet
+
+PAUSE_S = 0.12  # of typing, before what follows is worked out
+USUAL = "ddp"
 
 
 class LaunchScreen(AppScreen):
+    """Keeps a draft for each preset; its panes show the one under the cursor."""
+
+    HELP = (
+        "Enter on a preset launches it; ctrl+r launches from anywhere. Changes stay with their "
+        "preset until you leave this screen; ctrl+s keeps them under a name of your own."
+    )
     KEYS = (LAUNCH,)
-    BINDINGS = keymap.bindings(LAUNCH)  # type: ignore[assignment]
+    BINDINGS = [  # noqa: RUF012
+        *keymap.bindings(LAUNCH),
+        keymap.hidden("escape", "leave"),
+        keymap.hidden("right,l", "enter_form"),
+        keymap.hidden("y", "copy"),
+    ]
+
+    class Listed(Message):
+        """All presets, as they are on disk now."""
+
+        def __init__(self, found: list[Preset]) -> None:
+            super().__init__()
+            self.found = found
+
+    class WorkedOut(Message):
+        """What follows from a config."""
+
+        def __init__(self, outlook: Outlook) -> None:
+            super().__init__()
+            self.outlook = outlook
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._presets: dict[str, Preset] = {}
+        self._drafts: dict[str, Draft] = {}
+        self._now = ""
+        self._outlook: Outlook | None = None
+        self._outlooks = Outlooks(self.distrain.runs_dir)
+        self._launching = False
 
     def compose(self) -> ComposeResult:
-        yield Static("launch")
+        with Container(id="launch"):
+            yield PresetList(id="presets")
+            yield FormPane(id="form")
+            yield Consequences(id="follows")
         yield Footer()
+
+    def on_mount(self) -> None:
+        self._list, self._form = self.query_one(PresetList), self.query_one(FormPane)
+        self._now = self.distrain.settings.preset
+        self._list.focus()
+
+    def on_screen_resume(self) -> None:
+        if self._presets:
+            self._look_for_presets()
+        else:  # no key may come before there is something that it could mean
+            self.on_launch_screen_listed(self.Listed(presets.listing()))
+
+    def maximize(self, widget: Widget, container: bool = True) -> bool:
+        """The form goes as a whole: its sheet alone would lack the line to type in."""
+        return super().maximize(self._form if isinstance(widget, Sheet) else widget, container)
+
+    def on_descendant_focus(self) -> None:
+        self.set_class(self._list.has_focus, "-choosing")
+
+    # --- presets --------------------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True, group="presets")
+    def _look_for_presets(self) -> None:
+        self.post_message(self.Listed(presets.listing()))
+
+    def on_launch_screen_listed(self, event: Listed) -> None:
+        self._presets = {preset.name: preset for preset in event.found}
+        for preset in event.found:
+            if preset.config is not None:
+                self._drafts[preset.name] = self._draft_of(preset)
+        if self._now not in self._presets:
+            self._now = USUAL if USUAL in self._presets else next(iter(self._presets), "")
+        self._paint()
+        self._work_out(0)
+
+    def _draft_of(self, preset: Preset) -> Draft:
+        """As it was left, unless nothing was changed or the file says something else now."""
+        assert preset.config is not None, "an invalid file has no draft"
+        before = self._drafts.get(preset.name)
+        if before is None or before.base != preset.config:
+            return Draft.of(preset.name, preset.config)
+        return before
+
+    @property
+    def _draft(self) -> Draft | None:
+        preset = self._presets.get(self._now)
+        return self._drafts.get(self._now) if preset and preset.config else None
+
+    def on_option_list_option_highlighted(self, event: PresetList.OptionHighlighted) -> None:
+        if event.option_list is self._list and self._list.name_now not in ("", self._now):
+            self._form.commit()
+            self._now = self._list.name_now
+            self._paint()
+            self._work_out(PAUSE_S)
+
+    def on_preset_list_launched(self) -> None:
+        self.action_start()
+
+    def action_enter_form(self) -> None:
+        if not self._list.has_focus:
+            raise SkipAction()
+        if self._draft is None:
+            self._refuse_file()
+        else:
+            self._form.go_in()
+
+    # --- the form -------------------------------------------------------------------------------
+
+    def on_form_pane_changed(self, event: FormPane.Changed) -> None:
+        if draft := self._draft:
+            self._keep(draft.with_value(event.key, event.value))
+
+    def _keep(self, draft: Draft) -> None:
+        self._drafts[draft.name] = draft
+        self._paint()
+        self._work_out(PAUSE_S)
+
+    def action_reset(self) -> None:
+        field, draft = self._form.field, self._draft
+        if draft and field and draft.changed(field.key):
+            self._keep(draft.reset(field.key))
+        else:
+            self.distrain.refuse("the field under the cursor is as in the preset")
+
+    def action_all(self) -> None:
+        self._form.show_all()
+
+    def action_filter(self) -> None:
+        if self._draft:
+            self._form.filter()
+
+    def _paint(self) -> None:
+        draft = self._draft
+        changed = [name for name, each in self._drafts.items() if each.config != each.base]
+        self._list.show(list(self._presets.values()), changed, self._now)
+        self._form.show(draft, self._complaints(), self._title(), self._instead())
+        busy = draft is not None and not self._is_known
+        outlook = self._outlook if draft else None
+        self.query_one(Consequences).show(outlook, self._command(), busy)
+
+    def _instead(self) -> str:
+        """What stands in place of the fields of a preset that cannot be used."""
+        preset = self._presets.get(self._now)
+        if preset is None:
+            return "reading the presets …"
+        return f"{preset.problem}\n\nMend the file, then come back: it is read again."
+
+    def _title(self) -> str:
+        draft = self._draft
+        if draft is None:
+            return self._now
+        changes = len(draft.changes)
+        return f"{draft.name} · {words.things(changes, 'change')}" if changes else draft.name
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether the outlook is that of the draft."""
+        draft, outlook = self._draft, self._outlook
+        return draft is not None and outlook is not None and outlook.config == draft.config
+
+    def _complaints(self) -> Mapping[str, str]:
+        if not self._is_known or self._outlook is None:
+            return {}
+        found: dict[str, str] = {}
+        for key, text in self._outlook.problems:
+            found[key] = f"{found[key]}; {text}" if key in found else text
+        return found
+
+    def _work_out(self, pause: float) -> None:
+        if self._draft and not self._is_known:
+            self.set_timer(max(pause, 0.001), self._ask)
+
+    def _ask(self) -> None:
+        # Several pauses may have been begun; what was asked for by the first answers all.
+        if self._draft and not self._is_known:
+            self._answer(self._draft)
+
+    @work(thread=True, exclusive=True, group="outlook")
+    def _answer(self, draft: Draft) -> None:
+        self.post_message(self.WorkedOut(self._outlooks.of(draft.config)))
+        form.offers("model.name")  # parses torchvision's source once, before anybody asks
+
+    def on_launch_screen_worked_out(self, event: WorkedOut) -> None:
+        draft = self._draft
+        if draft and event.outlook.config == draft.config:
+            self._outlook = event.outlook
+            self._paint()
+
+    def _command(self) -> str:
+        draft = self._draft
+        return shlex.join(draft.command(self._runs_dir_to_name())) if draft else ""
+
+    def _runs_dir_to_name(self) -> Path | None:
+        folder = self.distrain.runs_dir
+        return None if folder == runs.runs_folder() else folder
+
+    def action_copy(self) -> None:
+        if command := self._command():
+            self.distrain.copy(command, "the command")
+        else:
+            self._refuse_file()
+
+    # --- launching ------------------------------------------------------------------------------
+
+    def action_start(self) -> None:
+        self._launch(queue=False)
+
+    def action_queue(self) -> None:
+        if "queue" in inspect.signature(runs.launch).parameters:
+            self._launch(queue=True)
+        else:
+            self.distrain.refuse("this version has no queue: launch with ctrl+r")
+
+    def _launch(self, queue: bool) -> None:
+        if not self._form.commit():
+            self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+            return
+        self.call_later(self._launch_draft, queue)
+
+    def _launch_draft(self, queue: bool) -> None:
+        """Once a value that was still being typed has come."""
+        draft = self._draft
+        if draft is None:
+            self._refuse_file()
+        elif self._is_known and self._outlook and self._outlook.problems:
+            self._refuse_problems(self._outlook)
+        elif self._launching:
+            self.distrain.refuse(f"{draft.name} is being launched")
+        else:
+            self._launching = True
+            self.distrain.remember(preset=draft.name)
+            self._form.border_subtitle = "launching …"
+            command = shlex.split(self._command())
+            self.distrain.start(lambda: self._launched(draft, command, queue), draft.name)
+
+    def _launched(self, draft: Draft, command: list[str], queue: bool) -> Run:
+        """In a thread. This screen goes before the run's comes; it stays where nothing began."""
+        options: dict[str, Any] = {"queue": True} if queue else {}
+        try:
+            run = runs.launch(
+                draft.config,
+                name=draft.name,
+                runs_dir=self.distrain.runs_dir,
+                command=command,
+                **options,
+            )
+            self.app.call_from_thread(self._make_way)
+        finally:
+            self._launching = False
+        return run
+
+    def _make_way(self) -> None:
+        if self.is_current:
+            self.app.pop_screen()
+
+    def _refuse_file(self) -> None:
+        preset = self._presets.get(self._now)
+        self.distrain.refuse(preset.problem if preset else "there is no preset to launch")
+
+    def _refuse_problems(self, outlook: Outlook) -> None:
+        key, text = outlook.problems[0]
+        more = len(outlook.problems) - 1
+        others = f" (and {words.things(more, 'other problem')})" if more else ""
+        self.distrain.refuse(f"{key}: {text}{others}" if key else text + others)
+        if key and self._list.has_focus is False:
+            self._form.go_in(key)
+
+    # --- presets of one's own -------------------------------------------------------------------
+
+    def action_save(self) -> None:
+        if not self._form.commit():
+            self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+            return
+        self.call_later(self._ask_name)
+
+    def _ask_name(self) -> None:
+        if draft := self._draft:
+            save_as(self.app, draft, self._presets, self._saved)
+        else:
+            self._refuse_file()
+
+    def _saved(self, draft: Draft, name: str) -> None:
+        """The changes are the new preset's now, no longer those of the one before."""
+        self._drafts[draft.name] = Draft.of(draft.name, draft.base)
+        self._drafts[name] = Draft.of(name, draft.config)
+        self._now = name
+        self.distrain.remember(preset=name)
+        self._look_for_presets()
+
+    # --- leaving --------------------------------------------------------------------------------
+
+    async def action_leave(self) -> None:
+        """Back to the list, and from there to where one came from."""
+        if self.maximized:
+            self.minimize()
+        elif not self._list.has_focus:
+            self._list.focus()
+        else:
+            self._ask_to_leave()
+
+    def _ask_to_leave(self) -> None:
+        changed = [draft for draft in self._drafts.values() if draft.config != draft.base]
+        if not changed:
+            self.app.pop_screen()
+            return
+
+        def answer(how: str | None) -> None:
+            if how:
+                self.app.pop_screen()
+
+        what = "; ".join(
+            f"{draft.name}: {', '.join(field.key for field in draft.changes)}" for draft in changed
+        )
+        text = f"Changed and not saved: {what}"
+        answers = [("yes", "Leave", "warning")]
+        self.app.push_screen(Choice("Leave without these changes?", text, answers), answer)

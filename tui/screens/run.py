@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import msgspec
 from textual import work
 from textual.app import ComposeResult
@@ -17,34 +14,32 @@ from runners.errors import DistrainError
 from runners.runs import Run
 from tui import keymap
 from tui.data.feed import Feed, Frame
-from tui.data.plots import PLOTS, View
-from tui.keymap import PLOT, RUN
-from tui.screens.base import AppScreen
+from tui.data.plots import PLOTS
+from tui.keymap import LOG, PLOT, RUN
 from tui.screens.dialogs import PickOne
+from tui.screens.plotting import PlottingScreen
+from tui.settings import Settings
 from tui.widgets.failure_card import FailureCard
 from tui.widgets.hardware import Hardware
 from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
 
-AXES = ("step", "epoch", "time")
 LOOK_S = 0.5  # the supervisor commits as often
-SMOOTHEST = 3
-DEFAULT_PLOTS = ("loss", "throughput", "evaluation", "phases")
+USUAL_PLOTS = ("loss", "throughput", "evaluation", "phases")
+# Tables take the lines that they need, up to this part of the screen.
+TABLES_PART, LEAST_TABLE, BORDER = 3, 5, 2
 
 
-class RunScreen(AppScreen):
+class RunScreen(PlottingScreen):
     """Shows frames that a thread reads of the record; its panes hold nothing else."""
 
     HELP = (
-        "Tab goes from pane to pane, f shows one alone. Plots share their x axis, zoom and cursor."
+        "A run, live or ended. Tab goes from pane to pane, f shows one alone, Esc goes back; the "
+        "run goes on without you. Plots share their x axis, zoom and cursor."
     )
-    KEYS = (RUN, PLOT)
-    BINDINGS = [  # noqa: RUF012
-        *keymap.bindings(RUN, PLOT),
-        keymap.hidden("tab", "pane(1)"),
-        keymap.hidden("shift+tab", "pane(-1)"),
-    ]
+    KEYS = (RUN, PLOT, LOG)
+    BINDINGS = [*keymap.bindings(RUN, PLOT), *PlottingScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class Looked(Message):
         """A frame of the run, or why there is none."""
@@ -54,15 +49,11 @@ class RunScreen(AppScreen):
             self.frame, self.problem = frame, problem
 
     def __init__(self, run: Run) -> None:
-        super().__init__()
+        super().__init__(_chosen(self.app.settings))  # type: ignore[attr-defined]
         self.run = run
         self._frame: Frame | None = None
         self._was_live = run.is_live
-        self._wake = threading.Event()
-        chosen = self.distrain.settings
-        names = [name for name in chosen.plots if name in PLOTS]
-        names = (names + [name for name in DEFAULT_PLOTS if name not in names])[:4]
-        self._view = View(plots=tuple(names), axis=chosen.axis)
+        self._tables_height = 0
 
     def compose(self) -> ComposeResult:
         yield RunHeader()
@@ -76,11 +67,8 @@ class RunScreen(AppScreen):
         yield Footer()
 
     def on_mount(self) -> None:
-        self._panes = [*self.query(PlotPane), self.query_one(RankTable), self.query_one(Hardware)]
-        for plot in self.query(PlotPane):
-            plot.log_y = self.distrain.settings.log_y
-            plot.smooth = self.distrain.settings.smooth
-        self._go_to(0)
+        self._tables = [self.query_one(RankTable), self.query_one(Hardware)]
+        self._begin(*self.query(PlotPane), *self._tables)
         self._follow()
 
     # --- the thread that reads ------------------------------------------------------------------
@@ -90,7 +78,7 @@ class RunScreen(AppScreen):
         worker, seen = get_current_worker(), None
         with self.run.record as record:
             feed = Feed(record)
-            while not worker.is_cancelled:
+            while not (worker.is_cancelled or self._left.is_set()):
                 view = self._view
                 if self.is_current and (feed.changed() or view != seen):
                     seen = view
@@ -102,20 +90,16 @@ class RunScreen(AppScreen):
                 self._wake.wait(LOOK_S)
                 self._wake.clear()
 
-    def _see(self, **changes: Any) -> None:
-        self._view = self._view._replace(**changes)
-        self._wake.set()
-
     def on_run_screen_looked(self, event: Looked) -> None:
         if event.frame is None:
             self.distrain.refuse(event.problem)
             return
         self._frame = event.frame
         self._paint()
-        state = event.frame.snapshot.state
-        if self._was_live and not state.live:
+        live = event.frame.snapshot.state.live
+        if self._was_live and not live:
             self.distrain.tell_end(self.run)
-        self._was_live = state.live
+        self._was_live = live
 
     def _paint(self) -> None:
         frame = self._frame
@@ -129,77 +113,16 @@ class RunScreen(AppScreen):
                 plot.show(frame.charts[name])
         self.query_one(RankTable).show(now.ranks)
         self.query_one(Hardware).show(frame)
+        self._fit_tables()
 
-    # --- panes ----------------------------------------------------------------------------------
+    def _fit_tables(self) -> None:
+        needed = max(table.virtual_size.height for table in self._tables) + BORDER
+        height = min(needed, max(self.size.height // TABLES_PART, LEAST_TABLE))
+        if height != self._tables_height:
+            self._tables_height = height
+            self.query_one("#tables").styles.height = height
 
-    def _hint(self) -> str:
-        hidden = sum(1 for pane in self._panes if not pane.region)
-        return f"{hidden} more panes: tab" if hidden else ""
-
-    def action_pane(self, direction: int) -> None:
-        """The next pane; on a small screen it takes the place of the one before."""
-        focused = self.focused
-        now = self._panes.index(focused) if focused in self._panes else -1
-        self._go_to((now + direction) % len(self._panes))
-
-    def _go_to(self, index: int) -> None:
-        """Each area has one pane that is current: where there is room for one, it is that."""
-        pane = self._panes[index]
-        for other in pane.parent.children if pane.parent else ():
-            other.set_class(other is pane, "-current")
-        if not any(p.has_class("-current") for p in self._panes[-2:]):
-            self._panes[-2].add_class("-current")
-        pane.focus()
-        self.call_after_refresh(self._paint)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._paint)
-
-    # --- plots ----------------------------------------------------------------------------------
-
-    def _plot(self) -> PlotPane:
-        focused = self.focused
-        return focused if isinstance(focused, PlotPane) else self.query(PlotPane).first()
-
-    def action_axis(self) -> None:
-        axis = AXES[(AXES.index(self._view.axis) + 1) % len(AXES)]
-        self._point_at(None)
-        self._see(axis=axis, span=None)
-        self.distrain.remember(axis=axis)
-
-    def action_log(self) -> None:
-        log_y = not self._plot().log_y
-        for plot in self.query(PlotPane):
-            plot.log_y = log_y
-        self.distrain.remember(log_y=log_y)
-
-    def action_smooth(self) -> None:
-        smooth = (self._plot().smooth + 1) % (SMOOTHEST + 1)
-        for plot in self.query(PlotPane):
-            plot.smooth = smooth
-        self.distrain.remember(smooth=smooth)
-
-    def action_zoom(self, factor: float) -> None:
-        self._see(span=self._plot().zoomed(factor))
-
-    def action_pan(self, direction: int) -> None:
-        self._see(span=self._plot().panned(direction))
-
-    def action_whole(self) -> None:
-        self._see(span=None)
-
-    def action_cursor(self, direction: int) -> None:
-        self._point_at(self._plot().step_cursor(direction))
-
-    def on_plot_pane_pointed(self, event: PlotPane.Pointed) -> None:
-        self._point_at(event.x)
-
-    def on_plot_pane_zoomed(self, event: PlotPane.Zoomed) -> None:
-        self._see(span=event.span)
-
-    def _point_at(self, x: float | None) -> None:
-        for plot in self.query(PlotPane):
-            plot.cursor = x
+    # --- actions --------------------------------------------------------------------------------
 
     def action_metric(self) -> None:
         panes = list(self.query(PlotPane))
@@ -215,8 +138,6 @@ class RunScreen(AppScreen):
                 self.distrain.remember(plots=plots)
 
         self.app.push_screen(PickOne("What this plot shows", options, now), choose)
-
-    # --- the run --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:
         self.distrain.stop(self.run)
@@ -236,7 +157,12 @@ class RunScreen(AppScreen):
         self.app.push_screen(ConfigScreen(self.run.record))
 
     def action_copy(self) -> None:
-        frame = self._frame
-        if frame is not None:
-            text = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
-            self.distrain.copy(text, "the run's summary")
+        summary = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
+        self.distrain.copy(summary, "the run's summary")
+
+
+def _chosen(settings: Settings) -> tuple[str, ...]:
+    """The plots that were shown last, filled up with the usual ones."""
+    names = [name for name in settings.plots if name in PLOTS]
+    names += [name for name in USUAL_PLOTS if name not in names]
+    return tuple(names[: len(USUAL_PLOTS)])

@@ -2,18 +2,320 @@
 
 from __future__ import annotations
 
-from textual.app import ComposeResult
-from textual.widgets import Footer, Static
+import threading
+from typing import Any
 
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widgets import Footer, Input, Static
+from textual.worker import get_current_worker
+
+from runners import words
+from runners.errors import DistrainError
+from runners.record import Record, in_trash, restore
+from runners.runs import Run
 from tui import keymap
+from tui.data.listing import Lister, News
+from tui.data.rows import NUMBERS, SORTS, Row, matching, ordered
 from tui.keymap import RUNS
 from tui.screens.base import AppScreen
+from tui.widgets.run_lines import about
+from tui.widgets.run_table import RunTable
+
+LOOK_S = 1.0
+PAUSE_S = 0.02  # between batches, for the table to be painted
+NONE_YET = "No runs yet. n launches one."
 
 
 class RunsScreen(AppScreen):
+    """Shows rows that a thread reads of the runs folder."""
+
+    HELP = (
+        "Delete and compare act on the marked runs, every other key on the one under the cursor; "
+        "so does delete where none is marked."
+    )
     KEYS = (RUNS,)
-    BINDINGS = keymap.bindings(RUNS)  # type: ignore[assignment]
+    BINDINGS = [  # noqa: RUF012
+        *keymap.bindings(RUNS),
+        keymap.hidden("escape", "leave"),
+        keymap.hidden("y", "copy"),
+    ]
+
+    class Listed(Message):
+        """What the thread has found; `complete` once it has seen every run."""
+
+        def __init__(self, news: News, complete: bool) -> None:
+            super().__init__()
+            self.news, self.complete = news, complete
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, Row] = {}
+        self._marked: list[str] = []
+        self._problems: dict[str, str] = {}
+        self._complete = False
+        self._shown: list[Row] = []
+        self._wake, self._stale = threading.Event(), threading.Event()
+        self._left = threading.Event()
 
     def compose(self) -> ComposeResult:
-        yield Static("runs")
+        yield Static(id="runs-head")
+        yield RunTable()
+        yield Static(id="runs-problem")
+        yield Static(id="runs-about")
+        yield Input(placeholder="words to find · esc shows all", id="runs-filter", compact=True)
         yield Footer()
+
+    def on_mount(self) -> None:
+        self._table = self.query_one(RunTable)
+        self._filter = self.query_one("#runs-filter", Input)
+        self._filter.display = False
+        self._table.focus()
+        self._watch()
+
+    def on_unmount(self) -> None:
+        self._left.set()
+        self._wake.set()
+
+    def on_screen_resume(self) -> None:
+        self._again()
+
+    # --- the thread that reads ------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True)
+    def _watch(self) -> None:
+        worker, lister = get_current_worker(), Lister(self.distrain.runs_dir)
+        complete = False
+        while not (worker.is_cancelled or self._left.is_set()):
+            if self.is_current or not complete:
+                if self._stale.is_set():
+                    self._stale.clear()
+                    lister.again()
+                for news in lister.look(oldest_first=self._oldest_first):
+                    self.post_message(self.Listed(news, complete))
+                    self._left.wait(PAUSE_S)
+                if not complete:
+                    complete = True
+                    self.post_message(self.Listed(News(), complete))
+            self._wake.wait(PAUSE_S if lister.behind else LOOK_S)
+            self._wake.clear()
+        lister.close()
+
+    def _again(self) -> None:
+        """Look at every run anew, for something was done to them."""
+        self._stale.set()
+        self._wake.set()
+
+    @property
+    def _oldest_first(self) -> bool:
+        return self._sorting == ("age", False)
+
+    def on_runs_screen_listed(self, event: Listed) -> None:
+        news = event.news
+        self._rows.update((row.id, row) for row in news.rows)
+        for gone in news.gone:
+            self._rows.pop(gone, None)
+        self._marked = [id for id in self._marked if id in self._rows]
+        self._problems = self._problems if news.problems is None else news.problems
+        self._complete = self._complete or event.complete
+        self._paint()
+
+    # --- what is shown --------------------------------------------------------------------------
+
+    @property
+    def _sorting(self) -> tuple[str, bool]:
+        settings = self.distrain.settings
+        return (settings.sort if settings.sort in SORTS else "age"), settings.descending
+
+    def _paint(self) -> None:
+        by, descending = self._sorting
+        rows = ordered(matching(self._rows.values(), self._filter.value), by, descending)
+        self._shown = rows
+        empty = ""
+        if self._rows:
+            empty = "No run has all of these words. esc shows all."
+        elif self._complete:
+            empty = NONE_YET
+        self._table.show(rows, self._marked, by, descending, empty, hold=self._complete)
+        self._paint_head()
+
+    def _paint_head(self) -> None:
+        shown, all_of_them = len(self._shown), len(self._rows)
+        live = sum(row.live for row in self._rows.values())
+        parts = [words.things(all_of_them, "run")]
+        if shown < all_of_them:
+            parts[0] = f"{shown:,} of {parts[0]}"
+        parts += [f"{live} live"] if live else []
+        parts += [f"{len(self._marked)} marked"] if self._marked else []
+        line = Text.assemble((" distrain", "bold"), f"  {' · '.join(parts)}")
+        where = str(self.distrain.runs_dir)
+        line.append(f"  {where}".rjust(max(self.size.width - line.cell_len - 1, 0)), "dim")
+        line.truncate(self.size.width, overflow="ellipsis")
+        self.query_one("#runs-head", Static).update(line)
+        self._paint_problems()
+
+    def _paint_problems(self) -> None:
+        pane, found = self.query_one("#runs-problem", Static), list(self._problems.values())
+        pane.display = bool(found)
+        if found:
+            more = f"(and {len(found) - 1} more) " if len(found) > 1 else ""
+            first = found[0].replace(f"{self.distrain.runs_dir}/", "")
+            pane.update(Text(f" {more}{first}", no_wrap=True, overflow="ellipsis"))
+
+    def on_run_table_pointed(self, event: RunTable.Pointed) -> None:
+        self.query_one("#runs-about", Static).update(about(event.row, self.has_class("-short")))
+
+    def on_resize(self) -> None:
+        if self.is_mounted:
+            self._paint()
+
+    # --- the table ------------------------------------------------------------------------------
+
+    def action_order(self) -> None:
+        names, now = self._table.sortable, self._sorting[0]
+        by = names[(names.index(now) + 1) % len(names)] if now in names else names[0]
+        self._sort(by, by in NUMBERS)
+
+    def action_reverse(self) -> None:
+        self._sort(self._sorting[0], not self._sorting[1])
+
+    def on_run_table_sorted(self, event: RunTable.Sorted) -> None:
+        by, descending = self._sorting
+        self._sort(event.by, not descending if event.by == by else event.by in NUMBERS)
+
+    def _sort(self, by: str, descending: bool) -> None:
+        self.distrain.remember(sort=by, descending=descending)
+        self._paint()
+
+    def action_filter(self) -> None:
+        self._filter.display = True
+        self._filter.focus()
+
+    def action_leave(self) -> None:
+        """Escape undoes the last narrowing first: the filter, then the marks."""
+        if self.maximized:
+            self.minimize()
+        elif self._filter.display:
+            self._filter.value = ""
+            self._filter.display = False
+            self._table.focus()
+        else:
+            self._marked = []
+        self._paint()
+
+    def on_input_changed(self) -> None:
+        self._paint()
+
+    def on_input_submitted(self) -> None:
+        self._filter.display = bool(self._filter.value)
+        self._table.focus()
+
+    def on_key(self, event: Any) -> None:
+        if event.key in ("down", "up") and self.focused is self._filter:
+            self._table.focus()
+
+    # --- the runs -------------------------------------------------------------------------------
+
+    def action_mark(self) -> None:
+        row = self._table.row
+        if row is None:
+            return
+        if row.id in self._marked:
+            self._marked.remove(row.id)
+        else:
+            self._marked.append(row.id)
+        self._table.action_move(1)
+        self._paint()
+
+    def _here(self) -> Run | None:
+        """The run under the cursor; says so where there is none."""
+        row = self._table.row
+        if row is None:
+            self.distrain.refuse("there is no run here")
+            return None
+        return self._run(row.id)
+
+    def _run(self, run_id: str) -> Run | None:
+        try:
+            return Run(Record(self.distrain.runs_dir / run_id))
+        except DistrainError as error:
+            self.distrain.refuse(str(error))
+            return None
+
+    def _chosen(self) -> list[Run]:
+        """The marked runs that are in sight, else the one under the cursor."""
+        marked = [row.id for row in self._shown if row.id in self._marked]
+        runs = [self._run(id) for id in marked] if marked else [self._here()]
+        return [run for run in runs if run is not None]
+
+    def action_open(self) -> None:
+        if run := self._here():
+            self.distrain.open_run(run.id)
+
+    def on_run_table_opened(self, event: RunTable.Opened) -> None:
+        self.distrain.open_run(event.row.id)
+
+    def action_compare(self) -> None:
+        from tui.screens.compare import CompareScreen
+
+        here = self._table.row
+        ids = self._marked or ([here.id] if here else [])
+        runs = [run for id in ids if (run := self._run(id))]
+        if len(runs) > 1:
+            self.app.push_screen(CompareScreen(runs))
+        else:
+            self.distrain.refuse(
+                "mark two runs or more with space, then c lays them over each other"
+            )
+
+    def action_stop(self) -> None:
+        if run := self._here():
+            self.distrain.stop(run)
+
+    def action_rerun(self) -> None:
+        if run := self._here():
+            self.distrain.rerun(run)
+
+    def action_resume(self) -> None:
+        if run := self._here():
+            self.distrain.resume(run)
+
+    def action_edit(self) -> None:
+        if run := self._here():
+            self.distrain.edit(run, self._again)
+
+    def action_pin(self) -> None:
+        if not self.distrain.may_change() or not (run := self._here()):
+            return
+        try:
+            run.record.set_meta(pinned=not run.record.meta.pinned)
+        except DistrainError as error:
+            self.distrain.refuse(str(error))
+        self._again()
+
+    def action_delete(self) -> None:
+        if runs := self._chosen():
+            self.distrain.delete(runs, self._again)
+
+    def action_undo(self) -> None:
+        if not self.distrain.may_change():
+            return
+        if not self.distrain.deleted:
+            self.distrain.refuse("nothing was deleted since the app was opened")
+            return
+        back = []
+        for wanted in self.distrain.deleted:
+            try:
+                back.append(restore(in_trash(self.distrain.runs_dir, wanted)).id)
+            except DistrainError as error:
+                self.distrain.refuse(str(error))
+        self.distrain.deleted = []
+        if back:
+            self.notify(f"taken back out of the trash: {words.things(len(back), 'run')}")
+        self._again()
+
+    def action_copy(self) -> None:
+        if run := self._here():
+            self.distrain.copy(run.id, "the run's id")

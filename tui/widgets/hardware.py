@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.text import Text
@@ -15,6 +16,8 @@ from tui.spark import bar, spark
 from tui.widgets.text_pane import TextPane
 
 NA = "N/A"
+WITH_CLOCK = 56  # cells from which there is room for the clock
+MOST_HISTORY = 40
 
 
 class Hardware(TextPane):
@@ -22,8 +25,8 @@ class Hardware(TextPane):
 
     HELP = (
         "Each GPU's utilisation (a kernel was running, not that the chip was busy), memory, power, "
-        "temperature and clock, with two minutes of history; below it the ranks and the other "
-        "processes that use it. N/A: the device does not offer this. Without GPUs: the host."
+        "temperature and clock, with two minutes of history, the marks of the ranks on it and the "
+        "other processes that use it. N/A: the device does not offer this. Without GPUs: the host."
     )
 
     def show(self, frame: Frame) -> None:
@@ -33,7 +36,7 @@ class Hardware(TextPane):
 
 def picture(frame: Frame, width: int) -> list[Text]:
     """All lines of the pane."""
-    lines = [line for gauge in frame.gpus for line in _gpu(gauge, frame, width)]
+    lines = _gpus(frame, width) if frame.gpus else []
     if frame.host:
         lines += _host(frame.host, width)
     if not frame.gpus:
@@ -41,62 +44,74 @@ def picture(frame: Frame, width: int) -> list[Text]:
     return lines or [Text("no sample yet", "dim")]
 
 
-def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> list[Text]:
+def _gpus(frame: Frame, width: int) -> list[Text]:
+    """A head with the names, then for each GPU a line, and one for foreign processes on it."""
+    names = Counter(gauge.sample.name for gauge in frame.gpus)
+    title = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
+    lines = [Text(title, "dim", no_wrap=True, overflow="ellipsis")]
+    for gauge in frame.gpus:
+        line, foreign = _gpu(gauge, frame, width), _foreign(gauge.sample, frame)
+        if foreign and line.cell_len + 2 + foreign.cell_len <= width:
+            line.append("  ").append_text(foreign)
+            foreign = Text()
+        lines += [line, Text("    ").append_text(foreign)] if foreign else [line]
+    return lines
+
+
+def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> Text:
     sample = gauge.sample
-    title = Text(f"{sample.gpu} ", "bold").append(sample.name, "")
-    used_by = _users(sample, frame)
-    head = Text(no_wrap=True).append_text(title)
-    if len(head) + 2 + used_by.cell_len <= width:
-        head.append("  ").append_text(used_by)
-        used_by = Text()
-    lines = [head, _meters(gauge, width)]
-    return [*lines, used_by] if used_by else lines
+    figures = "  ".join(
+        [
+            f"{_gib(sample.memory_used)}/{_gib(sample.memory_total)} GiB",
+            f"{_of(sample.power, 'W'):>6}",
+            f"{_of(sample.temperature, '°C'):>5}",
+            *([f"{_of(sample.sm_clock, 'MHz'):>8}"] if width >= WITH_CLOCK else []),
+        ]
+    )
+    line = Text.assemble((f"{sample.gpu:<2}", "bold"), no_wrap=True).append_text(
+        _ranks(sample, frame)
+    )
+    line.append(f"{_percent(sample.utilisation):>6} ")
+    room = min(max(width - line.cell_len - len(figures) - 2, 4), MOST_HISTORY)
+    line.append(_history(gauge, "utilisation", 100.0, room), "cyan")
+    return line.append(f" {figures}")
 
 
-def _meters(gauge: Gauge[GpuSample], width: int) -> Text:
-    sample, room = gauge.sample, max((width - 60) // 2, 0)
-    line = Text("  ", no_wrap=True)
-    line.append(_percent(sample.utilisation).rjust(5) + " ")
-    line.append(_history(gauge, "utilisation", 100.0, max(room, 8)), "cyan")
-    used, total = sample.memory_used, sample.memory_total
-    line.append(f"  {_size(used)}/{_size(total)} ")
-    if room >= 6 and used is not None and total:
-        line.append(bar(used / total, min(room, 12)), "green").append(" ")
-    line.append(f" {_of(sample.power, 'W')}  {_of(sample.temperature, '°C')}")
-    return line.append(f"  {_of(sample.sm_clock, 'MHz')}", "dim")
+def _ranks(sample: GpuSample, frame: Frame) -> Text:
+    """The marks of the ranks on a GPU."""
+    here = [now.info.rank for now in frame.snapshot.ranks if now.info.device_uuid == sample.uuid]
+    pairs = [(marks.of_rank(rank).shape, marks.of_rank(rank).colour) for rank in here]
+    return Text.assemble(*pairs) if pairs else Text(" ")
 
 
-def _users(sample: GpuSample, frame: Frame) -> Text:
-    pids = {now.info.pid: now.info.rank for now in frame.snapshot.ranks}
-    here = [n.info.rank for n in frame.snapshot.ranks if n.info.device_uuid == sample.uuid]
-    text = Text(no_wrap=True)
-    for rank in here:
-        mark = marks.of_rank(rank)
-        text.append(f"{mark.shape} rank {rank}  ", mark.colour)
-    for pid, memory in (sample.processes or {}).items():
-        if pid not in pids:
-            name = frame.names.get(pid, "process")
-            text.append(f"{name} {pid} {_size(memory)}  ", "yellow")
-    return text or Text("no process on it", "dim")
+def _foreign(sample: GpuSample, frame: Frame) -> Text:
+    """Processes on a GPU that are no rank of this run."""
+    pids = {now.info.pid for now in frame.snapshot.ranks}
+    told = [
+        f"{frame.names.get(pid, 'process')} {pid} {_size(memory)}"
+        for pid, memory in (sample.processes or {}).items()
+        if pid not in pids
+    ]
+    return Text("others: " + ", ".join(told), "yellow", no_wrap=True) if told else Text()
 
 
 def _host(gauge: Gauge[HostSample], width: int) -> list[Text]:
     sample = gauge.sample
-    room = max(width - 34, 8)
-    cpu = Text("CPU     ", "bold", no_wrap=True).append(f"{sample.cpu:4.0f} %  ", "")
-    cpu.append(_history(gauge, "cpu", 100.0, room), "cyan").append(f"  load {sample.load:.2f}")
-    memory = Text("memory  ", "bold", no_wrap=True)
-    memory.append(words.percent(sample.memory_used / sample.memory_total).rjust(6) + "  ", "")
-    memory.append(bar(sample.memory_used / sample.memory_total, room), "green")
-    memory.append(f"  {words.size(sample.memory_used)}/{words.size(sample.memory_total)}")
-    return [cpu, memory]
+    used, total = sample.memory_used, sample.memory_total
+    figures = f" {words.size(used)} of {words.size(total)}"
+    room = max(width - 15 - len(figures), 6)
+    cpu = Text.assemble(("CPU     ", "bold"), f"{sample.cpu:4.0f} % ", no_wrap=True)
+    cpu.append(_history(gauge, "cpu", 100.0, room), "cyan").append(f" load {sample.load:.2f}")
+    memory = Text.assemble(("memory  ", "bold"), f"{100 * used / total:4.0f} % ", no_wrap=True)
+    return [cpu, memory.append(bar(used / total, room), "green").append(figures)]
 
 
 def _rank(now: RankNow, usage: RankSample | None) -> Text:
     mark = marks.of_rank(now.info.rank)
-    line = Text(f"{mark.shape} rank {now.info.rank}".ljust(9), mark.colour, no_wrap=True)
+    name = f"{mark.shape} rank {now.info.rank}".ljust(9)
+    line = Text.assemble((name, mark.colour), no_wrap=True)
     if usage is None:
-        return line.append("no process", "dim")
+        return line.append("no sample", "dim")
     line.append(f"{usage.cpu:4.0f} % of a core", "").append(f"  {words.size(usage.rss)}")
     loaders = usage.processes - 1
     return line.append(f"  {words.things(loaders, 'loader')}" if loaders else "", "dim")
@@ -115,5 +130,9 @@ def _size(value: float | None) -> str:
     return NA if value is None else words.size(value)
 
 
+def _gib(value: float | None) -> str:
+    return NA if value is None else f"{value / 2**30:.0f}"
+
+
 def _of(value: float | None, unit: str) -> str:
-    return f"{NA} {unit}" if value is None else f"{value:.0f} {unit}"
+    return NA if value is None else f"{value:.0f} {unit}"

@@ -47,7 +47,7 @@ COLUMNS = (
     Column("CPU", 6, 5),
     Column("memory", 8, 5),
 )
-BAR = 12  # cells that the bar of phases needs at least
+BAR = 16  # cells that the bar of phases is worth
 
 
 class RankTable(TextPane):
@@ -69,26 +69,27 @@ class RankTable(TextPane):
 def table(ranks: Sequence[RankNow], width: int, late: int | None) -> list[Text]:
     """The head and a line for each rank, as wide as there is room."""
     columns = _that_fit(width)
-    room = width - sum(column.width + 1 for column in columns)
-    bar = room if room >= BAR else 0
+    bar = max(width - sum(column.width + 1 for column in columns), 0)
     head = Text(" ".join(_aligned(column.head, column) for column in columns), "dim")
-    if bar:
-        head.append(f" {_legend(bar)}", "dim")
+    head.append(" ").append_text(_legend(bar))
     return [head, *(_line(rank, columns, bar, late == rank.info.rank) for rank in ranks)]
 
 
 def _that_fit(width: int) -> list[Column]:
     columns = list(COLUMNS)
     for spare in range(max(column.spare for column in COLUMNS), 0, -1):
-        if sum(column.width + 1 for column in columns) <= width:
+        if sum(column.width + 1 for column in columns) + BAR <= width:
             break
         columns = [column for column in columns if column.spare != spare]
     return columns
 
 
-def _legend(room: int) -> str:
-    text = "data forward backward wait optim"
-    return text if len(text) <= room else "d f b w o"[:room]
+def _legend(room: int) -> Text:
+    """What the letters of the bars stand for, as long as there is room."""
+    legend = Text(no_wrap=True)
+    for name, _, colour in PHASES:
+        legend.append("waiting" if name == "comm" else name, colour).append(" ")
+    return legend if legend.cell_len <= room else Text("time"[:room], "dim")
 
 
 def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool) -> Text:
@@ -98,12 +99,12 @@ def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool) -> Text
         style = mark.colour if column.head == "rank" else ""
         text = cells[column.head]
         line.append(_aligned(text, column), style).append(" ")
-    if bar:
+    if bar > 2:
         shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
         for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):
-            line.append(letter * cells_of, f"{colour} reverse")
+            line.append(letter * cells_of, f"#000000 on {colour}")
     if late:
-        line.append("◀", "bold red")
+        line.append(" ◀", "bold red")
     if now.info.phase == "failed" or now.info.code not in (None, 0):
         line.stylize("red")
     return line

@@ -100,15 +100,18 @@ def _figures(now: Snapshot, width: int) -> Text:
     loss, rate = words.figure(now.loss), words.rate(now.samples_per_s)
     parts = [Text.assemble("loss ", (loss, "bold")), Text.assemble((rate, "bold"))]
     if now.last:
-        parts.append(Text(_evaluation("eval", now.last)))
+        parts += _evaluation("evaluated:", now.last)
     if now.best and now.best is not now.last:
-        parts.append(Text(_evaluation("best", now.best), "dim"))
+        parts += _evaluation("best:", now.best)
     return _fitted(parts, width)
 
 
-def _evaluation(title: str, found: Evaluation) -> str:
-    metrics = "  ".join(words.metric(name, found.metrics[name].value) for name in found.metrics)
-    return f"{title}: {metrics} at epoch {found.epoch}"
+def _evaluation(title: str, found: Evaluation) -> list[Text]:
+    """The metrics, shares of right answers first."""
+    names = sorted(found.metrics, key=lambda name: name == "loss")
+    told = [Text(words.metric(name, found.metrics[name].value)) for name in names]
+    first = Text.assemble((title, "dim"), " ").append_text(told[0])
+    return [first, *told[1:], Text(f"at epoch {found.epoch:,}", "dim")]
 
 
 def _fitted(parts: list[Text], width: int, right: Text | None = None) -> Text:

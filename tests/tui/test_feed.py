@@ -1,0 +1,148 @@
+"""What a run's screen is given: frames and charts of a record, without a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from math import isclose, isnan
+
+import pytest
+
+from runners.events import GpuSample, HostSample, RankSample
+from runners.snapshot import RankNow
+from runners.state import RunError
+from runners.writer import RankInfo
+from tui.data.advice import advice
+from tui.data.feed import Feed
+from tui.data.plots import PLOTS, View
+from tui.data.stragglers import held_up_by
+
+from .conftest import Made
+
+Make = Callable[..., Made]
+
+
+def test_each_plot_has_a_line_per_rank_and_one_for_the_run(make: Make) -> None:
+    run = make(world=3).steps(40)
+    frame = Feed(run.record).look(View(plots=("loss", "throughput")))
+    for name in ("loss", "throughput"):
+        lines = frame.charts[name].lines
+        assert [line.name for line in lines] == ["rank 0", "rank 1", "rank 2", "all"]
+        assert all(line.x[-1] == 40 for line in lines)
+        assert len({line.mark for line in lines}) == 4
+    loss = frame.charts["loss"].lines[-1].y
+    assert isclose(loss[-1], 1 / 40)
+
+
+@pytest.mark.parametrize(("axis", "last"), [("step", 40.0), ("epoch", 3.0)])
+def test_x_is_by_step_or_epoch(axis: str, last: float, make: Make) -> None:
+    frame = Feed(make().steps(40).record).look(View(plots=("loss",), axis=axis))
+    assert frame.charts["loss"].lines[0].x[-1] == last
+
+
+def test_a_span_shows_its_part_only(make: Make) -> None:
+    run = make().steps(40)
+    frame = Feed(run.record).look(View(plots=("loss",), span=(10.0, 20.0)))
+    x = frame.charts["loss"].lines[0].x
+    assert (min(x), max(x)) == (10.0, 20.0)
+    assert frame.charts["loss"].span == (10.0, 20.0)
+
+
+def test_what_is_sampled_by_time_lies_on_the_axis_of_steps(make: Make) -> None:
+    run = make().steps(40)
+    for second in range(1, 4):
+        at = run.began + second
+        run.writer.add(HostSample(time=at, cpu=50.0, memory_used=1.0, memory_total=2.0, load=1.0))
+    run.writer.commit()
+    frame = Feed(run.record).look(View(plots=("host cpu",)))
+    [line] = frame.charts["host cpu"].lines
+    assert [round(x) for x in line.x] == [10, 20, 30]  # ten steps a second
+    assert list(line.y) == [50.0] * 3
+
+
+def test_phases_are_milliseconds_of_a_step(make: Make) -> None:
+    frame = Feed(make().steps(40).record).look(View(plots=("phases",)))
+    found = {line.name: line.y[-1] for line in frame.charts["phases"].lines}
+    assert {name: round(value, 6) for name, value in found.items()} == {
+        "data": 10,
+        "forward": 20,
+        "backward": 30,
+        "waiting": 20,
+        "optimizer": 10,
+    }
+
+
+def test_evaluations_show_shares_of_right_answers_first(make: Make) -> None:
+    run = make().steps(20).evaluation(loss=0.5, top1=0.9)
+    frame = Feed(run.record).look(View(plots=("evaluation", "eval loss")))
+    assert [line.name for line in frame.charts["evaluation"].lines] == ["top1"]
+    assert [line.name for line in frame.charts["eval loss"].lines] == ["loss"]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_run_that_has_said_nothing_has_empty_charts(name: str, make: Make) -> None:
+    frame = Feed(make().record).look(View(plots=(name,)))
+    chart = frame.charts[name]
+    assert chart.empty
+    assert all(isnan(y) for line in chart.lines for y in line.y)
+
+
+def test_changes_are_seen_without_a_query(make: Make) -> None:
+    run = make().steps(5)
+    feed = Feed(run.record)
+    assert feed.changed()
+    feed.look(View())
+    assert not feed.changed()
+    run.steps(1)
+    assert feed.changed()
+
+
+def test_gpus_come_with_history_and_the_names_of_their_processes(make: Make) -> None:
+    run = make().steps(5)
+    for second in range(3):
+        sample = GpuSample(
+            time=run.began + second,
+            gpu=0,
+            uuid="GPU-1",
+            name="Fake",
+            utilisation=10.0 * second,
+            processes={os.getpid(): 1000, 2**22 + 1: None},
+        )
+        run.writer.add(sample)
+    run.writer.add(RankSample(time=run.began, rank=0, cpu=99.0, rss=3e8, processes=1))
+    run.writer.commit()
+    frame = Feed(run.record).look(View())
+    [gauge] = frame.gpus
+    assert gauge.sample.utilisation == 20.0
+    assert gauge.sample.power is None
+    assert list(gauge.history["utilisation"]) == [0.0, 10.0, 20.0]
+    assert "python" in frame.names[os.getpid()]
+    assert frame.names[2**22 + 1] == "process"
+    assert frame.usage[0].cpu == 99.0
+
+
+def rank_that_waits(rank: int, share: float) -> RankNow:
+    return RankNow(info=RankInfo(rank=rank), shares={"comm": share})
+
+
+@pytest.mark.parametrize(
+    ("waits", "culprit"),
+    [
+        ([0.6, 0.1, 0.7], 1),
+        ([0.31, 0.30, 0.35], None),
+        ([0.5], None),
+        ([], None),
+    ],
+    ids=["one waits least", "all alike", "alone", "nobody"],
+)
+def test_the_rank_that_waits_least_holds_the_others_back(
+    waits: list[float], culprit: int | None
+) -> None:
+    ranks = [rank_that_waits(rank, share) for rank, share in enumerate(waits)]
+    assert held_up_by(ranks) == culprit
+
+
+def test_advice_fits_the_failure() -> None:
+    memory = RunError(rank=0, type="OutOfMemoryError", message="CUDA out of memory. Tried to …")
+    assert "batch_size" in advice(memory)
+    assert "traceback" in advice(RunError(rank=0, type="ValueError", message="odd"))

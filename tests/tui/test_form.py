@@ -1,0 +1,263 @@
+"""The form as data: what a field takes, what a person typed, the command that does the same."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.datasets import digits, synthetic
+from runners.cli.starting import devices as devices_option
+from runners.config import Data, RunConfig, parse_assignment
+from runners.devices import Device
+from runners.errors import ConfigError
+from runners.plan import make_plan
+from tui.data import consequences, form
+from tui.data.consequences import Outlook, Past
+from tui.data.form import Draft, Field
+
+CPUS = [Device(kind="cpu", index=index) for index in range(8)]
+
+
+def field(key: str) -> Field:
+    return next(field for field in form.fields() if field.key == key)
+
+
+def a_draft(**changes: Any) -> Draft:
+    draft = Draft.of("ddp", RunConfig())
+    for key, value in changes.items():
+        draft = draft.with_value(key.replace("__", "."), value)
+    return draft
+
+
+# --- fields ------------------------------------------------------------------------------------
+
+
+def test_every_key_of_a_config_is_a_field_with_its_explanation() -> None:
+    assert {field.key for field in form.fields()} >= {"strategy", "train.lr", "ddp.bucket_mb"}
+    assert all(field.about for field in form.fields())
+
+
+def test_fields_in_common_use_exist() -> None:
+    assert {field.key for field in form.fields()} >= form.COMMON
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "optional"),
+    [
+        ("strategy", "choice", False),
+        ("train.lr", "number", False),
+        ("train.threads", "number", True),
+        ("train.compile", "bool", False),
+        ("data.root", "text", True),
+        ("devices", "devices", False),
+        ("model.args", "table", False),
+    ],
+)
+def test_kinds_follow_from_the_annotations(key: str, kind: str, optional: bool) -> None:
+    assert (field(key).kind, field(key).optional) == (kind, optional)
+
+
+def test_choices_stand_in_the_order_of_the_config() -> None:
+    assert field("strategy").choices[:2] == ("single", "dp")
+    assert form.neighbour(field("strategy"), "single", -1) == field("strategy").choices[-1]
+
+
+# --- typing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("train.lr", "5e-4", 0.0005),
+        ("train.lr", ".5", 0.5),
+        ("train.epochs", " 3 ", 3),
+        ("train.threads", "", None),
+        ("data.root", "", None),
+        ("data.root", "~/my data", "~/my data"),
+        ("model.name", "0x10", "0x10"),
+        ("devices", "0,1", [0, 1]),
+        ("devices", "cpu:4", "cpu:4"),
+        ("model.args", "{hidden = [256, 128]}", {"hidden": [256, 128]}),
+        ("model.args", "", {}),
+    ],
+)
+def test_what_is_typed_becomes_a_value(key: str, text: str, value: Any) -> None:
+    assert form.typed(field(key), text) == value
+    assert form.complaint(a_draft(), field(key), text) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "complaint"),
+    [
+        ("train.lr", "-3", "a number > 0"),
+        ("train.lr", "nan", "a number"),
+        ("train.lr", "fast", "a number > 0"),
+        ("train.batch_size", "1.5", "a whole number ≥ 1"),
+        ("train.batch_size", "", "a whole number ≥ 1"),
+        ("model.args", "hidden", "a table"),
+    ],
+)
+def test_what_cannot_be_a_value_is_said_in_words(key: str, text: str, complaint: str) -> None:
+    assert complaint in form.complaint(a_draft(), field(key), text)
+
+
+@pytest.mark.parametrize("value", [0.05, 3, "text", [0, "GPU-1"], {"a": [1, "x"]}, True])
+def test_a_value_is_typed_back_as_it_is_shown(value: Any) -> None:
+    kinds = {float: "train.lr", int: "train.epochs", str: "data.root", list: "devices"}
+    key = kinds.get(type(value), "model.args" if isinstance(value, dict) else "train.compile")
+    if key != "train.compile":
+        assert form.typed(field(key), form.as_typed(value)) == value
+
+
+# --- drafts ------------------------------------------------------------------------------------
+
+
+def test_a_draft_knows_what_was_changed_and_gives_it_back() -> None:
+    draft = a_draft(train__lr=0.05)
+    assert [field.key for field in draft.changes] == ["train.lr"]
+    assert draft.reset("train.lr").config == RunConfig()
+
+
+def test_a_value_of_the_wrong_kind_never_enters_a_draft() -> None:
+    with pytest.raises(ConfigError, match=r"train\.lr"):
+        a_draft(train__lr=-1.0)
+
+
+def test_the_command_names_what_differs_and_nothing_else() -> None:
+    draft = a_draft(train__lr=0.05, devices="cpu:4")
+    assert shlex.join(draft.command()) == "distrain run ddp --set train.lr=0.05 --devices cpu:4"
+    assert a_draft().command() == ["distrain", "run", "ddp"]
+
+
+def test_the_command_is_quoted_for_a_shell() -> None:
+    command = shlex.join(a_draft(data__root="my data", train__threads=None).command())
+    assert command == "distrain run ddp --set 'data.root=my data'"
+
+
+def test_a_runs_folder_of_ones_own_is_named() -> None:
+    assert a_draft().command(Path("/runs"))[-2:] == ["--runs-dir", "/runs"]
+
+
+VALUES = st.one_of(
+    st.tuples(st.just("train.lr"), st.floats(min_value=1e-9, max_value=1e9)),
+    st.tuples(st.just("train.threads"), st.none() | st.integers(1, 64)),
+    st.tuples(st.just("train.compile"), st.booleans()),
+    st.tuples(st.just("data.root"), st.none() | st.text(max_size=20)),
+    st.tuples(st.just("description"), st.text(max_size=20)),
+    st.tuples(st.just("devices"), st.sampled_from(["cpu:3", "all", [0, 1], ["GPU-a", 1]])),
+    st.tuples(
+        st.just("model.args"),
+        st.dictionaries(st.sampled_from("abc"), st.integers() | st.text(max_size=5)),
+    ),
+)
+
+
+@given(st.lists(VALUES, max_size=4))
+def test_the_command_makes_the_same_config(values: list[tuple[str, Any]]) -> None:
+    base = RunConfig.from_dict({"model": {"args": {"a": 1}}, "data": {"root": "x"}})
+    draft = Draft.of("ddp", base)
+    for key, value in values:
+        draft = draft.with_value(key, value)
+    words = shlex.split(shlex.join(draft.command()))[3:]
+    changes = {}
+    for option, text in zip(words[::2], words[1::2], strict=True):
+        if option == "--set":
+            key, value = parse_assignment(text)
+            changes[key] = value
+        else:
+            changes["devices"] = devices_option(text)
+    assert base.with_changes(changes) == draft.config
+
+
+# --- what is seen ------------------------------------------------------------------------------
+
+
+def keys(fields: list[Field]) -> set[str]:
+    return {field.key for field in fields}
+
+
+def test_fields_in_common_use_come_first() -> None:
+    assert keys(form.visible(a_draft(), everything=False)) == form.COMMON
+    assert len(form.visible(a_draft(), everything=True)) == len(form.fields())
+
+
+def test_what_was_changed_or_is_wrong_is_never_out_of_sight() -> None:
+    draft = a_draft(ddp__bucket_mb=1.0)
+    seen = form.visible(draft, everything=False, troubled={"dist.backend"})
+    assert {"ddp.bucket_mb", "dist.backend"} <= keys(seen)
+
+
+def test_a_filter_finds_words_of_names_and_explanations() -> None:
+    found = keys(form.visible(a_draft(), everything=False, words="warm-up"))
+    assert "report.skip_steps" in found
+    assert "strategy" not in found
+    assert form.visible(a_draft(), everything=True, words="nothing has this") == []
+
+
+def test_names_that_there_are_can_be_offered() -> None:
+    names = [name for name, _ in form.offers("model.name")]
+    assert names[:2] == ["mlp", "cnn"]
+    assert "resnet18" in names
+    assert form.offers("train.lr") == []
+
+
+# --- what follows ------------------------------------------------------------------------------
+
+
+def an_outlook(ranks: int, samples: int | None = 1437, **changes: Any) -> Outlook:
+    config = a_draft(**changes).config
+    return Outlook(config=config, plan=make_plan(config, CPUS[:ranks]), samples=samples)
+
+
+def test_sizes_of_training_sets_are_those_that_will_be_loaded() -> None:
+    import torch
+
+    assert consequences.training_samples(Data(name="digits")) == len(digits().train)
+    noise = synthetic(seed=0, device=torch.device("cpu"), shape=(1,), classes=2)
+    assert consequences.training_samples(Data(name="synthetic")) == len(noise.train)
+    held = Data(name="digits", args={"holdout": 0.5})
+    assert consequences.training_samples(held) == len(digits(holdout=0.5).train)
+    assert consequences.training_samples(Data(name="mine:data")) is None
+
+
+def test_an_uneven_batch_is_shown_exactly() -> None:
+    figures = dict(consequences.figures(an_outlook(3)))
+    assert figures["batch"] == "43 on ranks 0–1, 42 on rank 2, 128 in all"
+    assert figures["devices"] == "cpu:0–2"
+
+
+def test_the_rate_says_whether_it_is_scaled() -> None:
+    assert dict(consequences.figures(an_outlook(2)))["rate"] == "0.1, not scaled"
+    scaled = an_outlook(2, train__scale_lr=True)
+    assert dict(consequences.figures(scaled))["rate"] == "0.2 = 0.1 × 2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "12 per epoch, 240 in all"),
+        ({"train__drop_last": True}, "11 per epoch, 220 in all"),
+        ({"train__max_steps": 5}, "12 per epoch, 5 in all, by max_steps"),
+        ({"train__epochs": 0}, "none, it only evaluates"),
+    ],
+)
+def test_steps_are_counted(changes: dict[str, Any], text: str) -> None:
+    assert dict(consequences.figures(an_outlook(2, **changes)))["steps"] == text
+
+
+def test_steps_of_unknown_data_are_known_later() -> None:
+    figures = dict(consequences.figures(an_outlook(2, samples=None)))
+    assert figures["steps"] == "known once the data is loaded"
+
+
+def test_the_length_is_that_of_the_run_before_by_its_share_of_samples() -> None:
+    past = Past("20260101-ddp", startup_s=4.0, training_s=10.0, samples=1437 * 10)
+    outlook = an_outlook(2)._replace(past=past)  # 20 epochs, the run before had 10
+    assert outlook.seconds == pytest.approx(4 + 20)
+    assert consequences.length(outlook) == "about 24.0 s, as run 20260101-ddp"
+    assert "no run of its like" in consequences.length(an_outlook(2))

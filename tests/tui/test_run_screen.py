@@ -1,0 +1,301 @@
+"""A run's screen as a person uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from runners.events import GpuSample, HostSample
+from runners.runs import Run
+from runners.state import RunError
+from tui import settings
+from tui.app import DistrainApp
+from tui.screens.config import ConfigScreen
+from tui.screens.dialogs import Choice, ErrorDialog
+from tui.screens.help import HelpScreen
+from tui.screens.run import RunScreen
+from tui.screens.runs import RunsScreen
+from tui.widgets.failure_card import FailureCard
+from tui.widgets.hardware import Hardware
+from tui.widgets.plot import PlotPane
+from tui.widgets.rank_table import RankTable
+from tui.widgets.run_header import RunHeader
+
+from .conftest import Made
+
+Make = Callable[..., Made]
+Story = Callable[[Pilot[None], DistrainApp, RunScreen], Awaitable[None]]
+
+
+def watch(
+    run: Made, story: Story, size: tuple[int, int] = (120, 36), readonly: bool = False
+) -> None:
+    """Play a story on the screen of a run, from its first picture on."""
+
+    async def play() -> None:
+        app = DistrainApp(run.dir.parent, run=run.id, readonly=readonly)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
+            screen = app.screen
+            assert isinstance(screen, RunScreen)
+            await until(pilot, lambda: screen._frame, "painted")
+            await pilot.pause()
+            await story(pilot, app, screen)
+
+    asyncio.run(play())
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], what: str) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        await pilot.pause(0.025)
+    pytest.fail(f"never {what}")
+
+
+def shown(app: DistrainApp) -> str:
+    """All characters on the screen."""
+    width, height = app.size
+    lines = app.screen._compositor.render_strips()
+    assert (len(lines), width) == (height, app.size.width)
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
+def test_one_look_tells_how_a_run_does(size: tuple[int, int], make: Make) -> None:
+    run = make("mine").steps(25).evaluation(loss=0.5, top1=0.9639)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = shown(app)
+        for part in ("running", "mine", "epoch 3/4", "step 25/40", "62 %", "top1 96.39 %"):
+            assert part in text, part
+        assert "rank" in text
+        hidden = sum(1 for pane in screen._panes if not pane.region)
+        assert (f"tab: {hidden} more" in text) == (hidden > 0)
+
+    watch(run, story, size)
+
+
+def test_a_live_run_moves(make: Make) -> None:
+    run = make().steps(5)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert "step 5/40" in shown(app)
+        run.steps(5)
+        await until(pilot, lambda: "step 10/40" in shown(app), "moved")
+
+    watch(run, story)
+
+
+def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
+    run = make("short").steps(40)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        run.end(reason="all steps done")
+        await until(pilot, lambda: "completed" in shown(app), "ended")
+        assert any("all steps done" in note.message for note in app._notifications)
+
+    watch(run, story)
+
+
+def test_a_failure_names_the_first_rank_its_error_and_what_to_try(make: Make) -> None:
+    run = make(world=3).steps(12)
+    (run.dir / "logs" / "rank-1.log").write_text("line before\nValueError: a bad label\n")
+    error = RunError(rank=1, type="ValueError", message="a bad label", step=12, collateral=[0, 2])
+    run.end("failed", reason="rank 1: a bad label", error=error)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert screen.query_one(FailureCard).region
+        text = shown(app)
+        for part in (
+            "rank 1 was the first",
+            "ValueError: a bad label",
+            "line before",
+            "died of its death: ranks 0, 2",
+            "try:",
+            "no checkpoint was written",
+        ):
+            assert part in text, part
+
+    watch(run, story)
+
+
+def test_a_stop_asks_says_what_will_happen_and_offers_now(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(Run, "stop", lambda self, now=False: asked.append(now))
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        assert isinstance(app.screen, Choice)
+        await pilot.pause()
+        assert "checkpoint" in shown(app)
+        await pilot.press("escape")
+        assert (app.screen, asked) == (screen, [])
+        await pilot.press("s", "enter")
+        await pilot.press("s", "right", "enter")
+        assert asked == [False, True]
+
+    watch(make().steps(3), story)
+
+
+def test_who_only_looks_on_cannot_stop(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        assert app.screen is screen
+        assert any("--readonly" in note.message for note in app._notifications)
+
+    watch(make().steps(3), story, readonly=True)
+
+
+def test_plots_share_axis_smoothing_and_cursor_and_are_remembered(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        plots = list(screen.query(PlotPane))
+        await pilot.press("x")
+        await until(pilot, lambda: screen._frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
+        await pilot.press("g", "w")
+        assert all(plot.log_y and plot.smooth == 1 for plot in plots)
+        await pilot.press("left")
+        assert plots[0].cursor is not None
+        assert len({plot.cursor for plot in plots}) == 1
+        found, _ = settings.load()
+        assert (found.axis, found.log_y, found.smooth) == ("epoch", True, 1)
+
+    watch(make().steps(30), story)
+
+
+def test_zooming_reads_finer_and_the_whole_comes_back(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("plus")
+        await until(pilot, lambda: screen._frame.charts["loss"].span, "zoomed")  # type: ignore[union-attr]
+        await pilot.press("0")
+        await until(pilot, lambda: not screen._frame.charts["loss"].span, "whole")  # type: ignore[union-attr]
+
+    watch(make().steps(40), story)
+
+
+def test_a_plot_may_show_something_else(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("m", "down", "down", "down", "down", "down", "enter")
+        await until(pilot, lambda: "lr" in screen._frame.charts, "shown")  # type: ignore[union-attr]
+        assert settings.load()[0].plots[0] == "lr"
+
+    watch(make().steps(10), story)
+
+
+def test_one_pane_fills_the_screen_and_goes_back(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        pane = screen.query(PlotPane).first()
+        width = pane.size.width
+        await pilot.press("f")
+        await pilot.pause()
+        assert pane.size.width > 1.8 * width
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pane.size.width == width
+
+    watch(make().steps(10), story)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_every_pane_can_be_reached(size: tuple[int, int], make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        seen = []
+        for _ in screen._panes:
+            assert app.focused is not None
+            assert app.focused.region, "the focused pane is on the screen"
+            seen.append(app.focused)
+            await pilot.press("tab")
+            await pilot.pause()
+        assert seen == screen._panes
+
+    watch(make().steps(10), story, size)
+
+
+def test_help_explains_the_focused_pane_and_its_keys(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        screen.query_one(RankTable).focus()
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.pause()
+        assert "waiting for the other ranks" in shown(app)
+        await pilot.press("escape")
+        assert app.screen is screen
+
+    watch(make().steps(10), story, (120, 60))
+
+
+def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
+    run = make().steps(10)
+    sample = GpuSample(
+        time=run.now,
+        gpu=0,
+        uuid="GPU-0",
+        name="Fake 80GB",
+        utilisation=97.0,
+        memory_used=40.0 * 2**30,
+        memory_total=80.0 * 2**30,
+        power=None,
+        temperature=64.0,
+        processes={4242: 2**30},
+    )
+    host = HostSample(time=run.now, cpu=12.0, memory_used=1e9, memory_total=8e9, load=0.5)
+    run.writer.add(sample)
+    run.writer.add(host)
+    run.writer.commit()
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = "\n".join(line.plain for line in screen.query_one(Hardware)._lines)
+        for part in ("Fake 80GB", "97 %", "40/80 GiB", "N/A", "64 °C", "others: process 4242 1 GiB"):
+            assert part in text, part
+
+    watch(run, story)
+
+
+def test_config_and_back(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("i")
+        assert isinstance(app.screen, ConfigScreen)
+        await pilot.press("escape")
+        await pilot.press("escape")
+        assert isinstance(app.screen, RunsScreen)
+
+    watch(make().steps(10), story)
+
+
+def test_an_error_of_the_app_is_a_dialog_and_the_app_goes_on(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        monkeypatch.setattr(RunHeader, "show", broken)
+        screen._wake.set()
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, ErrorDialog), "told")
+        await pilot.pause()
+        assert "ZeroDivisionError: a mistake of ours" in shown(app)
+        monkeypatch.undo()
+        await pilot.press("y")
+        assert "Traceback" in app.clipboard
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "began anew")
+
+    watch(make().steps(10), story)
+
+
+def test_a_remapped_key_works_and_is_shown(make: Make, tmp_path: Path) -> None:
+    settings.path().parent.mkdir(parents=True, exist_ok=True)
+    settings.path().write_text('[keys]\n"plot.axis" = "z"\n')
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("z")
+        await until(pilot, lambda: screen._frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
+
+    watch(make().steps(10), story)

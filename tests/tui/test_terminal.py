@@ -1,0 +1,145 @@
+"""The app's stories in a real terminal (tmux), with real trainings behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+PATIENCE_S = 120.0
+
+
+class Terminal:
+    """A tmux server of our own, with one window that runs the app in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._socket = str(folder / "tmux")
+        config, runs = folder / "config", folder / "runs"
+        self.environment = {
+            **os.environ,
+            "DISTRAIN_CONFIG_DIR": str(config),
+            "DISTRAIN_RUNS_DIR": str(runs),
+            "OMP_NUM_THREADS": "1",
+            "TERM": "xterm-256color",
+        }
+
+    def open(self, *arguments: str, size: tuple[int, int] = (120, 36)) -> None:
+        program = [sys.executable, "-m", "tui.app", *arguments]
+        width, height = map(str, size)
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
+
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def until(self, *parts: str) -> str:
+        """Wait until all of this is on the screen; gives the screen."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            text = self.text()
+            if all(part in text for part in parts):
+                return text
+            assert time.monotonic() < deadline, f"never {parts} in:\n{text}"
+            time.sleep(0.2)
+
+    def app(self) -> psutil.Process:
+        return psutil.Process(int(self._tmux("list-panes", "-F", "#{pane_pid}")))
+
+    def distrain(self, *words: str) -> str:
+        """What the command line prints in the same folder."""
+        command = [sys.executable, "-m", "runners", *words]
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.folder, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True)
+
+    def _tmux(self, *words: str) -> str:
+        command = ["tmux", "-S", self._socket, *words]
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.folder, capture_output=True, text=True
+        )
+        return done.stdout
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    found = Terminal(tmp_path)
+    yield found
+    found.close()
+    for record in (tmp_path / "runs").glob("*/run.json"):
+        pid = json.loads(record.read_text())["supervisor_pid"]
+        if pid and psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGTERM)
+
+
+def test_the_first_minute(terminal: Terminal) -> None:
+    terminal.open()
+    terminal.until("presets", "what follows", "$ distrain run ddp", "12 per epoch, 360 in all")
+    terminal.press("Enter")
+    terminal.until("running", "ddp · torchrun · fp32 · 2 ranks", "epoch", "/360", "evaluated:")
+    terminal.until("completed", "100 %", "took")
+    terminal.press("Escape")
+    terminal.until("1 run", "360", "top1 9")
+
+
+def test_a_killed_app_leaves_its_run_alone_and_finds_it_again(terminal: Terminal) -> None:
+    terminal.distrain("run", "ddp", "--set", "train.epochs=2000", "--name", "long", "--detach")
+    terminal.open("long")
+    terminal.until("running", "long", "evaluated:")
+    terminal.app().send_signal(signal.SIGKILL)
+    terminal.close()
+    before = json.loads(terminal.distrain("show", "long", "--json"))
+    terminal.open("latest", "--readonly")
+    text = terminal.until("running", "long", "evaluated:")
+    assert before["steps"] > 0
+    assert "step" in text
+    # Who only looks on cannot stop it; another app can.
+    terminal.press("s")
+    terminal.until("only looks on")
+    terminal.close()
+    terminal.open("latest")
+    terminal.until("running", "evaluated:")
+    terminal.press("s")
+    terminal.until("Stop long?", "checkpoint", "Now")
+    terminal.press("Enter")
+    terminal.until("stopped on request after step")
+    after = json.loads(terminal.distrain("show", "long", "--json"))
+    assert after["status"] == "stopped"
+    assert after["steps"] > before["steps"]
+
+
+def test_a_preset_of_ones_own_is_the_same_run_on_the_command_line(terminal: Terminal) -> None:
+    terminal.open()
+    terminal.until("what follows", "$ distrain run ddp")
+    terminal.press("Right", "/")
+    terminal.press(*"batch", "Enter")
+    terminal.until("batch_size")
+    terminal.press("Enter")
+    terminal.press("BSpace", "BSpace", "BSpace", "0")
+    terminal.until("must be a whole number")
+    terminal.press("BSpace", *"64", "Enter")
+    terminal.until("32 per rank, 64 in all", "--set train.batch_size=64")
+    terminal.press("C-s")
+    terminal.press(*"mine", "Enter")
+    terminal.until("$ distrain run mine")
+    terminal.press("q")
+    summary = json.loads(terminal.distrain("run", "mine", "--set", "train.epochs=1", "--json"))
+    assert (summary["status"], summary["steps"]) == ("completed", 23)  # 1,437 samples by 64

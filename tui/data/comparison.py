@@ -1,0 +1,262 @@
+"""Several runs beside each other: their curves in one chart, and what their configs differ in."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import nan
+from typing import Any, NamedTuple
+
+from runners import words
+from runners.errors import DistrainError
+from runners.events import Evaluation
+from runners.record import Record
+from runners.rollup import Curve, Reading
+from runners.snapshot import Follower
+from tui import marks
+from tui.data.chart import Chart, Line
+from tui.data.plots import View
+from tui.data.rows import Row, ended_row, headline, live_row
+
+GROWING = ("run.json", "meta.json", "metrics.db", "metrics.db-wal")
+RAN = "ran on: "
+
+
+class Compared(NamedTuple):
+    """One of the runs: `name` is its own among them; what it ran on is in `setting`."""
+
+    row: Row
+    name: str
+    curve: Curve
+    evaluations: Sequence[Evaluation]
+    began: float
+    setting: dict[str, str] | None
+
+    @property
+    def mark(self) -> marks.Mark:
+        return marks.of_run(self.row.id)
+
+
+class Comparison(NamedTuple):
+    """Everything that the screen shows at one moment; `problems` are runs that cannot be read."""
+
+    runs: Sequence[Compared]
+    charts: dict[str, Chart]
+    problems: Sequence[str] = ()
+
+
+class Setting(NamedTuple):
+    """A key of the configs and its value in each run, None where a run has no such key."""
+
+    key: str
+    values: tuple[str | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+def settings(runs: Sequence[dict[str, str] | None]) -> list[Setting]:
+    """Every key that one of the runs has: the config in order, then what it ran on."""
+    keys = {key for run in runs for key in run or {}}
+    ordered = sorted(keys, key=lambda key: (key.startswith(RAN), "." in key, key))
+    return [Setting(key, tuple((run or {}).get(key) for run in runs)) for key in ordered]
+
+
+def setting_of(record: Record) -> dict[str, str]:
+    """A run's config by dotted keys, and the machine, devices, code and versions it ran with.
+
+    Raises DistrainError where there is no config to be read.
+    """
+    state = record.state
+    plan, origin = state.plan, state.provenance
+    ran = {
+        "host": state.host,
+        "devices": ", ".join(device.label for device in plan.devices) if plan else "",
+        "commit": str((origin.get("git") or {}).get("commit") or "")[:12],
+        **(origin.get("versions") or {}),
+    }
+    config = _flat(record.config.to_dict())
+    return config | {f"{RAN}{key}": str(value) for key, value in ran.items() if value}
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def names(rows: Sequence[Row]) -> list[str]:
+    """What to call each run so that no two are called alike."""
+    plain = [row.name or row.short for row in rows]
+    twice = Counter(plain)
+    return [
+        f"{name} {row.id[-4:]}" if twice[name] > 1 else name
+        for name, row in zip(plain, rows, strict=True)
+    ]
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A kind of chart; `values` gives a run's x and y."""
+
+    title: str
+    values: Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]
+    unit: str = ""
+    worded: Callable[[float], str] = words.figure
+    hint: str = "nothing yet"
+
+
+def _column(name: str) -> Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]:
+    def values(run: Compared, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+        if not len(run.curve):
+            return (), ()
+        return _since(run, axis, run.curve[axis]), run.curve[name]
+
+    return values
+
+
+def _metric(name: str) -> Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]:
+    def values(run: Compared, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+        found = [each for each in run.evaluations if name in each.metrics]
+        x = [float(getattr(each, axis)) for each in found]
+        y = [each.metrics[name].value for each in found]
+        return _since(run, axis, x), [nan if value is None else value for value in y]
+
+    return values
+
+
+def _since(run: Compared, axis: str, x: Sequence[float]) -> Sequence[float]:
+    """Times count from each run's start, for runs of different days lie over each other."""
+    return array("d", [at - run.began for at in x]) if axis == "time" else x
+
+
+KINDS = {
+    "loss": Kind("training loss", _column("loss")),
+    "throughput": Kind(
+        "throughput",
+        _column("samples_per_s"),
+        "samples/s",
+        words.round_rate,
+        "nothing but warm-up yet",
+    ),
+    "evaluation": Kind("evaluation", _metric(""), hint="no evaluation yet"),
+    "lr": Kind("learning rate", _column("lr")),
+    "eval loss": Kind("evaluation loss", _metric("loss"), hint="no evaluation yet"),
+}
+
+
+def chart(name: str, runs: Sequence[Compared], view: View) -> Chart:
+    """One chart with a line for each run; raises KeyError for a name that KINDS has not."""
+    kind = KINDS[name]
+    if name == "evaluation" and (metric := common_metric(runs)):
+        kind = kind._replace(title=f"evaluation: {metric}", values=_metric(metric))
+    lines = []
+    for run in runs:
+        x, y = kind.values(run, view.axis)
+        if len(x):
+            lines.append(Line(run.name, run.mark, x, y))
+    return Chart(
+        title=kind.title,
+        lines=lines,
+        x_axis="duration" if view.axis == "time" else view.axis,
+        unit=kind.unit,
+        worded=kind.worded,
+        span=view.span,
+        empty=kind.hint,
+    )
+
+
+def common_metric(runs: Sequence[Compared]) -> str:
+    """The metric that most of the runs have, the headline of the first ones among equals."""
+    found = Counter(name for run in runs if run.evaluations for name in run.evaluations[-1].metrics)
+    most = max(found.values(), default=0)
+    return headline({name: None for name, count in found.items() if count == most})
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class Comparer:
+    """Looks at several records again and again; for one thread. Only live ones are read anew."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._ones = [_One(record) for record in records]
+
+    def changed(self) -> bool:
+        """Whether anything was written since the last call: a few stats for each run."""
+        changed = [one.changed() for one in self._ones]
+        return any(changed)
+
+    def look(self, view: View) -> Comparison:
+        """The runs as they are now."""
+        found = [one.look(view) for one in self._ones]
+        called = names([run.row for run in found])
+        runs = [run._replace(name=name) for run, name in zip(found, called, strict=True)]
+        problems = [one.problem for one in self._ones if one.problem]
+        return Comparison(runs, {name: chart(name, runs, view) for name in view.plots}, problems)
+
+
+class _One:
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.problem = ""
+        self._follower = Follower(record)
+        self._evaluations: list[Evaluation] = []
+        self._stamps: object = None
+        self._read: tuple[View | None, Compared] | None = None
+
+    def changed(self) -> bool:
+        before, self._stamps = self._stamps, [_stamp(self.record, name) for name in GROWING]
+        # A supervisor that was killed writes nothing more.
+        died = self._follower.state.live and not self.record.live
+        if (before != self._stamps or died) and self._read is not None:
+            self._read = None, self._read[1]
+        return before != self._stamps or died
+
+    def look(self, view: View) -> Compared:
+        wanted = view._replace(plots=())
+        if self._read is None or self._read[0] != wanted:
+            self._read = wanted, self._anew(view)
+        return self._read[1]
+
+    def _anew(self, view: View) -> Compared:
+        record, state, self.problem = self.record, self.record.state, ""
+        began = state.started or state.created
+        row, setting, curve = ended_row(state, record.meta), None, Curve({})
+        try:
+            news = self._follower.news()
+            self._evaluations += [event for event in news if isinstance(event, Evaluation)]
+            setting = setting_of(record)
+            if state.live:
+                row = live_row(self._follower.snapshot(), record)
+            elif state.summary is None:
+                row = ended_row(state, record.meta, record.summary())
+            curve = record.overall(**_reading(view, began))
+        except DistrainError as error:
+            self.problem = str(error)
+        return Compared(row, "", curve, tuple(self._evaluations), began, setting)
+
+
+def _reading(view: View, began: float) -> Reading:
+    reading: Reading = {"points": view.points, "axis": view.axis}
+    if view.span is not None:
+        offset = began if view.axis == "time" else 0.0
+        reading |= {"start": view.span[0] + offset, "end": view.span[1] + offset}
+    return reading
+
+
+def _stamp(record: Record, name: str) -> tuple[int, int] | None:
+    try:
+        stat = (record.dir / name).stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size

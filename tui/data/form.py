@@ -1,0 +1,278 @@
+"""The form of a RunConfig without its widgets: fields, a draft of changes, the command for it.
+
+Types, ranges and descriptions of the fields are those of the config's annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+from models.catalog import BUILTINS, torchvision_networks
+from runners.cli.starting import devices as devices_of
+from runners.config import RunConfig, differences, parse_assignment
+from runners.errors import ConfigError
+from runners.validation import Devices, Section, _wanted
+
+Kind = Literal["bool", "choice", "number", "text", "devices", "table"]
+
+COMMON = frozenset(
+    (
+        "strategy",
+        "launcher",
+        "precision",
+        "devices",
+        "model.name",
+        "data.name",
+        "data.root",
+        "data.workers",
+        "train.epochs",
+        "train.batch_size",
+        "train.accumulate",
+        "train.optimizer",
+        "train.lr",
+        "train.scale_lr",
+        "train.schedule",
+        "train.warmup_epochs",
+        "train.weight_decay",
+        "train.seed",
+        "train.threads",
+        "eval.every_epochs",
+        "checkpoint.every_epochs",
+    )
+)
+OFFERED: Mapping[str, Literal["task", "model", "data"]] = {
+    "task.name": "task",
+    "model.name": "model",
+    "data.name": "data",
+}
+
+
+class Field(NamedTuple):
+    """One key of a config; `wanted` says in words what it takes."""
+
+    key: str
+    kind: Kind
+    about: str
+    wanted: str
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    @property
+    def group(self) -> str:
+        """The table it stands in; "run" for those that stand in none."""
+        return self.key.rpartition(".")[0] or "run"
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition(".")[2]
+
+
+@cache
+def fields() -> tuple[Field, ...]:
+    """Every field of a config, in its order."""
+    return tuple(_fields(RunConfig, ""))
+
+
+def _fields(kind: type[Section], prefix: str) -> Iterator[Field]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if isinstance(hint, type) and issubclass(hint, Section):
+            yield from _fields(hint, f"{prefix}{name}.")
+        else:
+            yield _field(prefix + name, hint)
+
+
+def _field(key: str, hint: Any) -> Field:
+    inner, about, optional = hint, "", False
+    while True:
+        if get_origin(inner) is Annotated:
+            inner, *metas = get_args(inner)
+            about = about or next((meta.description for meta in metas if meta.description), "")
+        elif get_origin(inner) in (UnionType, Union) and type(None) in get_args(inner):
+            optional = True
+            inner = next(kind for kind in get_args(inner) if kind is not type(None))
+        else:
+            break
+    choices = get_args(inner) if get_origin(inner) is Literal else ()
+    return Field(key, _kind(inner), about, _wanted(hint), choices, optional)
+
+
+def _kind(inner: Any) -> Kind:
+    if inner == Devices:
+        return "devices"
+    kinds: dict[Any, Kind] = {bool: "bool", int: "number", float: "number", str: "text"}
+    return "choice" if get_origin(inner) is Literal else kinds.get(inner, "table")
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def typed(field: Field, text: str) -> Any:
+    """What a person has typed as plain data; what cannot be read stays text."""
+    text = text.strip()
+    if not text and field.kind != "text":
+        return {} if field.kind == "table" else None if field.optional else text
+    if field.kind == "number":
+        return _number(text)
+    if field.kind == "devices":
+        return devices_of(text)
+    if field.kind == "table":
+        return parse_assignment(f"{field.key}={text}")[1]
+    return text or (None if field.optional else "")
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def as_typed(value: Any) -> str:
+    """A value as a person would type it; nothing where it is unset."""
+    if value is None or value == {}:
+        return ""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return value if isinstance(value, str) else in_toml(value)
+
+
+def shown(value: Any) -> str:
+    """A value for reading."""
+    return as_typed(value) or ("unset" if value is None else "none")
+
+
+def in_toml(value: Any) -> str:
+    """A value in one line of TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {in_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(in_toml, value)) + "]"
+    return tomli_w.dumps({"v": value}).partition("= ")[2].rstrip("\n")
+
+
+def neighbour(field: Field, value: Any, direction: int) -> str | None:
+    """The next of a field's choices, round and round; None where unset is one of them."""
+    choices = [*field.choices, *([None] if field.optional else [])]
+    return choices[(choices.index(value) + direction) % len(choices)]
+
+
+def offers(key: str) -> list[tuple[str, str]]:
+    """Names that a field can take, each with what it stands for; others may be typed."""
+    if key not in OFFERED:
+        return []
+    known = [(name, item.about) for name, item in BUILTINS[OFFERED[key]].items()]
+    if key == "model.name":
+        known += [(name, "of torchvision") for name in sorted(torchvision_networks())]
+    return known
+
+
+# --- a draft -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A preset and what a person has made of it. `config` holds in itself; whether it can run
+    here is for `runners.runs.check` to say.
+    """
+
+    name: str
+    base: RunConfig
+    config: RunConfig
+
+    @classmethod
+    def of(cls, name: str, config: RunConfig) -> Draft:
+        """A preset as it is."""
+        return cls(name, config, config)
+
+    def get(self, key: str) -> Any:
+        return _at(self.config, key)
+
+    def preset_value(self, key: str) -> Any:
+        return _at(self.base, key)
+
+    def changed(self, key: str) -> bool:
+        return bool(self.get(key) != self.preset_value(key))
+
+    @property
+    def changes(self) -> list[Field]:
+        """Fields that differ from the preset's."""
+        return [field for field in fields() if self.changed(field.key)]
+
+    def with_value(self, key: str, value: Any) -> Draft:
+        """With one field set, None unsets it; raises ConfigError."""
+        return replace(self, config=self.config.with_changes({key: value}))
+
+    def reset(self, key: str) -> Draft:
+        """With the preset's own value."""
+        return self.with_value(key, self.preset_value(key))
+
+    def command(self, runs_dir: Path | None = None) -> list[str]:
+        """The shortest command line that does the same run, as its words.
+
+        `runs_dir` is named where it is not the usual one.
+        """
+        changes = {key: value for key, (_, value) in differences(self.base, self.config).items()}
+        words = ["distrain", "run", self.name]
+        devices = changes.pop("devices", None)
+        for key, value in changes.items():
+            words += ["--set", f"{key}={_assigned(key, value)}"]
+        words += [] if devices is None else ["--devices", as_typed(devices)]
+        return words + ([] if runs_dir is None else ["--runs-dir", str(runs_dir)])
+
+
+def complaint(draft: Draft, field: Field, text: str) -> str:
+    """Why what was typed cannot be the field's value; nothing where it can."""
+    try:
+        draft.with_value(field.key, typed(field, text))
+    except ConfigError as error:
+        return "; ".join(problem for _, problem in error.problems)
+    return ""
+
+
+def _at(config: RunConfig, key: str) -> Any:
+    found: Any = config
+    for name in key.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _assigned(key: str, value: Any) -> str:
+    """VALUE of `--set KEY=VALUE`: bare where that is read as the same, else as TOML."""
+    if value is None:
+        return ""
+    if isinstance(value, str) and value and parse_assignment(f"{key}={value}")[1] == value:
+        return value
+    return in_toml(value)
+
+
+# --- what of it is seen ------------------------------------------------------------------------
+
+
+def visible(
+    draft: Draft, *, everything: bool, words: str = "", troubled: Container[str] = ()
+) -> list[Field]:
+    """Fields to show: those in common use or all; with `words`, those that hold each of them.
+
+    What was changed and what is in trouble is never out of sight.
+    """
+    if wanted := words.lower().split():
+        return [field for field in fields() if _holds(field, wanted)]
+    return [
+        field
+        for field in fields()
+        if everything or field.key in COMMON or field.key in troubled or draft.changed(field.key)
+    ]
+
+
+def _holds(field: Field, wanted: list[str]) -> bool:
+    text = f"{field.key} {field.about}".lower()
+    return all(word in text for word in wanted)

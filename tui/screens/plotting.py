@@ -1,0 +1,124 @@
+"""What screens with plots share: panes to go through, one x axis, zoom and cursor for all plots."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from textual.widget import Widget
+
+from tui import keymap
+from tui.data.plots import View
+from tui.screens.base import AppScreen
+from tui.widgets.plot import PlotPane
+
+AXES = ("step", "epoch", "time")
+SMOOTHEST = 3
+
+
+class PlottingScreen(AppScreen):
+    """A screen that a thread feeds: `_view` is what it is to read next, `_wake` its alarm.
+
+    `_panes` are what tab goes through. Where a screen has room for one pane of an area, it is
+    the one that is `-current`.
+    """
+
+    PANE_BINDINGS = (keymap.hidden("tab", "pane(1)"), keymap.hidden("shift+tab", "pane(-1)"))
+
+    def __init__(self, plots: tuple[str, ...]) -> None:
+        super().__init__()
+        self._panes: list[Widget] = []
+        self._view = View(plots=plots, axis=self.distrain.settings.axis)
+        self._wake, self._left = threading.Event(), threading.Event()
+
+    def on_unmount(self) -> None:
+        self._left.set()
+        self._wake.set()
+
+    def _see(self, **changes: Any) -> None:
+        self._view = self._view._replace(**changes)
+        self._wake.set()
+
+    def _paint(self) -> None:
+        """Show what was read last."""
+        raise NotImplementedError
+
+    # --- panes ----------------------------------------------------------------------------------
+
+    def _begin(self, *panes: Widget) -> None:
+        """Take up the panes once they are there, plots as they were left."""
+        self._panes = list(panes)
+        for plot in self.query(PlotPane):
+            plot.log_y = self.distrain.settings.log_y
+            plot.smooth = self.distrain.settings.smooth
+        for pane in reversed(panes):
+            self._make_current(pane)
+        self._go_to(0)
+
+    def action_pane(self, direction: int) -> None:
+        """The next pane; on a small screen it takes the place of the one before."""
+        focused = self.focused
+        now = self._panes.index(focused) if focused in self._panes else -1
+        self._go_to((now + direction) % len(self._panes))
+
+    def _go_to(self, index: int) -> None:
+        self._make_current(self._panes[index])
+        self._panes[index].focus()
+        self.call_after_refresh(self._paint)
+
+    def _make_current(self, pane: Widget) -> None:
+        for other in pane.parent.children if pane.parent else ():
+            other.set_class(other is pane, "-current")
+
+    def _hint(self) -> str:
+        hidden = sum(1 for pane in self._panes if not pane.region)
+        return f"tab: {hidden} more" if hidden else ""
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._paint)
+
+    # --- plots ----------------------------------------------------------------------------------
+
+    def _plot(self) -> PlotPane:
+        focused = self.focused
+        return focused if isinstance(focused, PlotPane) else self.query(PlotPane).first()
+
+    def action_axis(self) -> None:
+        axis = AXES[(AXES.index(self._view.axis) + 1) % len(AXES)]
+        self._point_at(None)
+        self._see(axis=axis, span=None)
+        self.distrain.remember(axis=axis)
+
+    def action_log(self) -> None:
+        log_y = not self._plot().log_y
+        for plot in self.query(PlotPane):
+            plot.log_y = log_y
+        self.distrain.remember(log_y=log_y)
+
+    def action_smooth(self) -> None:
+        smooth = (self._plot().smooth + 1) % (SMOOTHEST + 1)
+        for plot in self.query(PlotPane):
+            plot.smooth = smooth
+        self.distrain.remember(smooth=smooth)
+
+    def action_zoom(self, factor: float) -> None:
+        self._see(span=self._plot().zoomed(factor))
+
+    def action_pan(self, direction: int) -> None:
+        self._see(span=self._plot().panned(direction))
+
+    def action_whole(self) -> None:
+        self._see(span=None)
+
+    def action_cursor(self, direction: int) -> None:
+        self._point_at(self._plot().step_cursor(direction))
+
+    def on_plot_pane_pointed(self, event: PlotPane.Pointed) -> None:
+        self._point_at(event.x)
+
+    def on_plot_pane_zoomed(self, event: PlotPane.Zoomed) -> None:
+        self._see(span=event.span)
+
+    def _point_at(self, x: float | None) -> None:
+        for plot in self.query(PlotPane):
+            plot.cursor = x

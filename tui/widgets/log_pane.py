@@ -1,0 +1,391 @@
+"""What each process of a run prints, as it comes: read by a thread, seen as far as it is in sight."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from textual import work
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input
+from textual.worker import get_current_worker
+
+from runners import words
+from tui import keymap, marks
+from tui.data.log_reader import Ask, Found, Hunt, Page, Reader, path_of
+from tui.keymap import LOG
+from tui.screens.dialogs import Prompt
+from tui.widgets.log_view import LogView
+from tui.widgets.run_lines import legible
+
+LOOK_S, QUIET_S = 0.25, 2.0  # between two looks at a log of a live run, of one that has ended
+PAGE_S = 0.1  # between two pages while a log is read that grows fast
+CLIPBOARD = 48 << 10  # bytes: 64 KiB in base64, what common terminals take (OSC 52)
+LAUNCHER, SUPERVISOR = "launcher", "supervisor"
+BORDER = 6  # cells of the border that a title leaves
+
+
+class LogPane(Widget, can_focus=True):
+    """`show` gives it the folder of a run, `choose` says whose log is to be seen."""
+
+    HELP = (
+        "What the ranks, the launcher and the supervisor print; logs without a line are dim. "
+        "The pane follows the end until you scroll up, and again after End. / searches as you "
+        "type: Enter goes on, the arrow keys leave the line so that > and < do. y copies the lines "
+        "that are selected with the mouse, else those in sight."
+    )
+    BINDINGS = [  # noqa: RUF012
+        *keymap.bindings(LOG),
+        keymap.hidden("y", "copy"),
+        keymap.hidden("escape", "leave"),
+        keymap.hidden("shift+enter", "seek(-1)"),
+        keymap.hidden("up", "scroll_by(-1)"),
+        keymap.hidden("down", "scroll_by(1)"),
+        keymap.hidden("pageup", "scroll_pages(-1)"),
+        keymap.hidden("pagedown,space", "scroll_pages(1)"),
+        keymap.hidden("home", "top"),
+        keymap.hidden("left", "aside(-1)"),
+        keymap.hidden("right", "aside(1)"),
+    ]
+    DEFAULT_CSS = """
+    LogPane {
+        layout: vertical;
+        border: round $panel-lighten-2;
+        border-title-color: $text-muted;
+        border-subtitle-color: $text-muted;
+        padding: 0 1;
+        &:focus, &:focus-within { border: round $accent; }
+        & > Input { height: 1; background: $panel; }
+    }
+    """
+
+    class Looked(Message):
+        """The thread has something new."""
+
+        def __init__(self, page: Page) -> None:
+            super().__init__()
+            self.page = page
+
+    def __init__(self, *, id: str | None = None, classes: str = "") -> None:
+        super().__init__(id=id, classes=classes)
+        self._folder: Path | None = None
+        self._names: list[str] = []
+        self._chosen = "rank-0"
+        self._live = False
+        self._ask = Ask(self._chosen, None, 0)
+        self._page: Page | None = None
+        self._seen = 0
+        self._search = ""
+        self._hunts = 0
+        self._wake, self._visible, self._left = (threading.Event() for _ in range(3))
+
+    def compose(self) -> ComposeResult:
+        yield LogView()
+        yield Input(placeholder="words to find · esc leaves", compact=True)
+
+    def on_mount(self) -> None:
+        self._view, self._input = self.query_one(LogView), self.query_one(Input)
+        self._input.display = False
+
+    def on_unmount(self) -> None:
+        self._left.set()
+        self._wake.set()
+
+    def on_show(self) -> None:
+        self._visible.set()
+        self._wake.set()
+
+    def on_hide(self) -> None:
+        self._visible.clear()
+
+    # --- what the screen asks of it -------------------------------------------------------------
+
+    def show(self, folder: Path, ranks: int, live: bool) -> None:
+        """Look at the logs of a run's folder; what is seen stays when the same comes again."""
+        names = [LAUNCHER, *(f"rank-{rank}" for rank in range(ranks)), SUPERVISOR]
+        if (names, live) != (self._names, self._live):
+            self._names, self._live = names, live
+            self._wake.set()
+            self._paint()
+        if folder != self._folder:
+            self._folder = folder
+            self._read(folder, self.screen)
+
+    def choose(self, name: str) -> None:
+        """Show another log: "rank-0", "launcher", "supervisor"."""
+        if name != self._chosen:
+            self._chosen, self._page, self._search = name, None, ""
+            self._view.clear()
+            self._seen = 0
+            self._want()
+            if self._view.words:
+                self._hunt(0)
+
+    # --- the thread that reads ------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True, group="logs")
+    def _read(self, folder: Path, screen: Screen[Any]) -> None:
+        worker, reader = get_current_worker(), Reader(folder)
+        while not (worker.is_cancelled or self._left.is_set()):
+            self._wake.clear()
+            page = None
+            watched = self._visible.is_set() and screen.is_current
+            if watched:
+                page = reader.look(self._ask, self._names)
+                if page is not None:
+                    self.post_message(self.Looked(page))
+            if not (watched and reader.busy):
+                self._wake.wait(LOOK_S if self._live and watched else QUIET_S)
+            elif page is not None:
+                self._wake.wait(PAGE_S)
+        reader.close()
+
+    def _want(self, hunt: Hunt | None = None) -> None:
+        """Ask for what should be in sight, with as much before and after it when scrolling."""
+        view = self._view
+        hunt = hunt or (self._ask.hunt if self._ask.name == self._chosen else None)
+        if view.following:
+            self._ask = Ask(self._chosen, None, view.height, hunt)
+        else:
+            first = max(0, view.top - view.height)
+            self._ask = Ask(self._chosen, first, 3 * view.height, hunt)
+        self._wake.set()
+        self._paint()
+
+    def on_log_pane_looked(self, event: Looked) -> None:
+        page = event.page
+        if page.name != self._chosen:
+            return
+        if page.anew:
+            self._search, self._seen = "", 0
+        self._page = page
+        self._seen += page.raised
+        self._view.put(page)
+        if page.found is not None and page.found.hunt.number == self._hunts:
+            self._take(page.found)
+        if self._view.lacks:
+            self._want()
+        self._paint()
+
+    def on_log_view_moved(self) -> None:
+        view = self._view
+        if view.lacks or view.following != (self._ask.first is None):
+            self._want()
+        elif view.following and self._ask.height != view.height:
+            self._want()
+        self._paint()
+
+    # --- what is written on its border ----------------------------------------------------------
+
+    def _paint(self) -> None:
+        if not self.is_mounted or not self.size:
+            return
+        if self._view.following:
+            self._seen = self._view.total
+        empty = self._page.empty if self._page else frozenset()
+        room = self.outer_size.width - BORDER
+        self._write("border_title", self._titles(empty, room))
+        self._write("border_subtitle", Content(self._status()))
+
+    def _write(self, where: str, content: Content) -> None:
+        if getattr(self, where) != content.markup:
+            setattr(self, where, content)
+
+    def _titles(self, empty: frozenset[str], room: int) -> Content:
+        """The logs by name; where there is no room for all, those next to the chosen one."""
+        names = self._names or [self._chosen]
+        parts = [self._title(name, name in empty) for name in names]
+        at = names.index(self._chosen) if self._chosen in names else 0
+        first, last = at, at + 1
+        used = parts[at].cell_length
+        while True:
+            after = last < len(parts) and used + parts[last].cell_length + 4 <= room
+            if after:
+                used, last = used + parts[last].cell_length + 2, last + 1
+            before = first > 0 and used + parts[first - 1].cell_length + 4 <= room
+            if before:
+                used, first = used + parts[first - 1].cell_length + 2, first - 1
+            if not (before or after):
+                break
+        line = Content("  ").join(parts[first:last])
+        return Content.assemble("‹ " if first else "", line, " ›" if last < len(parts) else "")
+
+    def _title(self, name: str, empty: bool) -> Content:
+        style = "bold reverse" if name == self._chosen else "dim" if empty else ""
+        if not name.startswith("rank-"):
+            text = Text(f" {name} " if name == self._chosen else name, style)
+        else:
+            rank = int(name.removeprefix("rank-"))
+            mark = marks.of_rank(rank)
+            ink = legible(mark.colour, self.background_colors[1])
+            called = f" rank {rank} " if name == self._chosen else f" {rank}"
+            text = Text.assemble((mark.shape, "dim" if empty else ink), (called, style))
+        return Content.from_rich_text(text)
+
+    def _status(self) -> str:
+        view, page = self._view, self._page
+        if page is None:
+            return ""
+        if page.problem:
+            return f"the log cannot be read: {page.problem}"
+        if not view.total:
+            return "nothing printed yet" if self._live else "nothing was printed · ] next log"
+        parts = [self._search] if self._search else []
+        if not page.complete:
+            parts.append("counting lines")
+        elif view.following and not parts:
+            parts.append(words.things(view.total, "line"))
+        elif not parts:
+            parts.append(f"line {view.top + 1:,} of {view.total:,}")
+        new = view.total - self._seen
+        if not view.following:
+            parts += [words.things(new, "new line")] if new > 0 else []
+            parts.append("end follows" if self._live else "end: to the end")
+        elif self._live:
+            parts.append("follows")
+        return " · ".join(parts)
+
+    # --- moving ---------------------------------------------------------------------------------
+
+    def action_scroll_by(self, lines: int) -> None:
+        if self._input.has_focus:
+            self.focus()
+        else:
+            self._view.scroll_to(y=self._view.top + lines, animate=False, force=True)
+
+    def action_scroll_pages(self, pages: int) -> None:
+        self.action_scroll_by(pages * max(1, self._view.height - 1))
+
+    def action_top(self) -> None:
+        self._view.scroll_to(y=0, animate=False, force=True)
+
+    def action_follow(self) -> None:
+        self._view.follow()
+
+    def action_aside(self, direction: int) -> None:
+        self._view.move_aside(direction * self._view.size.width // 2)
+
+    def action_source(self, direction: int) -> None:
+        if self._names:
+            at = self._names.index(self._chosen) if self._chosen in self._names else 0
+            self.choose(self._names[(at + direction) % len(self._names)])
+
+    # --- search ---------------------------------------------------------------------------------
+
+    def action_search(self) -> None:
+        self._input.display = True
+        self._input.focus()
+        self._input.action_select_all()
+
+    def action_leave(self) -> None:
+        if not self._input.display:
+            raise SkipAction
+        self._input.display = False
+        self._input.value = ""
+        self.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        view = self._view
+        start = view.top if view.found is None else view.found
+        view.words, view.found, self._search = event.value, None, ""
+        self._hunts += 1
+        if event.value:
+            self._hunt(start)
+        self._paint()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_seek(1)
+
+    def action_seek(self, direction: int) -> None:
+        view = self._view
+        if not view.words:
+            self.action_search()
+        elif view.found is None:
+            self._hunt(view.top, direction < 0)
+        else:
+            self._hunt(view.found + direction, direction < 0)
+
+    def _hunt(self, line: int, backwards: bool = False) -> None:
+        self._hunts += 1
+        self._search = "searching …"
+        self._want(Hunt(self._hunts, self._view.words, line, backwards))
+
+    def _take(self, found: Found) -> None:
+        if found.line is None:
+            self._search = f"no “{found.hunt.words}” in this log"
+            return
+        self._search = f"line {found.line + 1:,} of {self._view.total:,}"
+        if found.around:
+            self._search += (
+                ", from the end again" if found.hunt.backwards else ", from the top again"
+            )
+        self._view.reveal(found.line)
+
+    # --- taking it elsewhere --------------------------------------------------------------------
+
+    def action_copy(self) -> None:
+        selection = self._view.text_selection
+        part = self._view.get_selection(selection) if selection else None
+        lines = [line.plain for line in self._view.in_sight()] if part is None else [part[0]]
+        lines = "\n".join(lines).split("\n") if any(lines) else []
+        if not lines:
+            self.notify("there is no line to copy", severity="warning")
+            return
+        size, fit = 0, 0
+        for fit, line in enumerate(lines, 1):
+            size += len(line.encode()) + 1
+            if size > CLIPBOARD:
+                fit -= 1
+                break
+        self.app.copy_to_clipboard("\n".join(lines[:fit]))
+        if fit == len(lines):
+            self.notify(f"{words.things(fit, 'line')} copied")
+        else:
+            self.notify(
+                f"the first {fit:,} of {len(lines):,} lines copied: a terminal takes no more"
+            )
+
+    def action_save(self) -> None:
+        folder, name = self._folder, self._chosen
+        if folder is None:
+            return
+
+        def save(path: str | None) -> None:
+            if path:
+                self._save(path_of(folder, name), Path(path).expanduser())
+
+        self.app.push_screen(
+            Prompt(
+                f"Save the log of {name.replace('-', ' ')}",
+                "As it was printed, all of it. Where to:",
+                f"{folder.name}-{name}.log",
+                lambda path: "" if path.strip() else "a name is needed",
+            ),
+            save,
+        )
+
+    @work(thread=True, group="save")
+    def _save(self, source: Path, to: Path) -> None:
+        try:
+            with source.open("rb") as read, to.open("xb") as written:
+                shutil.copyfileobj(read, written, 1 << 20)
+                size = written.tell()
+        except FileExistsError:
+            self._say(f"{to} is there already: nothing was saved", "warning")
+        except OSError as error:
+            self._say(f"{to} cannot be saved: {error.strerror}", "error")
+        else:
+            self._say(f"{words.size(size)} saved to {to.absolute()}", "information")
+
+    def _say(self, text: str, severity: Any) -> None:
+        self.app.call_from_thread(self.notify, text, severity=severity)

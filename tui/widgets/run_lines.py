@@ -1,0 +1,167 @@
+"""The table of runs line by line: which columns fit, and what each tells of a run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.style import Style
+from rich.text import Text
+from textual.color import Color
+
+from runners import words
+from tui import marks
+from tui.data.rows import Row
+from tui.widgets.run_header import DOTS
+
+FAINT = 0.25  # difference in brightness below which a colour is mixed with the text's
+PREFIX = 6  # ✓↥● ✔, and a gap
+NAME, BAR = 15, 5
+GROWING = (("name", 13), ("tags", 10), ("name", 6))  # by how much, before the last one takes all
+
+
+class Column(NamedTuple):
+    """`spare` columns go first where room is short, the highest first."""
+
+    name: str
+    width: int
+    spare: int = 0
+    right: bool = True
+
+
+COLUMNS = (
+    Column("name", NAME, right=False),
+    Column("strategy", 12, 3, right=False),
+    Column("how", 13, 5, right=False),
+    Column("model", 18, 7, right=False),
+    Column("progress", 11),
+    Column("samples/s", 9, 2),
+    Column("metric", 12),
+    Column("took", 11, 4),
+    Column("age", 6),
+    Column("tags", 8, 6, right=False),
+    Column("notes", 16, 8, right=False),
+)
+HEADS = {"progress": "steps", "how": "launcher"}
+
+
+def columns(width: int) -> list[Column]:
+    """The columns that fit, with the room that is left given to the name, then to the last."""
+    fitting = list(COLUMNS)
+    for spare in range(max(column.spare for column in COLUMNS), 0, -1):
+        if PREFIX - 1 + sum(column.width + 1 for column in fitting) <= width:
+            break
+        fitting = [column for column in fitting if column.spare != spare]
+    left = max(width - PREFIX + 1 - sum(column.width + 1 for column in fitting), 0)
+    widths = {column.name: column.width for column in fitting}
+    for name, most in (*GROWING, (fitting[-1].name, left)):
+        if name in widths:
+            widths[name] += min(left, most)
+            left -= min(left, most)
+    return [column._replace(width=widths[column.name]) for column in fitting]
+
+
+def column_at(x: int, width: int) -> str:
+    """The name of the column at a cell, "status" for the marks before the first one."""
+    if x < PREFIX:
+        return "status"
+    end = PREFIX
+    for column in columns(width):
+        end += column.width + 1
+        if x < end:
+            return column.name
+    return ""
+
+
+def head(by: str, descending: bool, width: int) -> Text:
+    """Names of the columns, with an arrow at the one that the rows are sorted by."""
+    arrow = "↓" if descending else "↑"
+    line = Text(f"{arrow if by == 'status' else ''}".rjust(PREFIX - 1) + " ", no_wrap=True)
+    for column in columns(width):
+        text = HEADS.get(column.name, column.name)
+        if column.name == by:
+            text = f"{arrow}{text}" if column.right else f"{text}{arrow}"
+        line.append(_aligned(Text(text), column)).append(" ")
+    return line
+
+
+def one(row: Row, width: int, marked: bool, paper: Color) -> Text:
+    """A run's line."""
+    mark, (dot, colour) = marks.of_run(row.id), DOTS.get(row.status, ("?", ""))
+    line = Text(no_wrap=True)
+    line.append("✓" if marked else " ", "bold").append("↥" if row.pinned else " ", "bold")
+    line.append(f"{mark.shape} ", legible(mark.colour, paper)).append(f"{dot} ", colour)
+    cells = _cells(row)
+    for column in columns(width):
+        line.append_text(_aligned(cells[column.name], column)).append(" ")
+    return line
+
+
+def legible(colour: str, paper: Color) -> Style:
+    """A mark's colour, mixed with that of text where it would not stand out from the ground."""
+    ink = Color.parse(colour)
+    if abs(ink.brightness - paper.brightness) < FAINT:
+        ink = ink.blend(paper.get_contrast_text(1.0), 0.35)
+    return Style.from_color(ink.rich_color)
+
+
+def _cells(row: Row) -> dict[str, Text]:
+    name = Text(row.name, "bold" if row.live else "") if row.name else Text(row.short, "italic")
+    ranks = f" ×{row.ranks}" if row.ranks else ""
+    return {
+        "name": name,
+        "strategy": Text.assemble(row.strategy, (ranks, "dim")),
+        "how": Text(f"{row.launcher} {row.precision}".strip(), "dim"),
+        "progress": _progress(row),
+        "samples/s": Text(words.round_rate(row.samples_per_s)),
+        "metric": _metric(row),
+        "took": Text(words.duration(row.seconds), "dim"),
+        "age": Text(words.age(row.created), "dim"),
+        "model": Text(f"{row.model} on {row.data}" if row.model else "", "dim"),
+        "notes": Text(" ".join(row.notes.split()), "dim"),
+        "tags": Text(" ".join(f"#{tag}" for tag in row.tags), "cyan"),
+    }
+
+
+def _progress(row: Row) -> Text:
+    if not row.live:
+        return Text(words.count(row.step))
+    if row.fraction is None:
+        return Text(row.status, DOTS.get(row.status, ("", ""))[1])
+    filled = round(BAR * row.fraction)
+    bar = Text("━" * filled, DOTS.get(row.status, ("", "cyan"))[1]).append(
+        "─" * (BAR - filled), "dim"
+    )
+    return bar.append(f"{100 * row.fraction:.0f} %".rjust(6))
+
+
+def _metric(row: Row) -> Text:
+    value = words.metric_value(row.metric, row.value) if row.metric else words.MISSING
+    name = f"{row.metric} " if row.metric and len(row.metric) + len(value) < 12 else ""
+    return Text.assemble((name, "dim"), value)
+
+
+def _aligned(text: Text, column: Column) -> Text:
+    text = text.copy()
+    text.truncate(column.width, overflow="ellipsis")
+    room = " " * (column.width - text.cell_len)
+    return Text.assemble(room, text) if column.right else Text.assemble(text, room)
+
+
+def about(row: Row | None, short: bool = False) -> Text:
+    """What the columns do not tell of a run: how it ended, what it trained, what was noted."""
+    if row is None:
+        return Text()
+    dot, colour = DOTS.get(row.status, ("?", ""))
+    ending = Text(f" {dot} {row.status}", colour)
+    if row.reason and row.status != "completed":
+        ending.append(f": {row.reason}")
+    if row.live and row.eta is not None:
+        ending.append(f", {words.duration(row.eta)} to go")
+    what = f"{row.model} on {row.data}" if row.model else ""
+    where = ", ".join(row.devices[:4]) + (" …" if len(row.devices) > 4 else "")
+    parts = [Text(part, "dim") for part in (row.id, what, where) if part]
+    notes = Text(" ".join(row.notes.split()))
+    if short and notes:
+        parts.insert(0, notes)
+    first = Text("  ", no_wrap=True, overflow="ellipsis").join([ending, *parts])
+    return first if short or not notes else first.append("\n ").append_text(notes)
