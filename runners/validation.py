@@ -52,7 +52,7 @@ def _hints(kind: type[Section]) -> dict[str, Any]:
 def _complaint(key: str, value: Any, hint: Any) -> str:
     if isinstance(value, str) and (choices := _choices(hint)):
         return f"unknown {key} {value!r}{nearest(value, choices)}"
-    return f"must be {_wanted(hint)}, not {value!r}"
+    return f"must be {wanted(hint)}, not {value!r}"
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
@@ -64,8 +64,8 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 _SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
 
 
-def _wanted(hint: Any) -> str:
-    """A type with its range in words: "a whole number ≥ 1"."""
+def wanted(hint: Any) -> str:
+    """The type of a field with its range, in words: "a whole number ≥ 1"."""
     if hint == Devices:
         return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
     if get_origin(hint) is Annotated:
@@ -76,9 +76,9 @@ def _wanted(hint: Any) -> str:
             for name, sign in _SIGNS
             if getattr(meta, name) is not None
         ]
-        return " ".join([_wanted(inner), " and ".join(limits)]).strip()
+        return " ".join([wanted(inner), " and ".join(limits)]).strip()
     if choices := _choices(hint):
         return "one of " + ", ".join(choices)
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
-        return " or ".join(_wanted(kind) for kind in get_args(hint) if kind is not type(None))
+        return " or ".join(wanted(kind) for kind in get_args(hint) if kind is not type(None))
     return _WORDS.get(hint, "a table")

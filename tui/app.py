@@ -124,9 +124,6 @@ class DistrainApp(Surviving, RunActions):
         except OSError as error:
             self.refuse(f"the picture cannot be written: {error.strerror}")
 
-    def action_copy(self) -> None:
-        self.refuse("there is nothing to copy here")
-
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action of the screen and the app by its name, and Textual's own few."""
         groups = [keymap.EVERYWHERE, *getattr(screen, "KEYS", ())]

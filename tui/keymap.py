@@ -54,7 +54,7 @@ KEYMAP = (
     Key(EVERYWHERE, "back", "escape", "back", "Back", "Back to where you came from."),
     Key(EVERYWHERE, "new", "n", "new", "New run", "Pick a preset and launch it.", True),
     Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
-    Key(EVERYWHERE, "copy", "y", "copy", "Copy", "Copy what is shown (OSC 52, works over SSH)."),
+    Key(EVERYWHERE, "copy", "y", "screen.copy", "Copy", "Copy what is shown (OSC 52)."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
     Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Leave the app; runs go on.", True),
     # --- the table of runs

@@ -251,7 +251,8 @@ def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
 
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         text = "\n".join(line.plain for line in screen.query_one(Hardware)._lines)
-        for part in ("Fake 80GB", "97 %", "40/80 GiB", "N/A", "64 °C", "others: process 4242 1 GiB"):
+        others = "others: process 4242 1 GiB"
+        for part in ("Fake 80GB", "97 %", "40/80 GiB", "N/A", "64 °C", others):
             assert part in text, part
 
     watch(run, story)

@@ -18,6 +18,7 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 PATIENCE_S = 120.0
+KEY_S = 0.1
 
 
 class Terminal:
@@ -41,7 +42,10 @@ class Terminal:
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
 
     def press(self, *keys: str) -> None:
-        self._tmux("send-keys", *keys)
+        """Type at the speed of a person: Textual handles letters before what keys are bound to."""
+        for key in keys:
+            self._tmux("send-keys", key)
+            time.sleep(KEY_S)
 
     def text(self) -> str:
         return self._tmux("capture-pane", "-p")
@@ -129,9 +133,11 @@ def test_a_killed_app_leaves_its_run_alone_and_finds_it_again(terminal: Terminal
 def test_a_preset_of_ones_own_is_the_same_run_on_the_command_line(terminal: Terminal) -> None:
     terminal.open()
     terminal.until("what follows", "$ distrain run ddp")
-    terminal.press("Right", "/")
-    terminal.press(*"batch", "Enter")
-    terminal.until("batch_size")
+    terminal.press("Right")
+    terminal.press("/")
+    terminal.until("words in a field's name")
+    terminal.press(*"batch_size", "Enter")
+    terminal.until("Samples per optimizer step")
     terminal.press("Enter")
     terminal.press("BSpace", "BSpace", "BSpace", "0")
     terminal.until("must be a whole number")

@@ -21,7 +21,9 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """`x_axis` is "step", "epoch" or "time" (Unix seconds); `worded` words a value of y.
+    """`x_axis` is "step", "epoch", "time" (Unix seconds) or "duration" (seconds).
+
+    `worded` words a value of y.
 
     `span` is the part of the x axis to show, None for all that there is.
     """

@@ -17,10 +17,10 @@ from runners.rollup import Curve, Reading
 from runners.snapshot import Follower
 from tui import marks
 from tui.data.chart import Chart, Line
+from tui.data.growth import Growth
 from tui.data.plots import View
 from tui.data.rows import Row, ended_row, headline, live_row
 
-GROWING = ("run.json", "meta.json", "metrics.db", "metrics.db-wal")
 RAN = "ran on: "
 
 
@@ -211,16 +211,14 @@ class _One:
         self.problem = ""
         self._follower = Follower(record)
         self._evaluations: list[Evaluation] = []
-        self._stamps: object = None
+        self._growth = Growth(record)
         self._read: tuple[View | None, Compared] | None = None
 
     def changed(self) -> bool:
-        before, self._stamps = self._stamps, [_stamp(self.record, name) for name in GROWING]
-        # A supervisor that was killed writes nothing more.
-        died = self._follower.state.live and not self.record.live
-        if (before != self._stamps or died) and self._read is not None:
+        changed = self._growth.changed()
+        if changed and self._read is not None:
             self._read = None, self._read[1]
-        return before != self._stamps or died
+        return changed
 
     def look(self, view: View) -> Compared:
         wanted = view._replace(plots=())
@@ -252,11 +250,3 @@ def _reading(view: View, began: float) -> Reading:
         offset = began if view.axis == "time" else 0.0
         reading |= {"start": view.span[0] + offset, "end": view.span[1] + offset}
     return reading
-
-
-def _stamp(record: Record, name: str) -> tuple[int, int] | None:
-    try:
-        stat = (record.dir / name).stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size

@@ -13,6 +13,7 @@ from runners.rollup import Curve, Series
 from runners.series import GPU, HOST, PROCS
 from runners.snapshot import Follower, Snapshot
 from tui.data.chart import Chart
+from tui.data.growth import Growth
 from tui.data.plots import Look, View, chart
 
 HISTORY_S = 120.0
@@ -50,14 +51,12 @@ class Feed:
         self.record = record
         self._follower = Follower(record)
         self._evaluations: list[Evaluation] = []
-        self._seen: object = None
+        self._growth = Growth(record)
         self._names: dict[int, str] = {}
 
     def changed(self) -> bool:
-        """Whether anything was written since the last call: a few stats, no query."""
-        now = tuple(_stamp(self.record, name) for name in _GROWING)
-        changed, self._seen = now != self._seen, now
-        return changed or self._follower.state.live != self.record.live
+        """Whether anything was written since the last call."""
+        return self._growth.changed()
 
     def look(self, view: View) -> Frame:
         """The run as it is now; raises DistrainError where the record cannot be read."""
@@ -101,14 +100,3 @@ class Feed:
             )
             for key, sample in self.record.latest(series).items()
         ]
-
-
-_GROWING = ("run.json", "meta.json", "metrics.db", "metrics.db-wal")
-
-
-def _stamp(record: Record, name: str) -> tuple[int, int] | None:
-    try:
-        stat = (record.dir / name).stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size

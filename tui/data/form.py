@@ -18,7 +18,7 @@ from models.catalog import BUILTINS, torchvision_networks
 from runners.cli.starting import devices as devices_of
 from runners.config import RunConfig, differences, parse_assignment
 from runners.errors import ConfigError
-from runners.validation import Devices, Section, _wanted
+from runners.validation import Devices, Section, wanted
 
 Kind = Literal["bool", "choice", "number", "text", "devices", "table"]
 
@@ -100,7 +100,7 @@ def _field(key: str, hint: Any) -> Field:
         else:
             break
     choices = get_args(inner) if get_origin(inner) is Literal else ()
-    return Field(key, _kind(inner), about, _wanted(hint), choices, optional)
+    return Field(key, _kind(inner), about, wanted(hint), choices, optional)
 
 
 def _kind(inner: Any) -> Kind:

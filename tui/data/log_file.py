@@ -163,7 +163,9 @@ class LogFile:
 
     def _long_line(self, begun: bytes, start: int, stop: int) -> Text:
         """Of a progress bar the end is what counts, of other lines the beginning."""
-        ended = self._read(max(start, stop - PIECE), stop).removesuffix(b"\n").rstrip(b"\r")
+        ended = self._read(max(start, stop - PIECE), stop)
+        stop -= ended.endswith(b"\n")
+        ended = ended.rstrip(b"\r\n")
         if b"\r" in ended or b"\b\b" in ended:
             return clean(ended)
         return clean(begun, max(0, stop - start - len(begun)))

@@ -53,9 +53,9 @@ def _last_state(text: str) -> str:
 def _tint(line: Text) -> None:
     start = line.plain[:LIMIT]
     if _FAILURE.search(start):
-        line.style = FAILED
+        line.stylize_before(FAILED)
     elif _WARNING.search(start):
-        line.style = WARNED
+        line.stylize_before(WARNED)
 
 
 def _cut(line: Text, left_out: int) -> Text:

@@ -17,6 +17,9 @@ class AppScreen(Surviving, Screen[None]):
 
     KEYS: tuple[str, ...] = ()
 
+    def action_copy(self) -> None:
+        self.distrain.refuse("there is nothing to copy here")
+
     @property
     def distrain(self) -> DistrainApp:
         """The app, with what screens ask of it."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from textual import work
 from textual.actions import SkipAction
@@ -16,7 +15,8 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Footer
 
-from runners import presets, runs, words
+from runners import claims, presets, runs, words
+from runners.errors import DistrainError
 from runners.presets import Preset
 from runners.runs import Run
 from tui import keymap
@@ -48,7 +48,6 @@ class LaunchScreen(AppScreen):
         *keymap.bindings(LAUNCH),
         keymap.hidden("escape", "leave"),
         keymap.hidden("right,l", "enter_form"),
-        keymap.hidden("y", "copy"),
     ]
 
     class Listed(Message):
@@ -250,10 +249,7 @@ class LaunchScreen(AppScreen):
         self._launch(queue=False)
 
     def action_queue(self) -> None:
-        if "queue" in inspect.signature(runs.launch).parameters:
-            self._launch(queue=True)
-        else:
-            self.distrain.refuse("this version has no queue: launch with ctrl+r")
+        self._launch(queue=True)
 
     def _launch(self, queue: bool) -> None:
         if not self._form.commit():
@@ -274,19 +270,48 @@ class LaunchScreen(AppScreen):
             self._launching = True
             self.distrain.remember(preset=draft.name)
             self._form.border_subtitle = "launching …"
-            command = shlex.split(self._command())
-            self.distrain.start(lambda: self._launched(draft, command, queue), draft.name)
+            if queue:
+                self._begin(draft, queue)
+            else:
+                self._look_who_is_there(draft)
+
+    @work(thread=True)
+    def _look_who_is_there(self, draft: Draft) -> None:
+        """Two runs on one device slow each other down: that is for the person to decide."""
+        busy = []
+        with suppress(DistrainError):
+            busy = claims.who_has(runs.check(draft.config))
+        self.app.call_from_thread(self._decide, draft, busy)
+
+    def _decide(self, draft: Draft, busy: list[str]) -> None:
+        if not busy:
+            return self._begin(draft, queue=False)
+
+        def answer(how: str | None) -> None:
+            if how:
+                self._begin(draft, queue=how == "queue")
+            else:
+                self._launching = False
+                self._paint()
+
+        answers = [("queue", "Queue", "primary"), ("now", "Start anyway", "warning")]
+        title = "Its devices are busy"
+        self.app.push_screen(Choice(title, "\n".join(busy), answers), answer)
+        return None
+
+    def _begin(self, draft: Draft, queue: bool) -> None:
+        command = shlex.split(self._command())
+        self.distrain.start(lambda: self._launched(draft, command, queue), draft.name)
 
     def _launched(self, draft: Draft, command: list[str], queue: bool) -> Run:
         """In a thread. This screen goes before the run's comes; it stays where nothing began."""
-        options: dict[str, Any] = {"queue": True} if queue else {}
         try:
             run = runs.launch(
                 draft.config,
                 name=draft.name,
                 runs_dir=self.distrain.runs_dir,
                 command=command,
-                **options,
+                queue=queue,
             )
             self.app.call_from_thread(self._make_way)
         finally:

@@ -40,7 +40,6 @@ class RunsScreen(AppScreen):
     BINDINGS = [  # noqa: RUF012
         *keymap.bindings(RUNS),
         keymap.hidden("escape", "leave"),
-        keymap.hidden("y", "copy"),
     ]
 
     class Listed(Message):

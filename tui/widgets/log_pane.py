@@ -1,4 +1,4 @@
-"""What each process of a run prints, as it comes: read by a thread, seen as far as it is in sight."""
+"""What the processes of a run print: a thread reads as much of it as is in sight."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from rich.style import Style
 from rich.text import Text
 from textual import work
 from textual.actions import SkipAction
@@ -38,8 +39,8 @@ class LogPane(Widget, can_focus=True):
 
     HELP = (
         "What the ranks, the launcher and the supervisor print; logs without a line are dim. "
-        "The pane follows the end until you scroll up, and again after End. / searches as you "
-        "type: Enter goes on, the arrow keys leave the line so that > and < do. y copies the lines "
+        "The pane follows the end until you scroll up, and again after End. › stands where a line "
+        "goes on: arrow keys show it. / searches as you type: Enter goes on, the arrow keys leave the line so that > and < do. y copies the lines "
         "that are selected with the mouse, else those in sight."
     )
     BINDINGS = [  # noqa: RUF012
@@ -58,7 +59,8 @@ class LogPane(Widget, can_focus=True):
     DEFAULT_CSS = """
     LogPane {
         layout: vertical;
-        border: round $panel-lighten-2;
+        height: 1fr;
+        border: round $border-blurred;
         border-title-color: $text-muted;
         border-subtitle-color: $text-muted;
         padding: 0 1;
@@ -77,6 +79,9 @@ class LogPane(Widget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
         self._folder: Path | None = None
+        self._view = LogView()
+        self._input = Input(placeholder="words to find · esc leaves", compact=True)
+        self._input.display = False
         self._names: list[str] = []
         self._chosen = "rank-0"
         self._live = False
@@ -88,12 +93,8 @@ class LogPane(Widget, can_focus=True):
         self._wake, self._visible, self._left = (threading.Event() for _ in range(3))
 
     def compose(self) -> ComposeResult:
-        yield LogView()
-        yield Input(placeholder="words to find · esc leaves", compact=True)
-
-    def on_mount(self) -> None:
-        self._view, self._input = self.query_one(LogView), self.query_one(Input)
-        self._input.display = False
+        yield self._view
+        yield self._input
 
     def on_unmount(self) -> None:
         self._left.set()
@@ -177,9 +178,8 @@ class LogPane(Widget, can_focus=True):
 
     def on_log_view_moved(self) -> None:
         view = self._view
-        if view.lacks or view.following != (self._ask.first is None):
-            self._want()
-        elif view.following and self._ask.height != view.height:
+        asked = self._ask.height if self._ask.first is None else None
+        if view.lacks or asked != (view.height if view.following else None):
             self._want()
         self._paint()
 
@@ -192,6 +192,7 @@ class LogPane(Widget, can_focus=True):
             self._seen = self._view.total
         empty = self._page.empty if self._page else frozenset()
         room = self.outer_size.width - BORDER
+        self._view.notice = self._notice()
         self._write("border_title", self._titles(empty, room))
         self._write("border_subtitle", Content(self._status()))
 
@@ -228,16 +229,23 @@ class LogPane(Widget, can_focus=True):
             ink = legible(mark.colour, self.background_colors[1])
             called = f" rank {rank} " if name == self._chosen else f" {rank}"
             text = Text.assemble((mark.shape, "dim" if empty else ink), (called, style))
+        text.stylize(Style(meta={"@click": f"choose({name!r})"}))
         return Content.from_rich_text(text)
+
+    def _notice(self) -> str:
+        """What an empty pane says."""
+        page, called = self._page, self._chosen.replace("-", " ")
+        if page is None or page.total:
+            return ""
+        if page.problem:
+            return f"the log of {called} cannot be read: {page.problem}"
+        said = f"{called} has printed nothing{' yet' if self._live else ''}"
+        return f"{said} · ] shows the next log"
 
     def _status(self) -> str:
         view, page = self._view, self._page
-        if page is None:
-            return ""
-        if page.problem:
-            return f"the log cannot be read: {page.problem}"
-        if not view.total:
-            return "nothing printed yet" if self._live else "nothing was printed · ] next log"
+        if page is None or not page.total:
+            return self._search
         parts = [self._search] if self._search else []
         if not page.complete:
             parts.append("counting lines")
@@ -271,7 +279,10 @@ class LogPane(Widget, can_focus=True):
         self._view.follow()
 
     def action_aside(self, direction: int) -> None:
-        self._view.move_aside(direction * self._view.size.width // 2)
+        self._view.move_aside(direction * self._view.width // 2)
+
+    def action_choose(self, name: str) -> None:
+        self.choose(name)
 
     def action_source(self, direction: int) -> None:
         if self._names:

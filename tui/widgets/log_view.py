@@ -1,4 +1,4 @@
-"""Lines of a log that scroll. Only those near the ones in sight are held."""
+"""Lines of a log that scroll; only those near the ones in sight are held."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class LogView(ScrollView, can_focus=False):
         overflow-x: hidden;
         scrollbar-size-vertical: 1;
 
-        & > .log--match { background: $warning 40%; }
-        & > .log--found { background: $warning; color: $background; text-style: bold; }
-        & > .log--more { color: $text-muted; }
+        & > .log--match { background: $warning-muted; }
+        & > .log--found { text-style: bold reverse; }
+        & > .log--more { text-style: dim; }
         &:ansi > .log--match { text-style: underline; }
-        &:ansi > .log--found { text-style: reverse; }
     }
     """
 
     words: reactive[str] = reactive("")
     found: reactive[int | None] = reactive[int | None](None)
     aside: reactive[int] = reactive(0)
+    notice: reactive[str] = reactive("")
 
     class Moved(Message):
         """Other lines are in sight than before."""
@@ -55,6 +55,10 @@ class LogView(ScrollView, can_focus=False):
     @property
     def height(self) -> int:
         return self.scrollable_content_region.height
+
+    @property
+    def width(self) -> int:
+        return self.scrollable_content_region.width
 
     @property
     def top(self) -> int:
@@ -104,17 +108,18 @@ class LogView(ScrollView, can_focus=False):
         self.post_message(self.Moved())
 
     def reveal(self, line: int) -> None:
-        """Show the line that a search has found, in the middle if it is not in sight."""
-        self.found = line
-        if self.top <= line < self.top + self.height:
-            self.following = self.following and self.top >= self.max_scroll_y
-        else:
-            self.scroll_to(y=line - self.height // 2, animate=False, force=True)
+        """Show the line that a search has found and stay there; in the middle if it was not in
+        sight before.
+        """
+        self.found, self.following = line, False
+        if not self.top <= line < self.top + self.height:
+            self._place(line - self.height // 2)
+        self.post_message(self.Moved())
 
     def _place(self, top: int) -> None:
         self._placing = True
-        self.virtual_size = Size(self.size.width, self.total)
-        y = self.max_scroll_y if self.following else min(top, self.max_scroll_y)
+        self.virtual_size = Size(self.width, self.total)
+        y = self.max_scroll_y if self.following else max(0, min(top, self.max_scroll_y))
         self.scroll_to(y=y, animate=False, force=True)
         self._placing = False
 
@@ -136,22 +141,28 @@ class LogView(ScrollView, can_focus=False):
     def move_aside(self, cells: int) -> None:
         """Show what is further to the right or, with less than 0, to the left."""
         longest = max((text.cell_len for text in self.in_sight()), default=0)
-        self.aside = max(0, min(self.aside + cells, longest - self.size.width + 1))
+        self.aside = max(0, min(self.aside + cells, longest - self.width))
 
     # --- drawing --------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        number, width = self.top + y, self.size.width
+        number, width = self.top + y, self.width
         line = self._lines.get(number)
+        if line is None and self.notice and y == (self.height - 1) // 2:
+            line = self._more(self.notice.center(width))
         if line is None:
             return Strip.blank(width, self.rich_style)
         strip = Strip(self._marked(line, number).render(self.app.console))
         beyond = strip.cell_length > self.aside + width
         strip = strip.crop_extend(self.aside, self.aside + width - beyond, None)
         if beyond:
-            more = Text("›", self.get_component_rich_style("log--more", partial=True), end="")
-            strip = Strip.join([strip, Strip(more.render(self.app.console))])
+            strip = Strip.join([strip, Strip(self._more("›").render(self.app.console))])
         return strip.apply_style(self.rich_style).apply_offsets(self.aside, number)
+
+    def _more(self, text: str) -> Text:
+        line = Text(text, no_wrap=True, end="")
+        line.stylize(self.get_component_rich_style("log--more", partial=True))
+        return line
 
     def _marked(self, line: Text, number: int) -> Text:
         selected = self.text_selection.get_span(number) if self.text_selection else None

@@ -10,6 +10,7 @@ from runners import words
 from runners.events import Evaluation
 from runners.record import Record
 from runners.snapshot import Snapshot
+from tui.widgets.text_pane import strip_of
 
 DOTS = {
     "queued": ("◌", "yellow"),
@@ -42,8 +43,7 @@ class RunHeader(Widget):
     def render_line(self, y: int) -> Strip:
         if y >= len(self._lines):
             return Strip.blank(self.size.width, self.rich_style)
-        strip = Strip(self._lines[y].render(self.app.console))
-        return strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
+        return strip_of(self._lines[y], self)
 
 
 def head(now: Snapshot, record: Record, width: int, hint: str = "") -> list[Text]:

@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 
 class TextPane(ScrollView, can_focus=True):
@@ -15,7 +16,7 @@ class TextPane(ScrollView, can_focus=True):
 
     DEFAULT_CSS = """
     TextPane {
-        border: round $panel-lighten-2;
+        border: round $border-blurred;
         border-title-color: $text-muted;
         border-subtitle-color: $text-muted;
         padding: 0 1;
@@ -55,11 +56,17 @@ class TextPane(ScrollView, can_focus=True):
         row = self._row(y)
         if row >= len(self._lines):
             return Strip.blank(self.size.width, self.rich_style)
-        strip = Strip(self._lines[row].render(self.app.console))
-        return strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
+        return strip_of(self._lines[row], self)
 
     def _row(self, y: int) -> int:
         return y if y < self.fixed else y + round(self.scroll_y)
+
+
+def strip_of(line: Text, widget: Widget) -> Strip:
+    """A line of text as wide as a widget; Rich forgets the style of a text without spans."""
+    console = widget.app.console
+    own = Strip(line.render(console)).apply_style(console.get_style(line.style))
+    return own.adjust_cell_length(widget.size.width).apply_style(widget.rich_style)
 
 
 def _at(lines: Sequence[Text], row: int) -> Text | None:
