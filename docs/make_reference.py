@@ -1,4 +1,4 @@
-"""Write the tables of docs/presets.md between their markers: `python docs/make_reference.py`."""
+"""Write the tables of docs/*.md between their markers: `python docs/make_reference.py`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,33 @@ import json
 from pathlib import Path
 from typing import Any
 
+from textual.keys import format_key
+
 from runners.config import json_schema
 from runners.presets import BUILT_IN, load_preset
+from tui.keymap import TITLES, of
 
-PAGE = Path(__file__).with_name("presets.md")
+PAGES = [Path(__file__).with_name(name) for name in ("presets.md", "app.md")]
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def tables() -> dict[str, str]:
-    """The text of each marked place of the page."""
-    return {"presets": built_in_presets(), "keys": every_key()}
+    """The text of each marked place."""
+    return {"presets": built_in_presets(), "keys": every_key(), "keymap": keymap()}
+
+
+def keymap() -> str:
+    """Every key of the app, by where it works, with the id that a remapping names."""
+    parts = []
+    for title, keys in of(TITLES).items():
+        rows = [[f"`{written(key.keys)}`", key.label, key.help, f"`{key.id}`"] for key in keys]
+        parts += [f"### {title}", table(["key", "does", "in words", "id"], rows)]
+    return "\n\n".join(parts)
+
+
+def written(keys: str) -> str:
+    """Textual's names of keys as they are printed on them."""
+    return " ".join(format_key(key) for key in keys.split(","))
 
 
 def built_in_presets() -> str:
@@ -73,12 +90,12 @@ def filled(page: str) -> str:
     """The page with what is between its markers made anew."""
     for name, text in tables().items():
         begin, end = f"<!-- {name}: made by make_reference.py -->", f"<!-- end of {name} -->"
-        head, _, rest = page.partition(begin)
-        _, found, tail = rest.partition(end)
-        page = f"{head}{begin}\n{text}\n{end}{tail}"
-        assert found, f"{PAGE} has no place for {name}"
+        head, there, rest = page.partition(begin)
+        if there:
+            page = f"{head}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(filled(path.read_text()))

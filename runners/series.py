@@ -87,6 +87,7 @@ SERIES: tuple[Series[Any], ...] = (STEPS, GPU, HOST, PROCS)
 
 # What `over_ranks` needs of each rank, and what it gives.
 _SUMS = ("samples", "loss_sum", "loss_samples", "timed_samples", "timed_seconds")
+_SPREAD = {"loss_min": inf, "loss_max": -inf}  # with what a missing value does not change
 RANK_COLUMNS = ("steps", "lr", "loss_min", "loss_max", *_SUMS)
 RUN_COLUMNS = (*STEPS.axes, "lr", "samples", "loss", "loss_min", "loss_max", "samples_per_s")
 
@@ -132,6 +133,8 @@ def rate_of_all(rates: Iterable[float | None]) -> float | None:
 def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     """A rank's sums, least and greatest loss between each edge (in steps) and the one before."""
     steps, ends = curve["steps"], curve["step"]
+    if [*ends[: len(edges)]] == edges:  # in lockstep, as ranks are
+        return {name: _kept(curve, name, len(edges)) for name in (*_SUMS, *_SPREAD)}
     # The row that each edge falls into, and the part of it that lies before the edge.
     rows = [bisect_left(ends, edge) for edge in edges]
     parts = [
@@ -148,10 +151,14 @@ def _on_edges(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     # A row that ended at an edge has no part in what comes after it.
     firsts = [0, *(row + (part >= 1.0) for row, part in zip(rows, parts, strict=True))]
     spans = [slice(first, row + 1) for first, row in zip(firsts, rows, strict=False)]
-    low, high = _without_nan(curve["loss_min"], inf), _without_nan(curve["loss_max"], -inf)
+    low, high = (_without_nan(curve[name], missing) for name, missing in _SPREAD.items())
     found["loss_min"] = [min(low[span], default=inf) for span in spans]
     found["loss_max"] = [max(high[span], default=-inf) for span in spans]
     return found
+
+
+def _kept(curve: Curve, name: str, points: int) -> Sequence[float]:
+    return _without_nan(curve[name][:points], _SPREAD.get(name, 0.0))
 
 
 def _across(

@@ -47,3 +47,15 @@ def test_ingest_finds_every_window_in_the_record(tmp_path: Path) -> None:
 def test_open_reads_every_record_it_made(tmp_path: Path) -> None:
     [rows] = tables(tmp_path, "open", "--rows", "8000", "16000", "--repeats", "1").values()
     assert [row["step rows"] for row in rows] == ["8,000", "16,000"]
+
+
+def test_tui_fills_every_table_and_loads_no_torch(tmp_path: Path) -> None:
+    found = tables(tmp_path, "tui", "--quick")
+    paint, modules, taken, keys, opening, memory, claims = found.values()
+    assert (len(paint), len(opening)) == (2, 4)
+    assert all(float(row["ms"]) > 0 for row in (*paint, *opening[:3]))
+    assert {row["torch"] for row in modules} == {"no"}
+    assert len(taken) == 4
+    assert keys[-1]["key"] == "all"
+    assert all(float(row["MB"]) > 0 for row in memory)
+    assert len(claims) == 7

@@ -119,13 +119,15 @@ def test_each_command_and_its_options_are_explained(name: str) -> None:
     assert not missing
 
 
-def test_the_tables_of_presets_are_up_to_date() -> None:
+@pytest.mark.parametrize("name", ["presets", "app"])
+def test_the_tables_of_a_page_are_up_to_date(name: str) -> None:
     spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs/make_reference.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    page = text("docs/presets.md")
+    page = text(f"docs/{name}.md")
+    assert "made by make_reference.py" in page
     assert module.filled(page) == page, "run `python docs/make_reference.py`"
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tui.data import log_file
 from tui.data.log_file import BLOCK, PIECE, TAIL, LogFile
@@ -89,6 +92,13 @@ def add(path: Path, content: bytes) -> None:
 )
 def test_a_line_reads_as_a_terminal_would_have_left_it(raw: bytes, shown: str) -> None:
     assert clean(raw).plain == shown
+
+
+@given(st.binary(max_size=200) | st.text("\x1b[]0123;mKA\r\t\b\\x").map(str.encode))
+def test_no_bytes_reach_the_terminal_as_a_command(raw: bytes) -> None:
+    shown = clean(raw).plain
+    assert all(char.isprintable() or unicodedata.category(char) in "Zs Co Cn Cf" for char in shown)
+    assert "\x1b" not in shown
 
 
 def test_colours_become_styles_of_the_text() -> None:

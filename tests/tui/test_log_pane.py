@@ -299,9 +299,12 @@ def test_matches_are_highlighted_and_the_one_found_most(folder: Path) -> None:
     async def story(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"step 49")
         await until(pilot, lambda: app.view.found is not None, "found")
-        y = app.view.found - app.view.top
-        inks = [next(iter(app.view.render_line(row))).style.bgcolor for row in (y, y + 1, y - 1)]
-        assert len(set(inks)) > 1
+        rows = [next(iter(app.view.render_line(y))).style for y in range(app.view.height)]
+        at = app.view.found - app.view.top
+        assert rows[at].reverse
+        assert not rows[at + 1].reverse
+        assert app.view.found == 490
+        assert rows[at + 1].bgcolor != rows[at - 1].bgcolor
 
     tell(story, folder)
 

@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
-PATIENCE_S = 120.0
+PATIENCE_S = 90.0
 KEY_S = 0.1
 
 
@@ -142,7 +142,7 @@ def test_a_preset_of_ones_own_is_the_same_run_on_the_command_line(terminal: Term
     terminal.press("BSpace", "BSpace", "BSpace", "0")
     terminal.until("must be a whole number")
     terminal.press("BSpace", *"64", "Enter")
-    terminal.until("32 per rank, 64 in all", "--set train.batch_size=64")
+    terminal.until("32 per rank, 64 in all", "train.batch_size=64")
     terminal.press("C-s")
     terminal.press(*"mine", "Enter")
     terminal.until("$ distrain run mine")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from tui.survival import Surviving
 
@@ -16,6 +16,17 @@ class AppScreen(Surviving, Screen[None]):
     """A screen that outlives its errors; `KEYS` are its groups of the keymap."""
 
     KEYS: tuple[str, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this screen can be seen: on top, or with nothing but dialogs above it.
+
+        Textual also counts the one below an opaque screen, which would go on painting unseen.
+        """
+        if not super().is_current:
+            return False
+        stack = self.app.screen_stack
+        return all(isinstance(above, ModalScreen) for above in stack[stack.index(self) + 1 :])
 
     def action_copy(self) -> None:
         self.distrain.refuse("there is nothing to copy here")

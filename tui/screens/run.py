@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 from textual import work
 from textual.app import ComposeResult
@@ -13,6 +15,7 @@ from textual.worker import get_current_worker
 from runners.errors import DistrainError
 from runners.runs import Run
 from tui import keymap
+from tui.data.chart import Chart
 from tui.data.feed import Feed, Frame
 from tui.data.plots import PLOTS
 from tui.keymap import LOG, PLOT, RUN
@@ -21,11 +24,13 @@ from tui.screens.plotting import PlottingScreen
 from tui.settings import Settings
 from tui.widgets.failure_card import FailureCard
 from tui.widgets.hardware import Hardware
+from tui.widgets.log_pane import LogPane
 from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
 
 LOOK_S = 0.5  # the supervisor commits as often
+CHART_S = 0.9  # at every second look: a second is a fraction of a dot
 USUAL_PLOTS = ("loss", "throughput", "evaluation", "phases")
 # Tables take the lines that they need, up to this part of the screen.
 TABLES_PART, LEAST_TABLE, BORDER = 3, 5, 2
@@ -52,6 +57,7 @@ class RunScreen(PlottingScreen):
         super().__init__(_chosen(self.app.settings))  # type: ignore[attr-defined]
         self.run = run
         self._frame: Frame | None = None
+        self._charts: dict[str, Chart] = {}
         self._was_live = run.is_live
         self._tables_height = 0
 
@@ -61,6 +67,7 @@ class RunScreen(PlottingScreen):
         with Container(id="plots"):
             for index in range(len(self._view.plots)):
                 yield PlotPane(id=f"plot-{index}")
+        yield LogPane(id="logs")
         with Container(id="tables"):
             yield RankTable("ranks", id="ranks")
             yield Hardware("machine", id="hardware")
@@ -68,22 +75,28 @@ class RunScreen(PlottingScreen):
 
     def on_mount(self) -> None:
         self._tables = [self.query_one(RankTable), self.query_one(Hardware)]
+        self._logs = self.query_one(LogPane)
+        if (error := self.run.record.state.error) and error.rank is not None:
+            self._logs.choose(f"rank-{error.rank}")
         self._begin(*self.query(PlotPane), *self._tables)
+        self._show_logs(self.distrain.settings.logs)
         self._follow()
 
     # --- the thread that reads ------------------------------------------------------------------
 
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
-        worker, seen = get_current_worker(), None
+        worker, seen, charted = get_current_worker(), None, 0.0
         with self.run.record as record:
-            feed = Feed(record)
+            feed, owed = Feed(record), False
             while not (worker.is_cancelled or self._left.is_set()):
-                view = self._view
-                if self.is_current and (feed.changed() or view != seen):
-                    seen = view
+                view, now = self._view, time.monotonic()
+                if self.is_current and (feed.changed() or owed or view != seen):
+                    charts = view != seen or now - charted >= CHART_S
+                    seen, owed = view, not charts
+                    charted = now if charts else charted
                     try:
-                        self.post_message(self.Looked(feed.look(view)))
+                        self.post_message(self.Looked(feed.look(view, charts)))
                     except DistrainError as error:
                         self.post_message(self.Looked(None, str(error)))
                         return
@@ -95,24 +108,35 @@ class RunScreen(PlottingScreen):
             self.distrain.refuse(event.problem)
             return
         self._frame = event.frame
-        self._paint()
+        if event.frame.charts:
+            self._charts = event.frame.charts
+            self._paint_plots()
+        self._paint_rest()
         live = event.frame.snapshot.state.live
         if self._was_live and not live:
             self.distrain.tell_end(self.run)
         self._was_live = live
 
     def _paint(self) -> None:
+        self._paint_plots()
+        self._paint_rest()
+
+    def _paint_plots(self) -> None:
+        """One plot in each turn of the loop, so that a key has to wait for one at most."""
+        for name, plot in zip(self._view.plots, self.query(PlotPane), strict=True):
+            if name in self._charts:
+                self.call_later(plot.show, self._charts[name])
+
+    def _paint_rest(self) -> None:
         frame = self._frame
         if frame is None:
             return
         now = frame.snapshot
         self.query_one(RunHeader).show(now, self.run.record, self._hint())
         self.query_one(FailureCard).show(now, self.run.record)
-        for name, plot in zip(self._view.plots, self.query(PlotPane), strict=True):
-            if name in frame.charts:
-                plot.show(frame.charts[name])
         self.query_one(RankTable).show(now.ranks)
         self.query_one(Hardware).show(frame)
+        self._logs.show(self.run.record.dir / "logs", len(now.ranks), now.state.live)
         self._fit_tables()
 
     def _fit_tables(self) -> None:
@@ -121,6 +145,10 @@ class RunScreen(PlottingScreen):
         if height != self._tables_height:
             self._tables_height = height
             self.query_one("#tables").styles.height = height
+
+    def _show_logs(self, shown: bool) -> None:
+        self.set_class(shown, "-logs")
+        self._panes = [*self.query(PlotPane), *([self._logs] if shown else []), *self._tables]
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -138,6 +166,12 @@ class RunScreen(PlottingScreen):
                 self.distrain.remember(plots=plots)
 
         self.app.push_screen(PickOne("What this plot shows", options, now), choose)
+
+    def action_logs(self) -> None:
+        shown = not self.has_class("-logs")
+        self._show_logs(shown)
+        self._go_to(self._panes.index(self._logs) if shown else 0)
+        self.distrain.remember(logs=shown)
 
     def action_stop(self) -> None:
         self.distrain.stop(self.run)

@@ -38,7 +38,7 @@ class FormPane(Vertical):
     DEFAULT_CSS = """
     FormPane {
         layers: base editor;
-        border: round $border-blurred;
+        border: round $foreground 30%;
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         padding: 0 1;
         &:focus-within { border: round $accent; border-title-color: $text; }

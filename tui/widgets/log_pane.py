@@ -7,8 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rich.style import Style
-from rich.text import Text
 from textual import work
 from textual.actions import SkipAction
 from textual.app import ComposeResult
@@ -20,12 +18,12 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from runners import words
-from tui import keymap, marks
+from tui import keymap
 from tui.data.log_reader import Ask, Found, Hunt, Page, Reader, path_of
 from tui.keymap import LOG
 from tui.screens.dialogs import Prompt
+from tui.widgets.log_titles import titles
 from tui.widgets.log_view import LogView
-from tui.widgets.run_lines import legible
 
 LOOK_S, QUIET_S = 0.25, 2.0  # between two looks at a log of a live run, of one that has ended
 PAGE_S = 0.1  # between two pages while a log is read that grows fast
@@ -40,8 +38,9 @@ class LogPane(Widget, can_focus=True):
     HELP = (
         "What the ranks, the launcher and the supervisor print; logs without a line are dim. "
         "The pane follows the end until you scroll up, and again after End. › stands where a line "
-        "goes on: arrow keys show it. / searches as you type: Enter goes on, the arrow keys leave the line so that > and < do. y copies the lines "
-        "that are selected with the mouse, else those in sight."
+        "goes on: the arrow keys show it. / searches as you type: Enter goes on; up and down leave "
+        "what you typed, then > and < go on. y copies the lines that are selected with the mouse, "
+        "else those in sight."
     )
     BINDINGS = [  # noqa: RUF012
         *keymap.bindings(LOG),
@@ -60,7 +59,7 @@ class LogPane(Widget, can_focus=True):
     LogPane {
         layout: vertical;
         height: 1fr;
-        border: round $border-blurred;
+        border: round $foreground 30%;
         border-title-color: $text-muted;
         border-subtitle-color: $text-muted;
         padding: 0 1;
@@ -191,46 +190,15 @@ class LogPane(Widget, can_focus=True):
         if self._view.following:
             self._seen = self._view.total
         empty = self._page.empty if self._page else frozenset()
-        room = self.outer_size.width - BORDER
+        names, room = self._names or [self._chosen], self.outer_size.width - BORDER
+        paper = self.background_colors[1]
         self._view.notice = self._notice()
-        self._write("border_title", self._titles(empty, room))
+        self._write("border_title", titles(names, self._chosen, empty, room, paper))
         self._write("border_subtitle", Content(self._status()))
 
     def _write(self, where: str, content: Content) -> None:
         if getattr(self, where) != content.markup:
             setattr(self, where, content)
-
-    def _titles(self, empty: frozenset[str], room: int) -> Content:
-        """The logs by name; where there is no room for all, those next to the chosen one."""
-        names = self._names or [self._chosen]
-        parts = [self._title(name, name in empty) for name in names]
-        at = names.index(self._chosen) if self._chosen in names else 0
-        first, last = at, at + 1
-        used = parts[at].cell_length
-        while True:
-            after = last < len(parts) and used + parts[last].cell_length + 4 <= room
-            if after:
-                used, last = used + parts[last].cell_length + 2, last + 1
-            before = first > 0 and used + parts[first - 1].cell_length + 4 <= room
-            if before:
-                used, first = used + parts[first - 1].cell_length + 2, first - 1
-            if not (before or after):
-                break
-        line = Content("  ").join(parts[first:last])
-        return Content.assemble("‹ " if first else "", line, " ›" if last < len(parts) else "")
-
-    def _title(self, name: str, empty: bool) -> Content:
-        style = "bold reverse" if name == self._chosen else "dim" if empty else ""
-        if not name.startswith("rank-"):
-            text = Text(f" {name} " if name == self._chosen else name, style)
-        else:
-            rank = int(name.removeprefix("rank-"))
-            mark = marks.of_rank(rank)
-            ink = legible(mark.colour, self.background_colors[1])
-            called = f" rank {rank} " if name == self._chosen else f" {rank}"
-            text = Text.assemble((mark.shape, "dim" if empty else ink), (called, style))
-        text.stylize(Style(meta={"@click": f"choose({name!r})"}))
-        return Content.from_rich_text(text)
 
     def _notice(self) -> str:
         """What an empty pane says."""
@@ -246,7 +214,10 @@ class LogPane(Widget, can_focus=True):
         view, page = self._view, self._page
         if page is None or not page.total:
             return self._search
-        parts = [self._search] if self._search else []
+        if view.found is not None:
+            parts = [f"line {view.found + 1:,} of {view.total:,}{self._search}"]
+        else:
+            parts = [self._search] if self._search else []
         if not page.complete:
             parts.append("counting lines")
         elif view.following and not parts:
@@ -328,18 +299,16 @@ class LogPane(Widget, can_focus=True):
 
     def _hunt(self, line: int, backwards: bool = False) -> None:
         self._hunts += 1
-        self._search = "searching …"
+        self._search = "" if self._view.found is not None else "searching …"
         self._want(Hunt(self._hunts, self._view.words, line, backwards))
 
     def _take(self, found: Found) -> None:
         if found.line is None:
+            self._view.found = None
             self._search = f"no “{found.hunt.words}” in this log"
             return
-        self._search = f"line {found.line + 1:,} of {self._view.total:,}"
-        if found.around:
-            self._search += (
-                ", from the end again" if found.hunt.backwards else ", from the top again"
-            )
+        end = "end" if found.hunt.backwards else "top"
+        self._search = f", from the {end} again" if found.around else ""
         self._view.reveal(found.line)
 
     # --- taking it elsewhere --------------------------------------------------------------------

@@ -48,7 +48,7 @@ class PlotPane(Widget, can_focus=True):
     }
     DEFAULT_CSS = """
     PlotPane {
-        border: round $border-blurred;
+        border: round $foreground 30%;
         border-title-color: $text-muted;
         border-subtitle-color: $text-muted;
         padding: 0 1;

@@ -23,7 +23,7 @@ class PresetList(OptionList):
     )
     DEFAULT_CSS = """
     PresetList {
-        border: round $border-blurred;
+        border: round $foreground 30%;
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         background: transparent; background-tint: transparent;
         padding: 0 1; height: 1fr; scrollbar-size-vertical: 1;

@@ -16,7 +16,7 @@ class TextPane(ScrollView, can_focus=True):
 
     DEFAULT_CSS = """
     TextPane {
-        border: round $border-blurred;
+        border: round $foreground 30%;
         border-title-color: $text-muted;
         border-subtitle-color: $text-muted;
         padding: 0 1;

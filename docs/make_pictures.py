@@ -1,0 +1,105 @@
+"""Makes the pictures of the app in docs/pictures: `python docs/make_pictures.py`.
+
+It trains a few small runs for real and takes every screen at three sizes, as SVG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from runners.presets import load_preset
+from runners.runs import Run, launch
+from tui.app import DistrainApp
+
+FOLDER = Path(__file__).parent / "pictures"
+SIZES = ((80, 24), (120, 36), (200, 60))
+FAILING = """
+from models.classification import Classification
+
+class Unlucky(Classification):
+    def loss(self, model, batch):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 40:
+            raise ValueError("a label is out of range: 11 of 10 classes")
+        return super().loss(model, batch)
+
+def unlucky(model, data):
+    return Unlucky(model, data)
+"""
+# Picture, run to open (none: the table), and the keys from there.
+SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
+    ("runs", "", ()),
+    ("launch", "", ("n", "right", "down", "down")),
+    ("run", "live", ()),
+    ("cursor", "steady", ("w", *["left"] * 20)),
+    ("logs", "broken", ("l",)),
+    ("failed", "broken", ()),
+    ("stop", "live", ("s",)),
+    ("compare", "", ("space", "down", "down", "space", "c")),
+    ("config", "steady", ("i",)),
+    ("help", "steady", ("question_mark",)),
+)
+
+
+def runs_to_show(folder: Path) -> Run:
+    """A table's worth of runs; gives the one that is still live."""
+    (folder / "unlucky.py").write_text(FAILING)
+    runs = folder / "runs"
+    base = {"train.epochs": 12, "report.window_s": 0.05}
+    for name, preset, changes in (
+        ("single", "single", {}),
+        ("by hand", "allreduce", {}),
+        ("half", "amp", {}),
+        ("steady", "ddp", {"train.epochs": 30}),
+        ("slower", "ddp", {"train.lr": 0.02}),
+        ("broken", "ddp", {"task.name": "unlucky:unlucky"}),
+    ):
+        launch(load_preset(preset, base | changes), name=name, runs_dir=runs).wait()
+    long = {"train.epochs": 5000, "checkpoint.every_epochs": 100, "eval.every_epochs": 10}
+    live = launch(load_preset("ddp", base | long), name="live", runs_dir=runs)
+    while not live.record.evaluations():
+        time.sleep(0.5)
+    live.record.set_meta(notes="does it go on improving?", tags=["digits", "long"])
+    return live
+
+
+async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
+    """The screen after some keys, as SVG."""
+    app = DistrainApp(runs_dir, run=run or None)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(3)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.15)
+        await pilot.pause(1.5)
+        if app.mishaps:
+            raise app.mishaps[0]
+        return app.export_screenshot(title="distrain")
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
+        os.chdir(scratch)
+        live = runs_to_show(Path(scratch))
+        try:
+            for name, run, keys in SCREENS:
+                for width, height in SIZES:
+                    picture = asyncio.run(take(Path(scratch, "runs"), run, keys, (width, height)))
+                    path = FOLDER / f"{name}-{width}x{height}.svg"
+                    path.write_text(re.sub(r"terminal-\d+", "terminal", picture))
+                    print(path)
+        finally:
+            live.stop(now=True)
+            live.wait()
+
+
+if __name__ == "__main__":
+    main()
