@@ -52,7 +52,7 @@ TITLES = {
 KEYMAP = (
     Key(EVERYWHERE, "help", "question_mark", "help", "Help", "Explain the focused pane.", True),
     Key(EVERYWHERE, "back", "escape", "back", "Back", "Back to where you came from."),
-    Key(EVERYWHERE, "new", "n", "new", "New run", "Pick a preset and launch it.", True),
+    Key(EVERYWHERE, "new", "n", "new", "New", "Pick a preset and launch it.", True),
     Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
     Key(EVERYWHERE, "copy", "y", "screen.copy", "Copy", "Copy what is shown (OSC 52)."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
@@ -79,7 +79,7 @@ KEYMAP = (
     Key(RUN, "logs", "l", "logs", "Logs", "Show or hide what the ranks print.", True),
     Key(RUN, "config", "i", "config", "Config", "What the run was launched with."),
     # --- plots, all of a screen at once
-    Key(PLOT, "axis", "x", "axis", "x axis", "x by step, epoch or time.", True),
+    Key(PLOT, "axis", "x", "axis", "Axis", "x by step, epoch or time.", True),
     Key(PLOT, "log", "g", "log", "Log y", "Logarithmic y axis, and back."),
     Key(PLOT, "smooth", "w", "smooth", "Smooth", "Smoother, with the raw line behind."),
     Key(PLOT, "metric", "m", "metric", "Metric", "What this plot shows.", True),
@@ -94,9 +94,9 @@ KEYMAP = (
     Key(LOG, "search", "slash", "search", "Search", "Find words in the log; Esc ends it.", True),
     Key(LOG, "next", "greater_than_sign", "seek(1)", "Next", "The next line that matches."),
     Key(LOG, "previous", "less_than_sign", "seek(-1)", "Previous", "The one before."),
-    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there.", True),
+    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there."),
     Key(LOG, "before", "left_square_bracket", "source(-1)", "Log before", "The rank before."),
-    Key(LOG, "after", "right_square_bracket", "source(1)", "Next log", "The next rank.", True),
+    Key(LOG, "after", "right_square_bracket", "source(1)", "Next log", "The next rank."),
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),

@@ -21,6 +21,8 @@ from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
 from tui.widgets.failure_card import FailureCard
 from tui.widgets.hardware import Hardware
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.log_pane import LogPane
 from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
@@ -300,3 +302,33 @@ def test_a_remapped_key_works_and_is_shown(make: Make, tmp_path: Path) -> None:
         await until(pilot, lambda: screen._frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
 
     watch(make().steps(10), story)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_the_log_of_the_first_failing_rank_is_a_key_away(size: tuple[int, int], make: Make) -> None:
+    run = make().steps(3)
+    (run.dir / "logs" / "rank-1.log").write_text("ValueError: a bad label\n")
+    run.end("failed", error=RunError(rank=1, type="ValueError", message="odd", step=3))
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("l")
+        await until(pilot, lambda: "ValueError: a bad label" in shown(app), "shown")
+        assert len([b for b in screen.active_bindings.values() if b.binding.show]) <= 9
+        await pilot.press("l")
+        await pilot.pause()
+        assert not screen.query_one(LogPane).region
+
+    watch(run, story, size)
+
+
+def test_the_line_of_keys_shows_what_fits_and_can_be_clicked(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        line = shown(app).splitlines()[-1]
+        assert line.rstrip().endswith("palette")
+        assert " s Stop  l Logs  x Axis " in line
+        assert len(line) <= 80
+        await pilot.click(KeyBar, offset=(line.index("Help"), 0))
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+
+    watch(make().steps(3), story, (80, 24))

@@ -28,6 +28,10 @@ class AppScreen(Surviving, Screen[None]):
         stack = self.app.screen_stack
         return all(isinstance(above, ModalScreen) for above in stack[stack.index(self) + 1 :])
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys may come before there is anything on the screen that they could act on."""
+        return super().check_action(action, parameters) if self.is_mounted else False
+
     def action_copy(self) -> None:
         self.distrain.refuse("there is nothing to copy here")
 

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Footer
 from textual.worker import get_current_worker
 
 from runners.errors import DistrainError
@@ -20,6 +19,7 @@ from tui.keymap import COMPARE, PLOT
 from tui.screens.dialogs import PickOne
 from tui.screens.plotting import PlottingScreen
 from tui.widgets.diff_pane import DiffPane, RunSummaries
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.plot import PlotPane
 
 LOOK_S = 0.5  # the supervisor commits as often
@@ -57,7 +57,7 @@ class CompareScreen(PlottingScreen):
                 for index in range(len(self._view.plots)):
                     yield PlotPane(id=f"plot-{index}")
             yield DiffPane("config", id="diff")
-        yield Footer()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._begin(*self.query(PlotPane), self.query_one(DiffPane))

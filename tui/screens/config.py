@@ -10,13 +10,14 @@ import tomli_w
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from runners import words
 from runners.errors import DistrainError
 from runners.record import Record
 from tui import keymap
 from tui.screens.base import AppScreen
+from tui.widgets.key_bar import KeyBar
 
 LABEL = 15  # cells of a name
 
@@ -34,7 +35,7 @@ class ConfigScreen(AppScreen):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="page"):
             yield Static(page(self.record))
-        yield Footer()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#page").border_title = self.record.name or self.record.id

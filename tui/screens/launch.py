@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from runners import claims, presets, runs, words
 from runners.errors import DistrainError
@@ -29,6 +28,7 @@ from tui.screens.dialogs import Choice
 from tui.screens.save_preset import save_as
 from tui.widgets.consequences import Consequences
 from tui.widgets.form_pane import FormPane
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.preset_list import PresetList
 from tui.widgets.sheet import Sheet
 
@@ -78,7 +78,7 @@ class LaunchScreen(AppScreen):
             yield PresetList(id="presets")
             yield FormPane(id="form")
             yield Consequences(id="follows")
-        yield Footer()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._list, self._form = self.query_one(PresetList), self.query_one(FormPane)

@@ -9,7 +9,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.message import Message
-from textual.widgets import Footer
 from textual.worker import get_current_worker
 
 from runners.errors import DistrainError
@@ -24,6 +23,7 @@ from tui.screens.plotting import PlottingScreen
 from tui.settings import Settings
 from tui.widgets.failure_card import FailureCard
 from tui.widgets.hardware import Hardware
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_pane import LogPane
 from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
@@ -71,7 +71,7 @@ class RunScreen(PlottingScreen):
         with Container(id="tables"):
             yield RankTable("ranks", id="ranks")
             yield Hardware("machine", id="hardware")
-        yield Footer()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._tables = [self.query_one(RankTable), self.query_one(Hardware)]
@@ -136,7 +136,7 @@ class RunScreen(PlottingScreen):
         self.query_one(FailureCard).show(now, self.run.record)
         self.query_one(RankTable).show(now.ranks)
         self.query_one(Hardware).show(frame)
-        self._logs.show(self.run.record.dir / "logs", len(now.ranks), now.state.live)
+        self._logs.show(self.run.record.dir, len(now.ranks), now.state.live)
         self._fit_tables()
 
     def _fit_tables(self) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from runners import words
@@ -21,6 +21,7 @@ from tui.data.listing import Lister, News
 from tui.data.rows import NUMBERS, SORTS, Row, matching, ordered
 from tui.keymap import RUNS
 from tui.screens.base import AppScreen
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.run_lines import about
 from tui.widgets.run_table import RunTable
 
@@ -65,7 +66,7 @@ class RunsScreen(AppScreen):
         yield Static(id="runs-problem")
         yield Static(id="runs-about")
         yield Input(placeholder="words to find · esc shows all", id="runs-filter", compact=True)
-        yield Footer()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._table = self.query_one(RunTable)
