@@ -8,7 +8,7 @@ help:
 	@echo "make demo    set up and run the main job: two-process DDP on the digits images"
 	@echo "make tui     set up and open the terminal app"
 	@echo "make test    set up and run lint, types, layers and tests"
-	@echo "make bench   set up and run the benchmarks (half an hour)"
+	@echo "make bench   set up and run the benchmarks (three quarters of an hour)"
 	@echo "make clean   remove .venv and caches"
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -37,7 +37,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	@for name in overhead startup ingest open; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in overhead startup ingest open tui plots; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from runners.presets import load_preset
 from runners.runs import Run, launch
+from tui import settings
 from tui.app import DistrainApp
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -60,9 +62,18 @@ def runs_to_show(folder: Path) -> Run:
         ("slower", "ddp", {"train.lr": 0.02}),
         ("broken", "ddp", {"task.name": "unlucky:unlucky"}),
     ):
-        launch(load_preset(preset, base | changes), name=name, runs_dir=runs).wait()
-    long = {"train.epochs": 5000, "checkpoint.every_epochs": 100, "eval.every_epochs": 10}
-    live = launch(load_preset("ddp", base | long), name="live", runs_dir=runs)
+        command = ["distrain", "run", preset, "--name", name]
+        config = load_preset(preset, base | changes)
+        launch(config, name=name, runs_dir=runs, command=command).wait()
+    long = {
+        "train.epochs": 2000,
+        "train.lr": 0.003,
+        "train.momentum": 0.0,
+        "checkpoint.every_epochs": 100,
+        "eval.every_epochs": 5,
+    }
+    command = ["distrain", "run", "ddp", "--name", "live"]
+    live = launch(load_preset("ddp", base | long), name="live", runs_dir=runs, command=command)
     while not live.record.evaluations():
         time.sleep(0.5)
     live.record.set_meta(notes="does it go on improving?", tags=["digits", "long"])
@@ -71,6 +82,7 @@ def runs_to_show(folder: Path) -> Run:
 
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """The screen after some keys, as SVG."""
+    settings.path().unlink(missing_ok=True)  # what the picture before has left there
     app = DistrainApp(runs_dir, run=run or None)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
@@ -85,20 +97,24 @@ async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, i
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    scratch = Path(tempfile.gettempdir(), "pictures")
+    scratch.mkdir()  # on the pictures: no random name
+    try:
         os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
         os.chdir(scratch)
-        live = runs_to_show(Path(scratch))
+        live = runs_to_show(scratch)
         try:
             for name, run, keys in SCREENS:
                 for width, height in SIZES:
-                    picture = asyncio.run(take(Path(scratch, "runs"), run, keys, (width, height)))
+                    picture = asyncio.run(take(scratch / "runs", run, keys, (width, height)))
                     path = FOLDER / f"{name}-{width}x{height}.svg"
                     path.write_text(re.sub(r"terminal-\d+", "terminal", picture))
                     print(path)
         finally:
             live.stop(now=True)
             live.wait()
+    finally:
+        shutil.rmtree(scratch)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "torchvision", "textual", "sklearn", "horovod"}
 PUBLIC = (
     "ConfigError",
@@ -81,6 +82,15 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
 )
 def test_a_part_that_ranks_do_without_loads_nothing_heavy(module: str) -> None:
     assert not modules_after(f"import {module}") & HEAVY
+
+
+def test_the_app_with_all_its_screens_loads_no_torch() -> None:
+    screens = sorted(path.stem for path in (ROOT / "tui" / "screens").glob("[a-z]*.py"))
+    assert {"launch", "run", "runs", "compare"} <= set(screens)
+    names = ", ".join(f"tui.screens.{name}" for name in screens)
+    loaded = modules_after(f"import tui.app, {names}")
+    assert "textual" in loaded
+    assert not loaded & (HEAVY - {"textual"} | {"numpy"})
 
 
 def test_a_reporter_for_other_peoples_scripts_costs_them_little() -> None:

@@ -32,6 +32,7 @@ class Terminal:
             **os.environ,
             "DISTRAIN_CONFIG_DIR": str(config),
             "DISTRAIN_RUNS_DIR": str(runs),
+            "DISTRAIN_CLAIMS_DIR": str(folder / "claims"),
             "OMP_NUM_THREADS": "1",
             "TERM": "xterm-256color",
         }
@@ -63,13 +64,13 @@ class Terminal:
     def app(self) -> psutil.Process:
         return psutil.Process(int(self._tmux("list-panes", "-F", "#{pane_pid}")))
 
-    def distrain(self, *words: str) -> str:
+    def distrain(self, *words: str, code: int = 0) -> str:
         """What the command line prints in the same folder."""
         command = [sys.executable, "-m", "runners", *words]
         done = subprocess.run(
             command, env=self.environment, cwd=self.folder, capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return done.stdout
 
     def close(self) -> None:
@@ -149,3 +150,60 @@ def test_a_preset_of_ones_own_is_the_same_run_on_the_command_line(terminal: Term
     terminal.press("q")
     summary = json.loads(terminal.distrain("run", "mine", "--set", "train.epochs=1", "--json"))
     assert (summary["status"], summary["steps"]) == ("completed", 23)  # 1,437 samples by 64
+
+
+FAILING = """
+from models.classification import Classification
+
+class Unlucky(Classification):
+    def loss(self, model, batch):
+        raise ValueError("a label is out of range")
+
+def unlucky(model, data):
+    return Unlucky(model, data)
+"""
+
+
+def test_many_runs_are_compared_deleted_brought_back_and_explained(terminal: Terminal) -> None:
+    (terminal.folder / "unlucky.py").write_text(FAILING)
+    quick = ("--set", "train.epochs=1")
+    terminal.distrain("run", "single", *quick, "--name", "one")
+    terminal.distrain("run", "single", *quick, "--set", "train.lr=0.02", "--name", "two")
+    terminal.distrain(
+        "run", "single", "--set", "task.name=unlucky:unlucky", "--name", "bad", code=1
+    )
+    terminal.open()
+    terminal.until("3 runs", "one", "two", "bad")
+    # It breaks: a card, and the log of the rank.
+    terminal.press("Enter")
+    terminal.until("rank 0 was the first", "ValueError: a label is out of range", "try:")
+    terminal.press("l")
+    terminal.until("rank 0", "in loss")
+    terminal.press("Escape")
+    # Two runs over each other, with what differs.
+    terminal.until("3 runs")
+    terminal.press("Down", "Space", "Down", "Space", "c")
+    terminal.until("training loss", "train.lr", "0.02")
+    terminal.press("Escape", "Escape")
+    # Into the trash and back.
+    terminal.until("3 runs")
+    terminal.press("d")
+    terminal.until("Delete one?")
+    terminal.press("Enter")
+    terminal.until("2 runs")
+    terminal.press("u")
+    terminal.until("3 runs")
+
+
+def test_a_launch_on_busy_devices_may_wait_in_the_queue(terminal: Terminal) -> None:
+    terminal.distrain("run", "ddp", "--set", "train.epochs=4000", "--name", "first", "--detach")
+    terminal.open()
+    terminal.until("1 run", "first")
+    terminal.press("n")
+    terminal.until("$ distrain run ddp", "12 per epoch")
+    terminal.press("F5")
+    terminal.until("Its devices are busy", "first", "Queue", "Start anyway")
+    terminal.press("Enter")
+    terminal.until("queued", "CPU", "first")
+    terminal.distrain("stop", "first", "--wait")
+    terminal.until("completed", "100 %")

@@ -75,7 +75,7 @@ def _progress(now: Snapshot, record: Record, width: int) -> Text:
         return Text(state.reason, "red", no_wrap=True, overflow="ellipsis")
     if now.total_steps is None or now.fraction is None:
         return Text(_waiting(now), "dim")
-    begun = f"epoch {now.epoch}/{record.config.train.epochs}" if now.epoch else "epoch –"
+    begun = f"epoch {now.epoch:,}/{record.config.train.epochs:,}" if now.epoch else "epoch –"
     left = Text(f"{begun}  step {now.step:,}/{now.total_steps:,}  ")
     if state.live:
         ending = f"  {words.percent(now.fraction)}  ETA {words.duration(now.eta)}"
