@@ -9,6 +9,7 @@ import asyncio
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ from runners.runs import Run, launch
 from tui import settings
 from tui.app import DistrainApp
 
-FOLDER = Path(__file__).parent / "pictures"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "pictures"
 SIZES = ((80, 24), (120, 36), (200, 60))
 FAILING = """
 from models.classification import Classification
@@ -43,7 +45,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("logs", "broken", ("l",)),
     ("failed", "broken", ()),
     ("stop", "live", ("s",)),
-    ("compare", "", ("space", "down", "down", "space", "c")),
+    ("compare", "", ("down", "down", "space", "space", "c")),
     ("config", "steady", ("i",)),
     ("help", "steady", ("question_mark",)),
 )
@@ -66,7 +68,7 @@ def runs_to_show(folder: Path) -> Run:
         config = load_preset(preset, base | changes)
         launch(config, name=name, runs_dir=runs, command=command).wait()
     long = {
-        "train.epochs": 2000,
+        "train.epochs": 9000,
         "train.lr": 0.003,
         "train.momentum": 0.0,
         "checkpoint.every_epochs": 100,
@@ -95,6 +97,13 @@ async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, i
         return app.export_screenshot(title="distrain")
 
 
+def anywhere(picture: str) -> str:
+    """Without the folders of this machine; as long as before, for the sake of the columns."""
+    for place, name in ((ROOT, "~/distrain"), (sys.base_prefix, "/usr"), (Path.home(), "~")):
+        picture = picture.replace(str(place), name.ljust(len(str(place)), "/"))
+    return picture
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     scratch = Path(tempfile.gettempdir(), "pictures")
@@ -108,7 +117,7 @@ def main() -> None:
                 for width, height in SIZES:
                     picture = asyncio.run(take(scratch / "runs", run, keys, (width, height)))
                     path = FOLDER / f"{name}-{width}x{height}.svg"
-                    path.write_text(re.sub(r"terminal-\d+", "terminal", picture))
+                    path.write_text(anywhere(re.sub(r"terminal-\d+", "terminal", picture)))
                     print(path)
         finally:
             live.stop(now=True)
