@@ -94,8 +94,10 @@ class Reporter:
         During a stop it waits until the supervisor has heard every rank and names the step
         after which all leave.
         """
+        self.step = step
+        if step < self._limit:  # the usual case, without the lock: see `_obey`
+            return True
         with self._lock:
-            self.step = step
             if step < self._limit:
                 return True
             while self._stop_at is None:
@@ -182,6 +184,9 @@ class Reporter:
         with self._gate:
             if isinstance(event, Stop) and self._stop_at is None:
                 # The step under way is finished; nobody goes further until all have answered.
+                # The training thread writes its step and then reads the limit. Here it is the
+                # other way round: either it sees that it must wait, or this sees its step.
+                self._limit = -1
                 self._limit = self.step + 1
                 self._queue.append(Stopping(rank=self._rank, step=self.step))
             elif isinstance(event, StopAt):
