@@ -195,14 +195,17 @@ class Record:
 
     # --- what was said ------------------------------------------------------------------------
 
-    def ranks(self) -> list[RankInfo]:
-        """What is known of every rank, by rank, up to its last window."""
+    def ranks(self, windows: dict[int, Window] | None = None) -> list[RankInfo]:
+        """What is known of every rank, by rank, up to its last window.
+
+        `windows` spares a reading where `latest()` has just been asked for.
+        """
         columns = RankInfo.__struct_fields__
         known: dict[int, RankInfo] = {}
         for row in self._query(f"SELECT {', '.join(columns)} FROM ranks"):
             info = msgspec.convert(dict(zip(columns, row, strict=True)), RankInfo, strict=False)
             known[info.rank] = info
-        for rank, window in self.latest().items():
+        for rank, window in (self.latest() if windows is None else windows).items():
             info = known.setdefault(rank, RankInfo(rank=rank))
             info.step, info.epoch = max(info.step, window.step), window.epoch
             info.last_seen = max(info.last_seen, window.time)

@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from runners.events import PHASES, Evaluation, Event, GpuSample, RankSample, Saved
+from runners.events import PHASES, Evaluation, Event, GpuSample, RankSample, Saved, Window
 from runners.record import RankInfo, Record
 from runners.series import GPU, PROCS, STEPS, rate_of_all
 from runners.state import RunState
@@ -24,7 +24,8 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank over the last RECENT_S seconds; None where nothing is known (yet).
 
     `shares` are parts of its time by phase, `cpu` percent of one core, `rss` bytes of host
-    memory, loader workers included; `gpu` percent busy, `gpu_memory` bytes used of the device.
+    memory and `processes` their number, loader workers included; `gpu` percent busy,
+    `gpu_memory` bytes used of the device.
     """
 
     info: RankInfo
@@ -33,6 +34,7 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, float] = {}
     cpu: float | None = None
     rss: float | None = None
+    processes: int | None = None
     gpu: float | None = None
     gpu_memory: float | None = None
 
@@ -89,7 +91,8 @@ class Follower:
 
     def snapshot(self) -> Snapshot:
         """The figures now, as of the last `news`."""
-        facts, rows = self.state.facts, self._ranks()
+        windows = self.record.latest(STEPS)
+        facts, rows = self.state.facts, self._ranks(windows)
         ranks = [now for now, _ in rows]
         begun, total = (facts.start_step, facts.total_steps) if facts else (0, None)
         step = max(begun, min((now.info.step for now in ranks), default=0))
@@ -106,19 +109,18 @@ class Follower:
             total_steps=total,
             epoch=max((now.info.epoch + 1 for now in ranks if now.info.step), default=0),
             fraction=fraction,
-            eta=self._eta(total - step) if total is not None and self.state.live else None,
+            eta=self._eta(total - step, windows.get(0)) if total and self.state.live else None,
             loss=_loss([sums for _, sums in rows]),
             samples_per_s=rate_of_all(now.samples_per_s for now in ranks),
             last=self._last,
             best=self._best,
         )
 
-    def _ranks(self) -> list[tuple[RankNow, dict[str, float]]]:
+    def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
         usage = self.record.latest(PROCS)
         gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
-        windows = self.record.latest(STEPS)
         found = []
-        for info in self.record.ranks():
+        for info in self.record.ranks(windows):
             window, gpu = windows.get(info.rank), gpus.get(info.device_uuid)
             sums = self._recent(info.rank, window.time) if window else {}
             found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
@@ -131,8 +133,7 @@ class Follower:
         )
         return {name: sum(value for value in curve[name] if value == value) for name in _SUMS}
 
-    def _eta(self, steps_left: int) -> float | None:
-        lead = self.record.latest(STEPS).get(0)
+    def _eta(self, steps_left: int, lead: Window | None) -> float | None:
         if lead is None:
             return None
         curve = self.record.curve(
@@ -155,6 +156,7 @@ def _rank_now(
         shares={name: sums[name] / seconds for name in PHASES} if seconds else {},
         cpu=usage.cpu if usage else None,
         rss=usage.rss if usage else None,
+        processes=usage.processes if usage else None,
         gpu=gpu.utilisation if gpu else None,
         gpu_memory=gpu.memory_used if gpu else None,
     )

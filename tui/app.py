@@ -12,7 +12,6 @@ import msgspec
 from textual.app import SystemCommand
 from textual.screen import Screen
 
-from runners.errors import DistrainError
 from runners.runs import runs_folder
 from tui import keymap, settings
 from tui.run_actions import RunActions
@@ -60,16 +59,6 @@ class DistrainApp(Surviving, RunActions):
 
     # --- what screens ask of it -----------------------------------------------------------------
 
-    def open_run(self, wanted: str) -> None:
-        """Watch a run, by id, name or `latest`; says so where there is none."""
-        from runners import runs
-        from tui.screens.run import RunScreen
-
-        try:
-            self.push_screen(RunScreen(runs.find(wanted, self.runs_dir)))
-        except DistrainError as error:
-            self.refuse(str(error))
-
     def remember(self, **changes: Any) -> None:
         """Change settings and keep them for the next time."""
         changed = msgspec.structs.replace(self.settings, **changes)
@@ -80,12 +69,6 @@ class DistrainApp(Surviving, RunActions):
             settings.save(changed)
         except OSError as error:
             self.notify(f"{settings.path()} cannot be written: {error.strerror}")
-
-    def may_change(self) -> bool:
-        """Whether this app may act on runs; says why where not."""
-        if self.readonly:
-            self.refuse("this app only looks on (--readonly)")
-        return not self.readonly
 
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual import work
@@ -15,10 +15,15 @@ from runners import words
 from runners.errors import DistrainError
 from runners.runs import Run
 from tui.screens.dialogs import Choice, Edit
+from tui.settings import Settings
 
 
 class RunActions(App[None]):
     """Mixed into the app; every method says how it went."""
+
+    runs_dir: Path
+    readonly: bool
+    settings: Settings
 
     def refuse(self, why: str) -> None:
         """Say why something cannot be done."""
@@ -26,11 +31,19 @@ class RunActions(App[None]):
 
     def may_change(self) -> bool:
         """Whether this app may act on runs; says why where not."""
-        raise NotImplementedError
+        if self.readonly:
+            self.refuse("this app only looks on (--readonly)")
+        return not self.readonly
 
     def open_run(self, wanted: str) -> None:
-        """Watch a run."""
-        raise NotImplementedError
+        """Watch a run, by id, name or `latest`; says so where there is none."""
+        from runners import runs
+        from tui.screens.run import RunScreen
+
+        try:
+            self.push_screen(RunScreen(runs.find(wanted, self.runs_dir)))
+        except DistrainError as error:
+            self.refuse(str(error))
 
     def stop(self, run: Run) -> None:
         """Ask how, and stop."""
@@ -114,7 +127,7 @@ class RunActions(App[None]):
         state = run.record.state
         severity = {"completed": "information", "stopped": "warning"}.get(state.status, "error")
         self.notify(f"{_called(run)}: {state.reason or state.status}", severity=severity)  # type: ignore[arg-type]
-        if self.settings.bell:  # type: ignore[attr-defined]
+        if self.settings.bell:
             self.bell()
 
     def _try(self, do: Callable[[], Any], said: str) -> None:
@@ -125,11 +138,6 @@ class RunActions(App[None]):
         else:
             if said:
                 self.notify(said)
-
-
-def command_of(run: Run) -> str:
-    """The shell command that started a run, or would start it again."""
-    return shlex.join(["distrain", "rerun", run.id])
 
 
 def _called(run: Run) -> str:

@@ -183,7 +183,7 @@ def test_a_module_that_raises_at_import_shows_its_traceback(start: Start, place:
     [
         ({"devices": "cpu:3", "data__train_limit": 2}, "3 ranks cannot share 2"),
         ({"dist__backend": "mpi"}, "this torch has no mpi"),
-        ({"checkpoint__best": "speed"}, "no metric 'speed'"),
+        ({"checkpoint__best": "speed", "checkpoint__best_is": "max"}, "no metric 'speed'"),
     ],
 )
 def test_what_only_ranks_can_know_to_be_wrong_is_said_in_a_sentence(

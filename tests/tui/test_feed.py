@@ -118,7 +118,7 @@ def test_gpus_come_with_history_and_the_names_of_their_processes(make: Make) -> 
     assert list(gauge.history["utilisation"]) == [0.0, 10.0, 20.0]
     assert "python" in frame.names[os.getpid()]
     assert frame.names[2**22 + 1] == "process"
-    assert frame.usage[0].cpu == 99.0
+    assert frame.snapshot.ranks[0].cpu == 99.0
 
 
 def rank_that_waits(rank: int, share: float) -> RankNow:

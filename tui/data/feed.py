@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import psutil
 
-from runners.events import Evaluation, Event, GpuSample, HostSample, RankSample
+from runners.events import Evaluation, Event, GpuSample, HostSample
 from runners.record import Record
 from runners.rollup import Curve, Series
-from runners.series import GPU, HOST, PROCS
+from runners.series import GPU, HOST
 from runners.snapshot import Follower, Snapshot
 from tui.data.chart import Chart
 from tui.data.growth import Growth
@@ -40,7 +40,6 @@ class Frame(NamedTuple):
     charts: dict[str, Chart]
     gpus: list[Gauge[GpuSample]]
     host: Gauge[HostSample] | None
-    usage: dict[int, RankSample]
     news: list[Event]
     names: dict[int, str]
 
@@ -54,6 +53,7 @@ class Feed:
         self._evaluations: list[Evaluation] = []
         self._growth = Growth(record)
         self._names: dict[int, str] = {}
+        self._last: dict[str, dict[int, Gauge[Any]]] = {}
 
     def changed(self) -> bool:
         """Whether anything was written since the last call."""
@@ -74,7 +74,6 @@ class Feed:
             charts={name: chart(name, look) for name in view.plots} if charts else {},
             gpus=gpus,
             host=host[0] if host else None,
-            usage=self.record.latest(PROCS),
             news=news,
             names=self._named(pid for gauge in gpus for pid in gauge.sample.processes or ()),
         )
@@ -90,17 +89,19 @@ class Feed:
         return self._names
 
     def _gauges(self, series: Series[T], *columns: str) -> list[Gauge[T]]:
-        return [
-            Gauge(
-                sample,
-                self.record.curve(
-                    series,
-                    key,
-                    columns=columns,
-                    points=HISTORY_POINTS,
-                    axis="time",
-                    start=sample.time - HISTORY_S,
-                ),
-            )
-            for key, sample in self.record.latest(series).items()
-        ]
+        """The gauges of a series; one without a new sample is as it was."""
+        before, now = self._last.get(series.name, {}), {}
+        for key, sample in self.record.latest(series).items():
+            gauge = before.get(key)
+            if gauge is None or gauge.sample != sample:
+                gauge = self._gauge(series, key, sample, columns)
+            now[key] = gauge
+        self._last[series.name] = now
+        return list(now.values())
+
+    def _gauge(self, series: Series[T], key: int, sample: T, columns: tuple[str, ...]) -> Gauge[T]:
+        start = sample.time - HISTORY_S
+        history = self.record.curve(
+            series, key, columns=columns, points=HISTORY_POINTS, axis="time", start=start
+        )
+        return Gauge(sample, history)

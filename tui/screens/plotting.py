@@ -62,9 +62,12 @@ class PlottingScreen(AppScreen):
         self._go_to((now + direction) % len(self._panes))
 
     def _go_to(self, index: int) -> None:
-        self._make_current(self._panes[index])
-        self._panes[index].focus()
-        self.call_after_refresh(self._paint)
+        pane = self._panes[index]
+        hidden = not pane.region
+        self._make_current(pane)
+        pane.focus()
+        if hidden:
+            self.call_after_refresh(self._paint)
 
     def _make_current(self, pane: Widget) -> None:
         for other in pane.parent.children if pane.parent else ():

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from runners import words
-from runners.events import GpuSample, HostSample, RankSample
+from runners.events import GpuSample, HostSample
 from runners.snapshot import RankNow
 from tui import marks
 from tui.data.feed import Frame, Gauge
@@ -40,7 +40,7 @@ def picture(frame: Frame, width: int) -> list[Text]:
     if frame.host:
         lines += _host(frame.host, width)
     if not frame.gpus:
-        lines += [_rank(now, frame.usage.get(now.info.rank)) for now in frame.snapshot.ranks]
+        lines += [_rank(now) for now in frame.snapshot.ranks]
     return lines or [Text("no sample yet", "dim")]
 
 
@@ -106,14 +106,14 @@ def _host(gauge: Gauge[HostSample], width: int) -> list[Text]:
     return [cpu, memory.append(bar(used / total, room), "green").append(figures)]
 
 
-def _rank(now: RankNow, usage: RankSample | None) -> Text:
+def _rank(now: RankNow) -> Text:
     mark = marks.of_rank(now.info.rank)
     name = f"{mark.shape} rank {now.info.rank}".ljust(9)
     line = Text.assemble((name, mark.colour), no_wrap=True)
-    if usage is None:
+    if now.cpu is None:
         return line.append("no sample", "dim")
-    line.append(f"{usage.cpu:4.0f} % of a core", "").append(f"  {words.size(usage.rss)}")
-    loaders = usage.processes - 1
+    line.append(f"{now.cpu:4.0f} % of a core  {words.size(now.rss)}")
+    loaders = (now.processes or 1) - 1
     return line.append(f"  {words.things(loaders, 'loader')}" if loaders else "", "dim")
 
 
