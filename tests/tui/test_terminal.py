@@ -22,11 +22,11 @@ KEY_S = 0.1
 
 
 class Terminal:
-    """A tmux server of our own, with one window that runs the app in a folder."""
+    """tmux servers of our own, each with one window that runs the app in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._socket = str(folder / "tmux")
+        self._opened = 0
         config, runs = folder / "config", folder / "runs"
         self.environment = {
             **os.environ,
@@ -38,6 +38,7 @@ class Terminal:
         }
 
     def open(self, *arguments: str, size: tuple[int, int] = (120, 36)) -> None:
+        self._opened += 1  # a server that was told to end may still be there for a moment
         program = [sys.executable, "-m", "tui.app", *arguments]
         width, height = map(str, size)
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
@@ -74,10 +75,11 @@ class Terminal:
         return done.stdout
 
     def close(self) -> None:
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True)
+        self._tmux("kill-server")
 
     def _tmux(self, *words: str) -> str:
-        command = ["tmux", "-S", self._socket, *words]
+        socket = str(self.folder / f"tmux-{self._opened}")
+        command = ["tmux", "-S", socket, *words]
         done = subprocess.run(
             command, env=self.environment, cwd=self.folder, capture_output=True, text=True
         )
