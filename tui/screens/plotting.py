@@ -40,8 +40,7 @@ class PlottingScreen(AppScreen):
         self._wake.set()
 
     def _paint(self) -> None:
-        """Show what was read last."""
-        raise NotImplementedError
+        """Show what was read last; each screen has something else to show."""
 
     # --- panes ----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The keys that work here, in the bottom line: as many as fit, in the order of the keymap.
 
-Textual's own footer is a widget for each key: it took a fifth of the time to the first picture,
-and cuts off what has no room.
+Textual's own footer is a widget for each key, which is dear at the start of every screen, and it
+cuts off what has no room.
 """
 
 from __future__ import annotations
