@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from textual.pilot import Pilot
 
 from runners.config import RunConfig
 from runners.devices import Device
@@ -19,6 +20,16 @@ from runners.plan import make_plan
 from runners.record import Meta, Record, RecordWriter, create_run
 
 STEP_S = 0.1
+PATIENCE_S = 60.0
+
+
+async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "") -> None:
+    """Let the app go on until this holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"never {what or holds}")
+        await pilot.pause(0.02)
 
 
 class Made:

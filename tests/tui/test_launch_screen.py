@@ -24,6 +24,8 @@ from tui.widgets.form_pane import FormPane
 from tui.widgets.preset_list import PresetList
 from tui.widgets.sheet import Sheet
 
+from .conftest import until
+
 Steps = Callable[[Pilot[None], LaunchScreen], Awaitable[None]]
 WIDE, SMALL = (120, 36), (80, 24)
 LR = ["right", *["down"] * 8]  # from the list to train.lr
@@ -67,20 +69,9 @@ def on_screen(steps: Steps, size: tuple[int, int] = WIDE) -> None:
 
 async def settled(pilot: Pilot[None], screen: LaunchScreen) -> None:
     """Until the presets are read and what follows is worked out."""
-    for _ in range(200):
-        await pilot.pause(0.02)
-        known = screen._draft is None or screen._is_known
-        if screen._presets and known:
-            break
     await pilot.pause(0.02)
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], object]) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not come to pass")
+    await until(pilot, lambda: screen._presets and (screen._draft is None or screen._is_known))
+    await pilot.pause(0.02)
 
 
 def text_of(screen: LaunchScreen, kind: type[Sheet] | type[Consequences]) -> str:

@@ -16,6 +16,8 @@ from tui.screens.dialogs import Prompt
 from tui.widgets.log_pane import CLIPBOARD, LogPane
 from tui.widgets.log_view import LogView
 
+from .conftest import until
+
 RANKS = 3
 SIZES = [(80, 24), (120, 36)]
 
@@ -53,6 +55,10 @@ class Logs(App[None]):
     def lines(self) -> list[str]:
         found = [self.view.render_line(y).text.rstrip() for y in range(self.view.height)]
         return [line for line in found if line]
+
+    @property
+    def last(self) -> str:
+        return self.lines[-1] if self.lines else ""
 
     @property
     def named(self) -> str:
@@ -96,28 +102,20 @@ def tell(
     async def play() -> None:
         app = Logs(folder, live, chosen)
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.status or app.view.notice)
+            await until(pilot, lambda: app.lines)
             await story(app, pilot)
 
     asyncio.run(play())
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.02)
-    pytest.fail(f"never {what}")
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_it_opens_at_the_end_of_rank_0_and_follows(folder: Path, size: tuple[int, int]) -> None:
     async def story(app: Logs, pilot: Pilot[None]) -> None:
-        assert app.lines[-1] == "step 499"
+        assert app.last == "step 499"
         assert len(app.lines) == app.view.height > size[1] - 5
         assert app.status == "500 lines · follows"
         write(folder, "rank-0", "one more")
-        await until(pilot, lambda: app.lines[-1] == "one more", "followed")
+        await until(pilot, lambda: app.last == "one more", "followed")
         assert app.status == "501 lines · follows"
 
     tell(story, folder, size)
@@ -126,15 +124,15 @@ def test_it_opens_at_the_end_of_rank_0_and_follows(folder: Path, size: tuple[int
 def test_scrolling_up_stops_following_and_end_goes_back(folder: Path) -> None:
     async def story(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("up", "up", "up")
-        await until(pilot, lambda: app.lines[-1] == "step 496", "scrolled")
+        await until(pilot, lambda: app.last == "step 496", "scrolled")
         before = app.lines
         write(folder, "rank-0", "new", "newer")
         await until(pilot, lambda: "2 new lines · end follows" in app.status, "counted")
         assert app.lines == before
         await pilot.press("G")
-        await until(pilot, lambda: app.lines[-1] == "newer", "at the end")
+        await until(pilot, lambda: app.last == "newer", "at the end")
         write(folder, "rank-0", "newest")
-        await until(pilot, lambda: app.lines[-1] == "newest", "followed")
+        await until(pilot, lambda: app.last == "newest", "followed")
 
     tell(story, folder)
 
@@ -158,7 +156,7 @@ def test_a_smaller_or_larger_pane_stays_at_the_end(folder: Path) -> None:
             await pilot.resize_terminal(80, height)
             await until(
                 pilot,
-                lambda: len(app.lines) == app.view.height and app.lines[-1] == "step 499",
+                lambda: len(app.lines) == app.view.height and app.last == "step 499",
                 f"full at {height}",
             )
             assert app.view.following
@@ -241,7 +239,7 @@ def test_an_unfinished_line_is_shown_as_it_grows(folder: Path) -> None:
         for text, shown in (("10%\r", "10%"), ("20%\r", "20%"), ("done\nnext", "next")):
             with log.open("a") as file:
                 file.write(text)
-            await until(pilot, lambda shown=shown: app.lines[-1] == shown, shown)
+            await until(pilot, lambda shown=shown: app.last == shown, shown)
         assert app.lines[-2] == "done"
 
     tell(story, folder)
@@ -391,8 +389,8 @@ def test_a_log_is_saved_as_it_is_and_never_over_another_file(
 def test_a_hidden_pane_looks_at_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.display = False
-        await until(pilot, lambda: not app.pane._visible.is_set(), "hidden")
-        await pilot.pause(0.3)
+        assert not app.pane.in_sight
+        await pilot.pause(0.6)
         looked: list[object] = []
         stat = os.stat
         monkeypatch.setattr(os, "stat", lambda *a, **k: looked.append(a) or stat(*a, **k))
@@ -401,7 +399,7 @@ def test_a_hidden_pane_looks_at_nothing(folder: Path, monkeypatch: pytest.Monkey
         monkeypatch.undo()
         assert looked == []
         app.pane.display = True
-        await until(pilot, lambda: app.lines and app.lines[-1] == "unseen", "shown again")
+        await until(pilot, lambda: app.last == "unseen", "shown again")
 
     tell(story, folder)
 
@@ -425,10 +423,10 @@ def test_what_goes_on_to_the_right_is_marked_and_can_be_seen(folder: Path) -> No
 
     async def story(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-1")
-        await until(pilot, lambda: app.lines and app.lines[-1].endswith("›"), "marked")
+        await until(pilot, lambda: app.last.endswith("›"), "marked")
         await pilot.press("right", "right")
-        await until(pilot, lambda: app.lines[-1].endswith("right"), "seen")
+        await until(pilot, lambda: app.last.endswith("right"), "seen")
         await pilot.press("left", "left")
-        await until(pilot, lambda: app.lines[-1].startswith("left"), "back")
+        await until(pilot, lambda: app.last.startswith("left"), "back")
 
     tell(story, folder)

@@ -27,7 +27,7 @@ from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
 
-from .conftest import Made
+from .conftest import Made, until
 
 Make = Callable[..., Made]
 Story = Callable[[Pilot[None], DistrainApp, RunScreen], Awaitable[None]]
@@ -49,14 +49,6 @@ def watch(
             await story(pilot, app, screen)
 
     asyncio.run(play())
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object], what: str) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await pilot.pause(0.025)
-    pytest.fail(f"never {what}")
 
 
 def shown(app: DistrainApp) -> str:

@@ -25,7 +25,7 @@ from tui.widgets.plot import PlotPane
 from tui.widgets.run_lines import COLUMNS, columns
 from tui.widgets.run_table import RunTable
 
-from .conftest import Made
+from .conftest import Made, until
 
 Make = Callable[..., Made]
 Story = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
@@ -48,14 +48,6 @@ def tell(story: Story, runs_dir: Path, size: tuple[int, int] = (120, 36), **how:
 
 def tables_of(app: DistrainApp) -> list[RunsScreen]:
     return [screen for screen in app.screen_stack if isinstance(screen, RunsScreen)]
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await pilot.pause(0.025)
-    pytest.fail(f"never {what or condition}")
 
 
 def table(app: DistrainApp) -> RunTable:

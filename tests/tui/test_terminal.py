@@ -62,6 +62,12 @@ class Terminal:
             assert time.monotonic() < deadline, f"never {parts} in:\n{text}"
             time.sleep(0.2)
 
+    def until_gone(self, part: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while part in (text := self.text()):
+            assert time.monotonic() < deadline, f"{part} stays in:\n{text}"
+            time.sleep(0.2)
+
     def app(self) -> psutil.Process:
         return psutil.Process(int(self._tmux("list-panes", "-F", "#{pane_pid}")))
 
@@ -186,9 +192,12 @@ def test_many_runs_are_compared_deleted_brought_back_and_explained(terminal: Ter
     terminal.until("3 runs")
     terminal.press("Down", "Space", "Down", "Space", "c")
     terminal.until("training loss", "train.lr", "0.02")
-    terminal.press("Escape", "Escape")
+    # A key that comes soon after Escape is Alt and that key: each has to be seen first.
+    terminal.press("Escape")
+    terminal.until("2 marked")
+    terminal.press("Escape")
+    terminal.until_gone("2 marked")
     # Into the trash and back.
-    terminal.until("3 runs")
     terminal.press("d")
     terminal.until("Delete one?")
     terminal.press("Enter")

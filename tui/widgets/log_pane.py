@@ -89,7 +89,7 @@ class LogPane(Widget, can_focus=True):
         self._seen = 0
         self._search = ""
         self._hunts = 0
-        self._wake, self._visible, self._left = (threading.Event() for _ in range(3))
+        self._wake, self._left = threading.Event(), threading.Event()
 
     def compose(self) -> ComposeResult:
         yield self._view
@@ -100,11 +100,12 @@ class LogPane(Widget, can_focus=True):
         self._wake.set()
 
     def on_show(self) -> None:
-        self._visible.set()
         self._wake.set()
 
-    def on_hide(self) -> None:
-        self._visible.clear()
+    @property
+    def in_sight(self) -> bool:
+        """Asked instead of kept: Textual does not send every Show and Hide."""
+        return all(node.display for node in self.ancestors_with_self)
 
     # --- what the screen asks of it -------------------------------------------------------------
 
@@ -137,13 +138,13 @@ class LogPane(Widget, can_focus=True):
         while not (worker.is_cancelled or self._left.is_set()):
             self._wake.clear()
             page = None
-            watched = self._visible.is_set() and screen.is_current
+            watched = screen.is_current and self.in_sight
             if watched:
                 page = reader.look(self._ask, self._names)
                 if page is not None:
                     self.post_message(self.Looked(page))
             if not (watched and reader.busy):
-                self._wake.wait(LOOK_S if self._live and watched else QUIET_S)
+                self._wake.wait(QUIET_S if watched and not self._live else LOOK_S)
             elif page is not None:
                 self._wake.wait(PAGE_S)
         reader.close()
