@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from runners.config import RunConfig
-from runners.errors import DistrainError, RunsFolderError
+from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Facts
 from runners.plan import Plan
 
@@ -210,6 +210,10 @@ def read_meta(folder: Path) -> Meta:
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
+    """Raises ConfigError where it would write on a terminal what a terminal takes for orders."""
+    for text in (meta.name, *meta.notes.splitlines(), *meta.tags):
+        if not text.isprintable():
+            raise ConfigError(f"a name, note or tag is printable text, not {text!r}")
     write_atomically(folder / "meta.json", _pretty(meta))
 
 

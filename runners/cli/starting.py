@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runners import presets, runs
+from runners.cli.ending import CODES
 from runners.cli.signals import Signals
 from runners.cli.text import print_json, say
 from runners.config import parse_assignment
@@ -70,6 +71,10 @@ def _started(arguments: Namespace, start: Callable[[], runs.Run]) -> int:
             from runners.cli.following import follow  # while the ranks start, not before
 
             return follow(started, signals, stops=True, as_json=arguments.json)
+    if signals.interrupts:
+        started.stop(now=True)
+        say(f"stopped {started.id} before it was left alone")
+        return CODES["stopped"]
     plan = started.record.state.plan
     for notice in plan.notices if plan else ():
         say(f"note: {notice}", "warning")

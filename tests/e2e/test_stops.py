@@ -65,6 +65,19 @@ def training() -> Run:
     return run
 
 
+def test_ctrl_c_before_a_run_is_left_alone_takes_it_back(preset: Path) -> None:
+    command = [sys.executable, "-m", "runners", "run", str(preset), "--detach"]
+    with subprocess.Popen(command, start_new_session=True) as viewer:
+        wait_until(lambda: all_runs())
+        # when
+        os.killpg(viewer.pid, signal.SIGINT)
+        # then
+        assert viewer.wait(60) == 130
+    run = find("latest")
+    assert_nothing_left(run)
+    assert run.record.status == "stopped"
+
+
 def test_ctrl_c_leaves_at_one_step_with_a_checkpoint_and_resume_goes_on(viewer: Viewer) -> None:
     run = training()
     # when

@@ -22,7 +22,7 @@ from fabricated import a_window
 
 from runners import state as states
 from runners.config import RunConfig
-from runners.errors import DistrainError, RunsFolderError
+from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import (
     Evaluation,
     Event,
@@ -130,6 +130,14 @@ def test_what_people_note_survives_and_a_broken_note_does_not_hurt(folder: Path)
     assert Record(folder).name == "best"
     (folder / "meta.json").write_text("{")
     assert Record(folder).meta == states.Meta()
+
+
+@pytest.mark.parametrize("said", [{"name": "\x1b[2J"}, {"notes": "a\n\x07"}, {"tags": ["a\nb"]}])
+def test_what_people_note_gives_a_terminal_no_orders(folder: Path, said: dict[str, Any]) -> None:
+    Record(folder).set_meta(name="fine", notes="two\nlines ✓")
+    with pytest.raises(ConfigError, match="is printable text, not"):
+        Record(folder).set_meta(**said)
+    assert Record(folder).name == "fine"
 
 
 @pytest.mark.parametrize(
