@@ -4,9 +4,13 @@ run is left within ten seconds, and what was recorded before is readable.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -164,6 +168,31 @@ def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
     assert summary["status"] == "failed"
     assert summary["error"]["type"] == "SupervisorLost"
     assert summary["steps"] > 5
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=1200k tmpfs runs
+"$0" -m runners run single --set train.epochs=500 --json
+"$0" -m runners show latest --json
+"$0" -m runners export latest --to jsonl | wc -l
+"""
+IN_A_MOUNT_SPACE = ["unshare", "--mount", "--map-root-user", "bash"]
+
+
+def test_a_full_disk_ends_the_run_with_its_record_whole(place: Path) -> None:
+    (place / "runs").mkdir()
+    if subprocess.run([*IN_A_MOUNT_SPACE, "-c", "mount -t tmpfs tmpfs runs"]).returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    done = subprocess.run(
+        [*IN_A_MOUNT_SPACE, "-c", ON_A_SMALL_DISK, sys.executable], capture_output=True, text=True
+    )
+    decoder = json.JSONDecoder()
+    summary, end = decoder.raw_decode(done.stdout)
+    shown, _ = decoder.raw_decode(done.stdout[end:].lstrip())
+    assert summary["status"] == shown["status"] == "failed"
+    assert "No space left on device" in summary["error"]["message"]
+    assert summary["steps"] == shown["ranks"][0]["step"] > 0
+    assert int(done.stdout.split()[-1]) > summary["epochs"] > 0
 
 
 def test_a_module_that_raises_at_import_shows_its_traceback(start: Start, place: object) -> None:
