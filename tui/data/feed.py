@@ -31,7 +31,7 @@ class Gauge(NamedTuple, Generic[T]):
 
 
 class Frame(NamedTuple):
-    """Everything about a run at one moment; `charts` may have been left out.
+    """Everything about a run at one moment.
 
     `news` are the events since the frame before, `names` what processes on the GPUs are called.
     """
@@ -59,11 +59,8 @@ class Feed:
         """Whether anything was written since the last call."""
         return self._growth.changed()
 
-    def look(self, view: View, charts: bool = True) -> Frame:
-        """The run as it is now, without the charts where they are not wanted: they cost most.
-
-        Raises DistrainError where the record cannot be read.
-        """
+    def look(self, view: View) -> Frame:
+        """The run as it is now; raises DistrainError where the record cannot be read."""
         news = self._follower.news()
         self._evaluations += [event for event in news if isinstance(event, Evaluation)]
         look = Look(self.record, view, self._evaluations)
@@ -71,7 +68,7 @@ class Feed:
         gpus = self._gauges(GPU, "utilisation", "memory_used", "power", "temperature")
         return Frame(
             snapshot=self._follower.snapshot(),
-            charts={name: chart(name, look) for name in view.plots} if charts else {},
+            charts={name: chart(name, look) for name in view.plots},
             gpus=gpus,
             host=host[0] if host else None,
             news=news,

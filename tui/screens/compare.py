@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from textual import work
@@ -22,7 +23,6 @@ from tui.widgets.diff_pane import DiffPane, RunSummaries
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.plot import PlotPane
 
-LOOK_S = 0.5  # the supervisor commits as often
 SHOWN = ("loss", "throughput", "evaluation", "lr")
 
 
@@ -71,12 +71,11 @@ class CompareScreen(PlottingScreen):
         try:
             comparer = Comparer([run.record for run in self.runs])
             while not (worker.is_cancelled or self._left.is_set()):
-                view = self._view
+                view, began = self._view, time.process_time()
                 if self.is_current and (comparer.changed() or view != seen):
                     seen = view
                     self.post_message(self.Looked(comparer.look(view)))
-                self._wake.wait(LOOK_S)
-                self._wake.clear()
+                self._pause(began)
         except DistrainError as error:
             self.post_message(self.Looked(None, str(error)))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from textual.widget import Widget
@@ -14,6 +15,8 @@ from tui.widgets.plot import PlotPane
 
 AXES = ("step", "epoch", "time")
 SMOOTHEST = 3
+LOOK_S, RAREST_S = 0.5, 2.0  # between two looks; the supervisor commits every half second
+SHARE = 0.08  # of a core is what looking on may take, in reading and in painting
 
 
 class PlottingScreen(AppScreen):
@@ -38,6 +41,15 @@ class PlottingScreen(AppScreen):
     def _see(self, **changes: Any) -> None:
         self._view = self._view._replace(**changes)
         self._wake.set()
+
+    def _pause(self, began: float) -> None:
+        """Until it is time for the next look of the thread, or a key asks for one; `began` is the
+        process's CPU time before the last.
+        """
+        if not self._wake.wait(LOOK_S):
+            taken = time.process_time() - began
+            self._wake.wait(min(taken / SHARE, RAREST_S) - LOOK_S)
+        self._wake.clear()
 
     def _paint(self) -> None:
         """Show what was read last; each screen has something else to show."""

@@ -14,7 +14,6 @@ from textual.worker import get_current_worker
 from runners.errors import DistrainError
 from runners.runs import Run
 from tui import keymap
-from tui.data.chart import Chart
 from tui.data.feed import Feed, Frame
 from tui.data.plots import PLOTS
 from tui.keymap import LOG, PLOT, RUN
@@ -29,8 +28,6 @@ from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
 
-LOOK_S = 0.5  # the supervisor commits as often
-CHART_S = 0.9  # at every second look: a second is a fraction of a dot
 USUAL_PLOTS = ("loss", "throughput", "evaluation", "phases")
 # Tables take the lines that they need, up to this part of the screen.
 TABLES_PART, LEAST_TABLE, BORDER = 3, 5, 2
@@ -57,7 +54,6 @@ class RunScreen(PlottingScreen):
         super().__init__(_chosen(self.app.settings))  # type: ignore[attr-defined]
         self.run = run
         self._frame: Frame | None = None
-        self._charts: dict[str, Chart] = {}
         self._was_live = run.is_live
         self._tables_height = 0
 
@@ -86,51 +82,39 @@ class RunScreen(PlottingScreen):
 
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
-        worker, seen, charted = get_current_worker(), None, 0.0
+        worker, seen = get_current_worker(), None
         with self.run.record as record:
-            feed, owed = Feed(record), False
+            feed = Feed(record)
             while not (worker.is_cancelled or self._left.is_set()):
-                view, now = self._view, time.monotonic()
-                if self.is_current and (feed.changed() or owed or view != seen):
-                    charts = view != seen or now - charted >= CHART_S
-                    seen, owed = view, not charts
-                    charted = now if charts else charted
+                view, began = self._view, time.process_time()
+                if self.is_current and (feed.changed() or view != seen):
+                    seen = view
                     try:
-                        self.post_message(self.Looked(feed.look(view, charts)))
+                        self.post_message(self.Looked(feed.look(view)))
                     except DistrainError as error:
                         self.post_message(self.Looked(None, str(error)))
                         return
-                self._wake.wait(LOOK_S)
-                self._wake.clear()
+                self._pause(began)
 
     def on_run_screen_looked(self, event: Looked) -> None:
         if event.frame is None:
             self.distrain.refuse(event.problem)
             return
         self._frame = event.frame
-        if event.frame.charts:
-            self._charts = event.frame.charts
-            self._paint_plots()
-        self._paint_rest()
+        self._paint()
         live = event.frame.snapshot.state.live
         if self._was_live and not live:
             self.distrain.tell_end(self.run)
         self._was_live = live
 
     def _paint(self) -> None:
-        self._paint_plots()
-        self._paint_rest()
-
-    def _paint_plots(self) -> None:
-        """One plot in each turn of the loop, so that a key has to wait for one at most."""
-        for name, plot in zip(self._view.plots, self.query(PlotPane), strict=True):
-            if name in self._charts:
-                self.call_later(plot.show, self._charts[name])
-
-    def _paint_rest(self) -> None:
         frame = self._frame
         if frame is None:
             return
+        # One plot in each turn of the loop, so that a key has to wait for one at most.
+        for name, plot in zip(self._view.plots, self.query(PlotPane), strict=True):
+            if name in frame.charts:
+                self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
         self.query_one(RunHeader).show(now, self.run.record, self._hint())
         self.query_one(FailureCard).show(now, self.run.record)
