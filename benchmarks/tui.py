@@ -4,68 +4,37 @@ Claims: the table of 300 runs is painted in 0.5 s and a run of 10 million step r
 0.5 s; watching 8 ranks at 100 steps a second takes at most 10 % of a core, looking at what has
 ended 1 %; a key is answered in 50 ms (95 of 100); at most 150 MB of memory, and never torch.
 
-The app runs in a pseudo-terminal that is read as fast as it writes; no emulator is in the way.
+The app runs in a pseudo-terminal (`terminal.py`), before runs that never ran (`simulation.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import math
-import os
-import pty
 import random
 import re
-import select
 import shutil
-import signal
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
-import psutil
 
 from benchmarks.open import build
-from benchmarks.report import ROOT, Table, median_interval, publish, settled_environment
-from runners.config import RunConfig
-from runners.devices import Device
-from runners.events import (
-    Evaluation,
-    Facts,
-    GpuSample,
-    Hello,
-    HostSample,
-    Metric,
-    Phase,
-    RankSample,
-    Saved,
-    Window,
-)
-from runners.plan import make_plan
-from runners.record import Record, RecordWriter, create_run, new_run_id
-from runners.supervisor import COMMIT_S
+from benchmarks.report import Table, median_interval, publish
+from benchmarks.simulation import STEPS, TICK_S, ended_runs, simulated
+from benchmarks.terminal import Terminal
+from runners.record import Record
 
-COLUMNS, LINES = 120, 36
-PATIENCE_S = 60.0
 SETTLED_S = 1.0  # after the first paint, before a key is pressed
 HOLD_S = 10.0  # until memory is read again
 CURVE = re.compile(rb"\xe2(?:\xa0[\x81-\xbf]|[\xa1-\xa3][\x80-\xbf])")  # U+2801 to U+28FF
 PAINTED = b"\x1b[?2026l"  # ends a repaint where the terminal can show it at once
-# What Textual asks on its start, and what a terminal says that can do the first of them.
-ANSWERS = {b"\x1b[?2026$p": b"\x1b[?2026;2$y", b"\x1b[?2048$p": b"\x1b[?2048;0$y"}
-ESCAPES = re.compile(rb"\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
 
 KEYS = {"right": b"\x1b[C", "x": b"x", "tab": b"\t"}
 QUIET_S = 0.015  # without output before a key: what follows it is then its answer
@@ -90,327 +59,8 @@ main()
 """
 
 
-# --- a terminal -----------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A process in a pseudo-terminal of its own; whoever has one must keep reading it."""
-
-    def __init__(self, command: Sequence[str], settings: Path) -> None:
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "DISTRAIN_", "TEXTUAL")
-        environment = {k: v for k, v in settled_environment().items() if not k.startswith(unwanted)}
-        environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-        environment |= {"DISTRAIN_CONFIG_DIR": str(settings), "PYTHONPATH": str(ROOT)}
-        self.output = bytearray()
-        self._asked = dict(ANSWERS)
-        self._file = ours
-        self.began = self.last = time.perf_counter()
-        self.process = psutil.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment,
-            cwd=ROOT,
-            start_new_session=True,
-            # Its controlling terminal: it is told to end if this process does.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        os.close(theirs)
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except psutil.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(5)
-        os.close(self._file)
-
-    def press(self, key: bytes) -> float:
-        """When it was pressed."""
-        at = time.perf_counter()
-        os.write(self._file, key)
-        return at
-
-    def until(self, sign: bytes | re.Pattern[bytes], since: int = 0) -> float:
-        """When `sign` was read, in what was written from `since` on."""
-        wanted = sign if isinstance(sign, re.Pattern) else re.compile(re.escape(sign))
-        due = time.perf_counter() + PATIENCE_S
-        while not wanted.search(self.output, since):
-            if time.perf_counter() > due:
-                raise SystemExit(f"{wanted.pattern!r} never came; the end of the screen:\n{self}")
-            self.read(0.1)
-        return self.last
-
-    def drain(self, seconds: float) -> None:
-        """Read for a time."""
-        due = time.perf_counter() + seconds
-        while (left := due - time.perf_counter()) > 0:
-            self.read(left)
-
-    def read(self, patience: float) -> bool:
-        """Whether there was output within `patience` seconds; `last` is when."""
-        if not select.select([self._file], [], [], patience)[0]:
-            return False
-        try:
-            chunk = os.read(self._file, 1 << 16)
-        except OSError:  # EIO: the process has ended
-            raise SystemExit(f"{self.process.args} has ended:\n{self}") from None
-        self.last = time.perf_counter()
-        self.output += chunk
-        for question in [question for question in self._asked if question in self.output]:
-            os.write(self._file, self._asked.pop(question))
-        return True
-
-    def ended(self) -> None:
-        """Read until the process has ended of itself."""
-        due = time.perf_counter() + PATIENCE_S
-        while self.process.poll() is None and time.perf_counter() < due:
-            try:
-                self.read(0.1)
-            except SystemExit:
-                self.process.wait(5)
-
-    def cpu(self) -> float:
-        """Seconds so far, user and system."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def memory(self) -> dict[str, float]:
-        """MB: the most that was resident so far, what is now, and its proportional share."""
-        full = self.process.memory_full_info()
-        held = {"rss": full.rss, "pss": getattr(full, "pss", full.uss), "peak": full.rss}
-        status = Path(f"/proc/{self.process.pid}/status")
-        if status.exists():
-            held["peak"] = 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
-        return {name: size / 2**20 for name, size in held.items()}
-
-    def __str__(self) -> str:
-        """The words that were written last."""
-        return ESCAPES.sub(b" ", bytes(self.output[-8000:])).decode(errors="replace")[-2000:]
-
-
 def app(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "tui.app", *map(str, arguments)]
-
-
-# --- runs that never ran --------------------------------------------------------------------------
-
-TICK_S = 0.1  # a window of each rank
-STEPS = 10  # in a window
-PER_EPOCH = 500  # steps; an evaluation after each, every 5 s
-TOTAL = 1_000_000
-SAMPLES = 16  # of a rank in a step
-GIB = 2**30
-FIRST_PID = 4_000_000  # above every real one
-
-
-class Simulation:
-    """A run of GPUs at 100 steps a second, said and written as ranks and supervisor would."""
-
-    def __init__(self, runs: Path, ranks: int, history: float) -> None:
-        gpus = [
-            Device(kind="cuda", index=at, uuid=f"GPU-{at}", name="simulated", memory=80 * GIB)
-            for at in range(ranks)
-        ]
-        changes = {"train.epochs": TOTAL // PER_EPOCH, "train.batch_size": SAMPLES * ranks}
-        config = RunConfig().with_changes(changes)
-        folder = create_run(runs, config, plan=make_plan(config, gpus), word="bench")
-        self.ranks, self.tick, self.began = range(ranks), 0, time.time() - history
-        self._chosen = random.Random(0)
-        self.writer = RecordWriter(folder)
-        facts = Facts(
-            time=self.began,
-            train_samples=PER_EPOCH * SAMPLES * ranks,
-            eval_samples=10_000,
-            steps_per_epoch=PER_EPOCH,
-            total_steps=TOTAL,
-            parameters=1_000_000,
-            backend="nccl",
-        )
-        self.writer.set_state(
-            status="running",
-            started=self.began,
-            supervisor_pid=os.getpid(),
-            supervisor_started=psutil.Process().create_time(),
-            facts=facts,
-        )
-        for at, gpu in enumerate(gpus):
-            pid = FIRST_PID + at
-            hello = Hello(
-                rank=at, world_size=ranks, pid=pid, device=gpu.label, device_uuid=gpu.uuid
-            )
-            self.writer.add(hello)
-            self.writer.add(Phase(time=self.began, rank=at, phase="training"))
-        self.writer.add(facts)
-        self.go_on(time.time())
-
-    def go_on(self, until: float) -> None:
-        """Everything from the last time until now, in one commit."""
-        while (now := self.began + (self.tick + 1) * TICK_S) <= until:
-            self.tick += 1
-            step = self.tick * STEPS
-            for rank in self.ranks:
-                self.writer.add(self._window(now, rank, step))
-            if self.tick % round(1 / TICK_S) == 0:
-                self._sample(now)
-            if step % PER_EPOCH == 0:
-                self._evaluate(now, step)
-        self.writer.commit()
-
-    def end(self) -> Path:
-        self.writer.commit()
-        self.writer.set_state(status="completed", ended=time.time())
-        with Record(self.writer.dir) as record:
-            self.writer.set_state(summary=record.summary())
-        self.writer.close()
-        return self.writer.dir
-
-    def _window(self, now: float, rank: int, step: int) -> Window:
-        loss = 0.2 + 2.1 * math.exp(-step / 20_000) + self._chosen.gauss(0, 0.05)
-        busy = TICK_S * self._chosen.uniform(0.9, 1.0)
-        return Window(
-            time=now,
-            rank=rank,
-            epoch=(step - 1) // PER_EPOCH,
-            step=step,
-            steps=STEPS,
-            samples=STEPS * SAMPLES,
-            loss_sum=STEPS * SAMPLES * loss,
-            loss_min=0.8 * loss,
-            loss_max=1.3 * loss,
-            lr=0.1 * (1 - step / TOTAL),
-            seconds=busy,
-            data=0.1 * busy,
-            forward=0.25 * busy,
-            backward=0.4 * busy,
-            comm=self._chosen.uniform(0.1, 0.2) * busy,
-            optimizer=0.05 * busy,
-            warmup=step <= STEPS,
-        )
-
-    def _sample(self, now: float) -> None:
-        some = self._chosen.uniform
-        for at in self.ranks:
-            pid, used = FIRST_PID + at, 40 * GIB + some(0, GIB)
-            self.writer.add(
-                GpuSample(
-                    time=now,
-                    gpu=at,
-                    uuid=f"GPU-{at}",
-                    name="simulated",
-                    utilisation=some(85, 100),
-                    memory_used=used,
-                    memory_total=80.0 * GIB,
-                    power=some(500, 600),
-                    temperature=some(60, 65),
-                    sm_clock=some(1800, 1900),
-                    memory_clock=2600.0,
-                    energy=550 * (now - self.began),
-                    processes={pid: round(used)},
-                )
-            )
-            self.writer.add(
-                RankSample(time=now, rank=at, cpu=some(90, 110), rss=some(3e9, 3.1e9), processes=3)
-            )
-        self.writer.add(
-            HostSample(
-                time=now,
-                cpu=some(40, 60),
-                memory_used=some(100, 101) * GIB,
-                memory_total=512.0 * GIB,
-                load=some(8, 12),
-            )
-        )
-
-    def _evaluate(self, now: float, step: int) -> None:
-        for rank in self.ranks:
-            self.writer.add(Phase(time=now, rank=rank, phase="evaluating", step=step))
-        epoch, right = step // PER_EPOCH, 1 - 0.9 * math.exp(-step / 20_000)
-        metrics = {
-            "loss": Metric(10_000 * (1.1 - right), 10_000),
-            "top1": Metric(10_000 * right, 10_000),
-        }
-        self.writer.add(
-            Evaluation(
-                time=now, epoch=epoch, step=step, samples=10_000, seconds=0.1, metrics=metrics
-            )
-        )
-        path = "checkpoints/last.pt"
-        self.writer.add(
-            Saved(time=now, epoch=epoch, step=step, path=path, seconds=0.1, bytes=GIB, best=True)
-        )
-        for rank in self.ranks:
-            self.writer.add(Phase(time=now, rank=rank, phase="training", step=step))
-
-
-def simulate(runs: Path, ranks: int, history: float) -> None:
-    """Be the supervisor of a simulated run until told to end it; says its id once it goes."""
-    told, parent = threading.Event(), os.getppid()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
-    run = Simulation(runs, ranks, history)
-    print(run.writer.dir.name, flush=True)
-    while not told.wait(COMMIT_S) and os.getppid() == parent:
-        run.go_on(time.time())
-    run.end()
-
-
-@contextmanager
-def simulated(runs: Path, ranks: int, history: float) -> Iterator[str]:
-    """A live run in a process of its own, by its id; it has ended afterwards."""
-    command = [sys.executable, "-m", "benchmarks.tui", "--simulate", str(runs)]
-    command += [str(ranks), str(history)]
-    environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        run_id = process.stdout.readline().strip()
-        if not run_id:
-            raise SystemExit("the simulated run did not begin")
-        yield run_id
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE_S)
-
-
-def ended_runs(runs: Path, count: int) -> str:
-    """A folder of runs that have ended, a minute apart, all but the first copied; the newest id."""
-    made = Simulation(runs, ranks=2, history=30.0).end()
-    with Record(made) as record:
-        record.set_meta(notes="made for a benchmark", tags=["bench"])
-        state = record.state
-    for at in range(count):
-        created = state.created - 60.0 * (count - at)
-        run_id = new_run_id("bench", created)
-        changed = msgspec.structs.replace(
-            state,
-            run_id=run_id,
-            created=created,
-            started=created + 1,
-            ended=created + 31,
-            summary={**(state.summary or {}), "run_id": run_id},
-        )
-        folder = shutil.copytree(made, runs / run_id)
-        (folder / "run.json").write_bytes(msgspec.json.encode(changed))
-    shutil.rmtree(made)
-    return run_id
-
-
-# --- what is measured -----------------------------------------------------------------------------
 
 
 class Claim(NamedTuple):
@@ -651,12 +301,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the record that is opened")
     parser.add_argument("--quick", action="store_true", help="a moment: does it work at all?")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--simulate", nargs=3, metavar="", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.simulate:
-        runs, ranks, history = options.simulate
-        simulate(Path(runs), int(ranks), float(history))
-        return
     options.hold = HOLD_S
     if options.quick:
         options.rounds, options.runs, options.history, options.rows = 1, 5, 20.0, 20_000

@@ -1,0 +1,247 @@
+"""Runs that never ran: written as ranks and a supervisor would, at the pace of a fast training.
+
+`python -m benchmarks.simulation FOLDER RANKS SECONDS` is the supervisor of one that is live and
+so many seconds old, until it is told to end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from benchmarks.report import ROOT, settled_environment
+from benchmarks.terminal import PATIENCE_S
+from runners.config import RunConfig
+from runners.devices import Device
+from runners.events import (
+    Evaluation,
+    Facts,
+    GpuSample,
+    Hello,
+    HostSample,
+    Metric,
+    Phase,
+    RankSample,
+    Saved,
+    Window,
+)
+from runners.plan import make_plan
+from runners.record import Record, RecordWriter, create_run, new_run_id
+from runners.supervisor import COMMIT_S
+
+TICK_S = 0.1  # a window of each rank
+STEPS = 10  # in a window
+PER_EPOCH = 500  # steps; an evaluation after each, every 5 s
+TOTAL = 1_000_000
+SAMPLES = 16  # of a rank in a step
+GIB = 2**30
+FIRST_PID = 4_000_000  # above every real one
+
+
+class Simulation:
+    """A run of GPUs at 100 steps a second, said and written as ranks and supervisor would."""
+
+    def __init__(self, runs: Path, ranks: int, history: float) -> None:
+        gpus = [
+            Device(kind="cuda", index=at, uuid=f"GPU-{at}", name="simulated", memory=80 * GIB)
+            for at in range(ranks)
+        ]
+        changes = {"train.epochs": TOTAL // PER_EPOCH, "train.batch_size": SAMPLES * ranks}
+        config = RunConfig().with_changes(changes)
+        folder = create_run(runs, config, plan=make_plan(config, gpus), word="bench")
+        self.ranks, self.tick, self.began = range(ranks), 0, time.time() - history
+        self._chosen = random.Random(0)
+        self.writer = RecordWriter(folder)
+        facts = Facts(
+            time=self.began,
+            train_samples=PER_EPOCH * SAMPLES * ranks,
+            eval_samples=10_000,
+            steps_per_epoch=PER_EPOCH,
+            total_steps=TOTAL,
+            parameters=1_000_000,
+            backend="nccl",
+        )
+        self.writer.set_state(
+            status="running",
+            started=self.began,
+            supervisor_pid=os.getpid(),
+            supervisor_started=psutil.Process().create_time(),
+            facts=facts,
+        )
+        for at, gpu in enumerate(gpus):
+            pid = FIRST_PID + at
+            hello = Hello(
+                rank=at, world_size=ranks, pid=pid, device=gpu.label, device_uuid=gpu.uuid
+            )
+            self.writer.add(hello)
+            self.writer.add(Phase(time=self.began, rank=at, phase="training"))
+        self.writer.add(facts)
+        self.go_on(time.time())
+
+    def go_on(self, until: float) -> None:
+        """Everything from the last time until now, in one commit."""
+        while (now := self.began + (self.tick + 1) * TICK_S) <= until:
+            self.tick += 1
+            step = self.tick * STEPS
+            for rank in self.ranks:
+                self.writer.add(self._window(now, rank, step))
+            if self.tick % round(1 / TICK_S) == 0:
+                self._sample(now)
+            if step % PER_EPOCH == 0:
+                self._evaluate(now, step)
+        self.writer.commit()
+
+    def end(self) -> Path:
+        self.writer.commit()
+        self.writer.set_state(status="completed", ended=time.time())
+        with Record(self.writer.dir) as record:
+            self.writer.set_state(summary=record.summary())
+        self.writer.close()
+        return self.writer.dir
+
+    def _window(self, now: float, rank: int, step: int) -> Window:
+        loss = 0.2 + 2.1 * math.exp(-step / 20_000) + self._chosen.gauss(0, 0.05)
+        busy = TICK_S * self._chosen.uniform(0.9, 1.0)
+        return Window(
+            time=now,
+            rank=rank,
+            epoch=(step - 1) // PER_EPOCH,
+            step=step,
+            steps=STEPS,
+            samples=STEPS * SAMPLES,
+            loss_sum=STEPS * SAMPLES * loss,
+            loss_min=0.8 * loss,
+            loss_max=1.3 * loss,
+            lr=0.1 * (1 - step / TOTAL),
+            seconds=busy,
+            data=0.1 * busy,
+            forward=0.25 * busy,
+            backward=0.4 * busy,
+            comm=self._chosen.uniform(0.1, 0.2) * busy,
+            optimizer=0.05 * busy,
+            warmup=step <= STEPS,
+        )
+
+    def _sample(self, now: float) -> None:
+        some = self._chosen.uniform
+        for at in self.ranks:
+            pid, used = FIRST_PID + at, 40 * GIB + some(0, GIB)
+            self.writer.add(
+                GpuSample(
+                    time=now,
+                    gpu=at,
+                    uuid=f"GPU-{at}",
+                    name="simulated",
+                    utilisation=some(85, 100),
+                    memory_used=used,
+                    memory_total=80.0 * GIB,
+                    power=some(500, 600),
+                    temperature=some(60, 65),
+                    sm_clock=some(1800, 1900),
+                    memory_clock=2600.0,
+                    energy=550 * (now - self.began),
+                    processes={pid: round(used)},
+                )
+            )
+            self.writer.add(
+                RankSample(time=now, rank=at, cpu=some(90, 110), rss=some(3e9, 3.1e9), processes=3)
+            )
+        self.writer.add(
+            HostSample(
+                time=now,
+                cpu=some(40, 60),
+                memory_used=some(100, 101) * GIB,
+                memory_total=512.0 * GIB,
+                load=some(8, 12),
+            )
+        )
+
+    def _evaluate(self, now: float, step: int) -> None:
+        for rank in self.ranks:
+            self.writer.add(Phase(time=now, rank=rank, phase="evaluating", step=step))
+        epoch, right = step // PER_EPOCH, 1 - 0.9 * math.exp(-step / 20_000)
+        metrics = {
+            "loss": Metric(10_000 * (1.1 - right), 10_000),
+            "top1": Metric(10_000 * right, 10_000),
+        }
+        self.writer.add(
+            Evaluation(
+                time=now, epoch=epoch, step=step, samples=10_000, seconds=0.1, metrics=metrics
+            )
+        )
+        path = "checkpoints/last.pt"
+        self.writer.add(
+            Saved(time=now, epoch=epoch, step=step, path=path, seconds=0.1, bytes=GIB, best=True)
+        )
+        for rank in self.ranks:
+            self.writer.add(Phase(time=now, rank=rank, phase="training", step=step))
+
+
+def simulate(runs: Path, ranks: int, history: float) -> None:
+    """Be the supervisor of a simulated run until told to end it; says its id once it goes."""
+    told, parent = threading.Event(), os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    run = Simulation(runs, ranks, history)
+    print(run.writer.dir.name, flush=True)
+    while not told.wait(COMMIT_S) and os.getppid() == parent:
+        run.go_on(time.time())
+    run.end()
+
+
+@contextmanager
+def simulated(runs: Path, ranks: int, history: float) -> Iterator[str]:
+    """A live run in a process of its own, by its id; it has ended afterwards."""
+    command = [sys.executable, "-m", "benchmarks.simulation", str(runs), str(ranks), str(history)]
+    environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        run_id = process.stdout.readline().strip()
+        if not run_id:
+            raise SystemExit("the simulated run did not begin")
+        yield run_id
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def ended_runs(runs: Path, count: int) -> str:
+    """A folder of runs that have ended, a minute apart, all but the first copied; the newest id."""
+    made = Simulation(runs, ranks=2, history=30.0).end()
+    with Record(made) as record:
+        record.set_meta(notes="made for a benchmark", tags=["bench"])
+        state = record.state
+    for at in range(count):
+        created = state.created - 60.0 * (count - at)
+        run_id = new_run_id("bench", created)
+        changed = msgspec.structs.replace(
+            state,
+            run_id=run_id,
+            created=created,
+            started=created + 1,
+            ended=created + 31,
+            summary={**(state.summary or {}), "run_id": run_id},
+        )
+        folder = shutil.copytree(made, runs / run_id)
+        (folder / "run.json").write_bytes(msgspec.json.encode(changed))
+    shutil.rmtree(made)
+    return run_id
+
+
+if __name__ == "__main__":
+    simulate(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
