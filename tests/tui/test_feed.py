@@ -41,6 +41,19 @@ def test_x_is_by_step_or_epoch(axis: str, last: float, make: Make) -> None:
     assert frame.charts["loss"].lines[0].x[-1] == last
 
 
+def test_another_axis_is_there_before_the_record_is_read_again(make: Make) -> None:
+    run = make().steps(20)
+    feed, by_epoch = Feed(run.record), View(plots=("loss",), axis="epoch")
+    assert feed.changed()
+    feed.look(View(plots=("loss",)))
+    assert not feed.changed()
+    run.steps(20)
+    at_once = feed.look(by_epoch).charts["loss"].lines[0]
+    assert (len(at_once.x), at_once.x[-1]) == (20, 1.0)
+    assert feed.changed()
+    assert feed.look(by_epoch).charts["loss"].lines[0].x[-1] == 3.0
+
+
 def test_a_span_shows_its_part_only(make: Make) -> None:
     run = make().steps(40)
     frame = Feed(run.record).look(View(plots=("loss",), span=(10.0, 20.0)))

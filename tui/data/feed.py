@@ -52,18 +52,21 @@ class Feed:
         self._follower = Follower(record)
         self._evaluations: list[Evaluation] = []
         self._growth = Growth(record)
+        self._look: Look | None = None
+        self._owed = False
         self._names: dict[int, str] = {}
         self._last: dict[str, dict[int, Gauge[Any]]] = {}
 
     def changed(self) -> bool:
-        """Whether anything was written since the last call."""
-        return self._growth.changed()
+        """Whether there is anything to see since the last call."""
+        owed, self._owed = self._owed, False
+        return self._growth.changed() or owed
 
     def look(self, view: View) -> Frame:
         """The run as it is now; raises DistrainError where the record cannot be read."""
         news = self._follower.news()
         self._evaluations += [event for event in news if isinstance(event, Evaluation)]
-        look = Look(self.record, view, self._evaluations)
+        look = self._look = self._looked(view)
         host = self._gauges(HOST, "cpu", "memory_used")
         gpus = self._gauges(GPU, "utilisation", "memory_used", "power", "temperature")
         return Frame(
@@ -74,6 +77,15 @@ class Feed:
             news=news,
             names=self._named(pid for gauge in gpus for pid in gauge.sample.processes or ()),
         )
+
+    def _looked(self, view: View) -> Look:
+        """A new reading; the last one, for a start, where just the x axis or the plots are others:
+        a key need not wait for the disk.
+        """
+        look, last = Look(self.record, view, self._evaluations), self._look
+        if last and view != last.view and view.shows_all_of(last.view):
+            look.steps, self._owed = last.steps, True
+        return look
 
     def _named(self, pids: Iterable[int]) -> dict[int, str]:
         """Names of processes of this host; those that have gone keep theirs."""

@@ -45,6 +45,10 @@ class View(NamedTuple):
     span: tuple[float, float] | None = None
     points: int = 256
 
+    def shows_all_of(self, other: View) -> bool:
+        """Whether both show the whole record by the same points, on whatever axes."""
+        return self.span is other.span is None and self.points == other.points
+
 
 class Look:
     """One reading of a record; what several plots need is read once."""
