@@ -76,6 +76,32 @@ def fake_torch(folder: Path, cuda: str | None = "12.8") -> Path:
     return package.parent
 
 
+# Hides the rank's only question that there is no answer to here: which GPU it computes on.
+COMPUTES = """
+import sys
+if "runners.worker" in sys.orig_argv:
+    import torch
+    from runners import world
+    world._device = lambda plan, local_rank: torch.device("cpu")
+"""
+REAL = """
+import sys
+sys.path.remove({folder!r})
+del sys.modules["torch"]
+import torch
+"""
+
+
+def computing_torch(folder: Path) -> Path:
+    """The real torch, which says that it was built for CUDA; on PYTHONPATH, ranks whose plan
+    gives them GPUs compute on the CPU instead.
+    """
+    place = fake_torch(folder)
+    (place / "torch" / "__init__.py").write_text(REAL.format(folder=str(place)))
+    (place / "sitecustomize.py").write_text(COMPUTES)
+    return place
+
+
 class FakeNvml:
     """One machine. Its `environment` holds what a subprocess needs to see the GPUs."""
 

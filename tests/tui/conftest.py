@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from runners.devices import Device
 from runners.events import Evaluation, Facts, Hello, Metric, Phase, Window
 from runners.plan import make_plan
 from runners.record import Meta, Record, RecordWriter, create_run
+from tests.tui.terminal import Terminal
 
 STEP_S = 0.1
 PATIENCE_S = 60.0
@@ -171,3 +174,14 @@ def ended(make: Callable[..., Made]) -> Callable[..., Made]:
         return make(name, **how).steps(40).evaluation(loss=0.5, top1=top1).end()
 
     return run
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    found = Terminal(tmp_path)
+    yield found
+    found.close()
+    for record in (tmp_path / "runs").glob("*/run.json"):
+        pid = json.loads(record.read_text())["supervisor_pid"]
+        if pid and psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGTERM)

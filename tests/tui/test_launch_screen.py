@@ -16,6 +16,7 @@ from runners import runs
 from runners.errors import DistrainError
 from runners.presets import load_preset, user_folder
 from runners.runs import Run
+from tui import settings
 from tui.app import DistrainApp
 from tui.screens.dialogs import Choice
 from tui.screens.launch import LaunchScreen
@@ -123,6 +124,20 @@ def test_a_launch_that_begins_gives_way_to_the_run(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(DistrainApp, "open_run", lambda self, run_id: opened.append(run_id))
     on_screen(steps)
     assert opened == [Begun.id]
+
+
+def test_a_complaint_that_makes_the_form_scroll_is_not_cut_off() -> None:
+    user_folder().mkdir(parents=True)
+    (user_folder() / "aside.toml").write_text('devices = "every one of them"')
+    settings.save(settings.Settings(preset="aside"))
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        sheet = screen.query_one(Sheet)
+        await until(pilot, lambda: sheet.show_vertical_scrollbar, "scrolls")
+        await pilot.pause()
+        assert max(line.cell_len for line in sheet._lines) <= sheet.width
+
+    on_screen(steps, WIDE)
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])

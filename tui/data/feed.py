@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from math import isnan
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import psutil
@@ -24,10 +26,14 @@ T = TypeVar("T", GpuSample, HostSample)
 
 
 class Gauge(NamedTuple, Generic[T]):
-    """A GPU or the host: its last sample, and curves of the last HISTORY_S seconds."""
+    """A GPU or the host: its last sample, and curves of the last HISTORY_S seconds.
+
+    `lost` where it gave figures and gives none any more.
+    """
 
     sample: T
     history: Curve
+    lost: bool = False
 
 
 class Frame(NamedTuple):
@@ -75,7 +81,7 @@ class Feed:
             gpus=gpus,
             host=host[0] if host else None,
             news=news,
-            names=self._named(pid for gauge in gpus for pid in gauge.sample.processes or ()),
+            names=self._named(pid for gauge in gpus for pid in gauge.sample.processes),
         )
 
     def _looked(self, view: View) -> Look:
@@ -88,9 +94,14 @@ class Feed:
         return look
 
     def _named(self, pids: Iterable[int]) -> dict[int, str]:
-        """Names of processes of this host; those that have gone keep theirs."""
+        """What processes are called; those that have gone keep their names.
+
+        Once the run has ended, or on another host, a number may be another process's.
+        """
+        state = self.record.state
+        here = state.live and state.host == socket.gethostname()
         for pid in pids:
-            if pid not in self._names:
+            if here and pid not in self._names:
                 try:
                     self._names[pid] = psutil.Process(pid).name()
                 except psutil.Error:
@@ -109,8 +120,10 @@ class Feed:
         return list(now.values())
 
     def _gauge(self, series: Series[T], key: int, sample: T, columns: tuple[str, ...]) -> Gauge[T]:
-        start = sample.time - HISTORY_S
+        silent = all(getattr(sample, column) is None for column in columns)
+        start = None if silent else sample.time - HISTORY_S
         history = self.record.curve(
             series, key, columns=columns, points=HISTORY_POINTS, axis="time", start=start
         )
-        return Gauge(sample, history)
+        known = (value for column in columns for value in history[column] if not isnan(value))
+        return Gauge(sample, history, lost=silent and any(True for _ in known))

@@ -48,28 +48,30 @@ def _gpus(frame: Frame, width: int) -> list[Text]:
     """A head with the names, then for each GPU a line, and one for foreign processes on it."""
     names = Counter(gauge.sample.name for gauge in frame.gpus)
     title = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
-    lines = [Text(title, "dim", no_wrap=True, overflow="ellipsis")]
+    lines = [Text(title, "dim")]
     for gauge in frame.gpus:
         line, foreign = _gpu(gauge, frame, width), _foreign(gauge.sample, frame)
         if foreign and line.cell_len + 2 + foreign.cell_len <= width:
             line.append("  ").append_text(foreign)
             foreign = Text()
         lines += [line, Text("    ").append_text(foreign)] if foreign else [line]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
     return lines
 
 
 def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> Text:
     sample = gauge.sample
+    line = Text.assemble((f"{sample.gpu:<2}", "bold")).append_text(_ranks(sample, frame))
+    if gauge.lost:
+        return line.append("  lost: it gives no figures any more", "bold red")
     figures = "  ".join(
         [
-            f"{_gib(sample.memory_used)}/{_gib(sample.memory_total)} GiB",
+            _memory(sample),
             f"{_of(sample.power, 'W'):>6}",
             f"{_of(sample.temperature, '°C'):>5}",
             *([f"{_of(sample.sm_clock, 'MHz'):>8}"] if width >= WITH_CLOCK else []),
         ]
-    )
-    line = Text.assemble((f"{sample.gpu:<2}", "bold"), no_wrap=True).append_text(
-        _ranks(sample, frame)
     )
     line.append(f"{_percent(sample.utilisation):>6} ")
     room = min(max(width - line.cell_len - len(figures) - 2, 4), MOST_HISTORY)
@@ -78,10 +80,13 @@ def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> Text:
 
 
 def _ranks(sample: GpuSample, frame: Frame) -> Text:
-    """The marks of the ranks on a GPU."""
-    here = [now.info.rank for now in frame.snapshot.ranks if now.info.device_uuid == sample.uuid]
-    pairs = [(marks.of_rank(rank).shape, marks.of_rank(rank).colour) for rank in here]
-    return Text.assemble(*pairs) if pairs else Text(" ")
+    """The marks of the ranks on a GPU; under `dp` one rank drives several."""
+    here = [
+        marks.of_rank(now.info.rank)
+        for now in frame.snapshot.ranks
+        if now.info.device_uuid == sample.uuid or now.info.pid in sample.processes
+    ]
+    return Text.assemble(*((mark.shape, mark.colour) for mark in here)) if here else Text(" ")
 
 
 def _foreign(sample: GpuSample, frame: Frame) -> Text:
@@ -89,17 +94,17 @@ def _foreign(sample: GpuSample, frame: Frame) -> Text:
     pids = {now.info.pid for now in frame.snapshot.ranks}
     told = [
         f"{frame.names.get(pid, 'process')} {pid} {_size(memory)}"
-        for pid, memory in (sample.processes or {}).items()
+        for pid, memory in sample.processes.items()
         if pid not in pids
     ]
-    return Text("others: " + ", ".join(told), "yellow", no_wrap=True) if told else Text()
+    return Text("others: " + ", ".join(told), "yellow") if told else Text()
 
 
 def _host(gauge: Gauge[HostSample], width: int) -> list[Text]:
     sample = gauge.sample
     used, total = sample.memory_used, sample.memory_total
     figures = f" {words.size(used)} of {words.size(total)}"
-    room = max(width - 15 - len(figures), 6)
+    room = max(width - 16 - len(figures), 6)
     cpu = Text.assemble(("CPU     ", "bold"), f"{sample.cpu:4.0f} % ", no_wrap=True)
     cpu.append(_history(gauge, "cpu", 100.0, room), "cyan").append(f" load {sample.load:.2f}")
     memory = Text.assemble(("memory  ", "bold"), f"{100 * used / total:4.0f} % ", no_wrap=True)
@@ -130,8 +135,15 @@ def _size(value: float | None) -> str:
     return NA if value is None else words.size(value)
 
 
+def _memory(sample: GpuSample) -> str:
+    """ " 41/80 GiB", and as wide where there is nothing to tell."""
+    used, total = (_gib(value) for value in (sample.memory_used, sample.memory_total))
+    return f"{NA:>10}" if used == total == NA else f"{used:>3}/{total} GiB"
+
+
 def _gib(value: float | None) -> str:
-    return NA if value is None else f"{value / 2**30:.0f}"
+    gib = (value or 0) / 2**30
+    return NA if value is None else f"{gib:.0f}" if gib >= 9.95 else f"{gib:.1f}"
 
 
 def _of(value: float | None, unit: str) -> str:

@@ -115,6 +115,10 @@ class Sheet(TextPane):
         self._lay_out()
         self._cursor = self._line_of(key)
 
+    def watch_show_vertical_scrollbar(self) -> None:
+        """It takes a cell from lines that were laid out without it."""
+        self.call_later(self.on_resize)
+
     @property
     def field(self) -> Field | None:
         """The one under the cursor."""
