@@ -135,6 +135,33 @@ def test_gpus_come_with_history_and_the_names_of_their_processes(make: Make) -> 
     assert frame.snapshot.ranks[0].cpu == 99.0
 
 
+def test_a_gpu_that_gives_nothing_any_more_is_lost_and_one_that_never_did_is_not(
+    make: Make,
+) -> None:
+    run = make()
+    for second in range(300):  # longer than a history
+        power = 100.0 if second < 10 else None
+        for gpu, watts in ((0, power), (1, None)):
+            sample = GpuSample(
+                time=run.began + second, gpu=gpu, uuid=f"GPU-{gpu}", name="Fake", power=watts
+            )
+            run.writer.add(sample)
+    run.writer.commit()
+    assert [gauge.lost for gauge in Feed(run.record).look(View()).gpus] == [True, False]
+
+
+def test_once_a_run_has_ended_a_number_may_be_another_process(make: Make) -> None:
+    run = make()
+    ours = {os.getpid(): None}
+    run.writer.add(GpuSample(time=run.began, gpu=0, uuid="GPU-0", name="Fake", processes=ours))
+    run.writer.commit()
+    watched = Feed(run.record)
+    assert os.getpid() in watched.look(View()).names
+    run.end()
+    assert os.getpid() in watched.look(View()).names, "it was seen to be this one"
+    assert Feed(run.record).look(View()).names == {}
+
+
 def rank_that_waits(rank: int, share: float) -> RankNow:
     return RankNow(info=RankInfo(rank=rank), shares={"comm": share})
 
