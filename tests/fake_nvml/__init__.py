@@ -128,7 +128,9 @@ class FakeNvml:
 
     def has(self, gpus: int | list[dict[str, Any]], **system: Any) -> None:
         """The machine has so many ordinary GPUs, or these."""
-        self.state.write_text(self.text(gpus, **system))
+        part = self.state.with_suffix(".part")  # whoever reads meanwhile sees one or the other
+        part.write_text(self.text(gpus, **system))
+        part.replace(self.state)
 
     @staticmethod
     def text(gpus: int | list[dict[str, Any]], **system: Any) -> str:
