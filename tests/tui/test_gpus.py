@@ -116,25 +116,22 @@ def test_each_gpu_has_a_line_with_its_figures_and_the_rank_on_it(
         terminal.close()
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_who_else_is_on_a_gpu_is_named(
-    size: tuple[int, int],
-    terminal: Terminal,
-    machine: FakeNvml,
-    stranger: subprocess.Popen[bytes],
+    terminal: Terminal, machine: FakeNvml, stranger: subprocess.Popen[bytes]
 ) -> None:
     [rank] = train(terminal, *ONE)
     machine.has([gpu(0, processes=f"{rank}:1024 {stranger.pid}:{900 * MEBIBYTE}")])
-    terminal.open("latest", size=size)
-    terminal.until("● 0")
-    terminal.press("BTab")
-    rows(terminal, f"others: sleep {stranger.pid} 900 MiB")
-    assert f" {rank} " not in terminal.text()
+    for size in SIZES:
+        terminal.open("latest", size=size)
+        terminal.until("● 0")
+        terminal.press("BTab")
+        rows(terminal, f"others: sleep {stranger.pid} 900 MiB")
+        assert f" {rank} " not in terminal.text()
+        terminal.close()
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_what_a_gpu_does_not_offer_is_not_there_rather_than_nought(
-    size: tuple[int, int], terminal: Terminal, machine: FakeNvml
+    terminal: Terminal, machine: FakeNvml
 ) -> None:
     nothing = dict.fromkeys(
         ("utilisation", "memory_used", "memory_total", "power", "temperature", "sm_clock"),
@@ -144,23 +141,24 @@ def test_what_a_gpu_does_not_offer_is_not_there_rather_than_nought(
     idle = {"processes": ""}
     machine.has([gpu(0, **idle), gpu(1, **some, **idle), gpu(2, **nothing, **idle)])
     train(terminal, "dp", "--devices", "all")
-    look_at_gpus(terminal, size)
-    rows(
-        terminal,
-        "0 ● 50 % 1.0/80 GiB 250 W 60 °C 1410 MHz",
-        "1 N/A 1.0/80 GiB N/A 61 °C N/A",
-        "2 N/A N/A N/A N/A N/A",
-    )
+    for size in SIZES:
+        look_at_gpus(terminal, size)
+        rows(
+            terminal,
+            "0 ● 50 % 1.0/80 GiB 250 W 60 °C 1410 MHz",
+            "1 N/A 1.0/80 GiB N/A 61 °C N/A",
+            "2 N/A N/A N/A N/A N/A",
+        )
+        terminal.close()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_mig_instance_shows_its_memory(
-    size: tuple[int, int], terminal: Terminal, machine: FakeNvml
-) -> None:
+def test_a_mig_instance_shows_its_memory(terminal: Terminal, machine: FakeNvml) -> None:
     machine.has([gpu(0, mig=1, instances=mig_instances(0, 2))])
     train(terminal, *ONE)
-    look_at_gpus(terminal, size)
-    rows(terminal, "NVIDIA Fake 80GB MIG 1g.10gb", "0 ● N/A 0.0/9.5 GiB N/A N/A N/A")
+    for size in SIZES:
+        look_at_gpus(terminal, size)
+        rows(terminal, "NVIDIA Fake 80GB MIG 1g.10gb", "0 ● N/A 0.0/9.5 GiB N/A N/A N/A")
+        terminal.close()
 
 
 def test_a_gpu_that_is_lost_is_said_to_be_and_the_others_go_on(
@@ -184,9 +182,8 @@ def test_a_gpu_that_is_lost_is_said_to_be_and_the_others_go_on(
     rows(terminal, "0 ● 33 % 1.0/80 GiB 250 W 60 °C 1410 MHz", lost)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_without_a_driver_the_pane_shows_the_host_and_the_ranks(
-    size: tuple[int, int], terminal: Terminal, machine: FakeNvml
+    terminal: Terminal, machine: FakeNvml
 ) -> None:
     terminal.environment |= machine.without_driver
     presets = terminal.folder / "config" / "presets"
@@ -194,27 +191,26 @@ def test_without_a_driver_the_pane_shows_the_host_and_the_ranks(
     (presets / "gpus.toml").write_text('devices = "all"\n')
     (presets.parent / "settings.toml").write_text('preset = "gpus"\n')
     # To want a GPU is refused with the reason,
-    terminal.open(size=size)
-    terminal.until("no GPU can be used", "no NVIDIA driver")
-    terminal.close()
+    for size in SIZES:
+        terminal.open(size=size)
+        terminal.until("no GPU can be used", "no NVIDIA driver")
+        terminal.close()
     # and without one the CPU trains.
     train(terminal, "ddp")
-    look_at_gpus(terminal, size, "machine")
-    text = terminal.until("CPU", "memory", "load", "● rank 0", "■ rank 1", "of a core")
-    assert "GPU" not in text
+    for size in SIZES:
+        look_at_gpus(terminal, size, "machine")
+        text = terminal.until("CPU", "memory", "load", "● rank 0", "■ rank 1", "of a core")
+        assert "GPU" not in text
+        terminal.close()
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_a_gpu_that_a_stranger_has_may_be_waited_for(
-    size: tuple[int, int],
-    terminal: Terminal,
-    machine: FakeNvml,
-    stranger: subprocess.Popen[bytes],
+    terminal: Terminal, machine: FakeNvml, stranger: subprocess.Popen[bytes]
 ) -> None:
     machine.has([gpu(0, processes=f"{stranger.pid}:1024")])
     (terminal.folder / "config").mkdir()
     (terminal.folder / "config" / "settings.toml").write_text('preset = "single"\n')
-    terminal.open(size=size)
+    terminal.open(size=(80, 24))
     terminal.until("$ distrain run single", "cuda:0")
     terminal.press("F5")
     terminal.until("Its devices are busy", f"process {stranger.pid} (sleep of", "Queue", "anyway")
