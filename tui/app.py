@@ -41,8 +41,9 @@ class DistrainApp(Surviving, RunActions):
     def on_mount(self) -> None:
         self.set_keymap(self.settings.keys)
         self._use_theme(self.settings.theme)
-        if self._complaint:
-            self.notify(self._complaint, severity="warning", timeout=10)
+        wrong = [self._complaint] if self._complaint else keymap.complaints(self.settings.keys)
+        for complaint in wrong:
+            self.notify(complaint, severity="warning", timeout=10)
         from tui.screens.runs import RunsScreen
 
         self.push_screen(RunsScreen())
@@ -87,12 +88,6 @@ class DistrainApp(Surviving, RunActions):
         from tui.screens.help import HelpScreen
 
         self.push_screen(HelpScreen(self.screen, self.focused))
-
-    async def action_back(self) -> None:
-        if self.screen.maximized:
-            self.screen.minimize()
-        elif len(self.screen_stack) > 2:
-            self.pop_screen()
 
     def action_full(self) -> None:
         if self.screen.maximized:

@@ -59,6 +59,10 @@ def shown(app: DistrainApp) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
+def told(app: DistrainApp, text: str) -> bool:
+    return any(text in note.message for note in app._notifications)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
 def test_one_look_tells_how_a_run_does(size: tuple[int, int], make: Make) -> None:
     run = make("mine").steps(25).evaluation(loss=0.5, top1=0.9639)
@@ -91,9 +95,30 @@ def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         run.end(reason="all steps done")
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        assert any("all steps done" in note.message for note in app._notifications)
+        await until(pilot, lambda: told(app, "all steps done"), "told")
 
     watch(run, story)
+
+
+@pytest.mark.parametrize("bell", [True, False])
+def test_the_end_rings_once_for_who_wants_it(
+    bell: bool, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.save(settings.Settings(bell=bell))
+    rung: list[bool] = []
+    monkeypatch.setattr(DistrainApp, "bell", lambda app: rung.append(True))
+    seen, unseen = make("seen").steps(40), make("unseen").steps(40)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        seen.end()
+        await until(pilot, lambda: "completed" in shown(app), "ended")
+        await pilot.press("escape")
+        await until(pilot, lambda: "1 live" in shown(app), "listed")
+        unseen.end()
+        await until(pilot, lambda: told(app, "unseen: "), "told")
+        assert len(rung) == 2 * bell
+
+    watch(seen, story)
 
 
 def test_a_failure_names_the_first_rank_its_error_and_what_to_try(make: Make) -> None:
@@ -167,8 +192,9 @@ def test_zooming_reads_finer_and_the_whole_comes_back(make: Make) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("plus")
         await until(pilot, lambda: screen._frame.charts["loss"].span, "zoomed")  # type: ignore[union-attr]
-        await pilot.press("0")
+        await pilot.press("left", "0")
         await until(pilot, lambda: not screen._frame.charts["loss"].span, "whole")  # type: ignore[union-attr]
+        assert {plot.cursor for plot in screen.query(PlotPane)} == {None}
 
     watch(make().steps(40), story)
 
@@ -194,6 +220,20 @@ def test_one_pane_fills_the_screen_and_goes_back(make: Make) -> None:
         assert pane.size.width == width
 
     watch(make().steps(10), story)
+
+
+def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_has_ended(
+    make: Make,
+) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        screen.query_one(RankTable).focus()
+        assert "memory time" not in shown(app)
+        await pilot.press("f")
+        await until(pilot, lambda: "CPU   memory time" in shown(app), "all columns")
+        await pilot.press("escape")
+        await until(pilot, lambda: "wait time" in shown(app), "the important ones")
+
+    watch(make().steps(40).end(), story)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])

@@ -26,7 +26,7 @@ class ConfigScreen(AppScreen):
     """A page to read; it does not follow the run."""
 
     HELP = "Notes, config, plan and provenance of the run. y copies the config as a preset."
-    BINDINGS = [keymap.hidden("i", "app.back")]  # noqa: RUF012
+    BINDINGS = [keymap.hidden("i", "leave", "run.config")]  # noqa: RUF012
 
     def __init__(self, record: Record) -> None:
         super().__init__()
