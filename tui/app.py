@@ -71,6 +71,10 @@ class DistrainApp(Surviving, RunActions):
         except OSError as error:
             self.notify(f"{settings.path()} cannot be written: {error.strerror}")
 
+    def notify(self, message: str, *, markup: bool = False, **how: Any) -> None:
+        """Names and errors may hold brackets, so no message is read as markup."""
+        super().notify(message, markup=False, **how)
+
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""
         self.copy_to_clipboard(text)
@@ -111,7 +115,12 @@ class DistrainApp(Surviving, RunActions):
         yield SystemCommand("Theme", "Change the colours of the app.", self.action_change_theme)
 
     async def _perform(self, action: str) -> None:
-        await self.run_action(action, self.focused or self.screen)
+        """Where its key would be heard, in the focused pane or around it, else in another pane."""
+        name = action.partition("(")[0]
+        around = (self.focused or self.screen).ancestors_with_self
+        nodes = [] if "." in name else [*around, *self.screen.query("*")]
+        able = (node for node in nodes if hasattr(node, f"action_{name}"))
+        await self.run_action(action, next(able, self))
 
     def watch_theme(self, name: str) -> None:
         self.remember(theme=name)

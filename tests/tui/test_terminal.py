@@ -54,6 +54,11 @@ class Terminal:
             self._tmux("send-keys", key)
             time.sleep(KEY_S)
 
+    def write(self, text: str) -> None:
+        """Type into a line of text, at once."""
+        self._tmux("send-keys", "-l", text)
+        time.sleep(KEY_S)
+
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
@@ -289,11 +294,14 @@ def test_the_table_does_everything_to_a_run_and_is_found_as_it_was_left(
     terminal.until("2 runs")
     terminal.press("End", "e")
     terminal.until("About", "notes", "tags")
-    terminal.press(*"first", "Tab", *"warm-up", "Tab", *"paper,keep", "Enter")
+    for text in ("first", "warm-up", "paper,keep"):
+        terminal.write(text)
+        terminal.press("Tab")
+    terminal.press("Enter")
     terminal.until("first", "warm-up #paper #keep")
     terminal.press("/")
     terminal.until("words to find")
-    terminal.press(*"warm-up keep")
+    terminal.write("warm-up keep")
     terminal.until("1 of 2 runs", "first")
     terminal.press("Escape")
     terminal.until("long")
@@ -312,7 +320,7 @@ def test_the_table_does_everything_to_a_run_and_is_found_as_it_was_left(
     assert "first" in other
     # The same config once more.
     terminal.press("r")
-    terminal.until("● running", "step 1")
+    terminal.until("● running", "single · inline")
 
 
 # The second rank takes its time; both say what they do.
@@ -375,7 +383,7 @@ def test_plots_and_logs_are_looked_at_closer(lame: Terminal) -> None:
     lame.until("new lines")
     lame.press("/")
     lame.until("words to find")
-    lame.press(*"batch 0040")
+    lame.write("batch 0040")
     lame.until("batch 0040 is here", " of ")
     lame.press("Escape")
     lame.until("s Stop")

@@ -10,6 +10,7 @@ import tomli_w
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from runners import words
@@ -38,7 +39,7 @@ class ConfigScreen(AppScreen):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self.query_one("#page").border_title = self.record.name or self.record.id
+        self.query_one("#page").border_title = Content(self.record.name or self.record.id)
         self.query_one("#page").focus()
 
     def action_copy(self) -> None:
