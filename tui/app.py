@@ -118,9 +118,13 @@ class DistrainApp(Surviving, RunActions):
         """Where its key would be heard, in the focused pane or around it, else in another pane."""
         name = action.partition("(")[0]
         around = (self.focused or self.screen).ancestors_with_self
-        nodes = [] if "." in name else [*around, *self.screen.query("*")]
-        able = (node for node in nodes if hasattr(node, f"action_{name}"))
-        await self.run_action(action, next(able, self))
+        shown = [pane for pane in self.screen.query("*") if pane.region]
+        able = (node for node in (*around, *shown) if hasattr(node, f"action_{name}"))
+        node = self if "." in name else next(able, None)
+        if node is None:
+            self.refuse("this is for a pane that is not shown")
+        else:
+            await self.run_action(action, node)
 
     def watch_theme(self, name: str) -> None:
         self.remember(theme=name)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from runners.events import GpuSample, HostSample
 from runners.runs import Run
@@ -236,8 +237,13 @@ def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_ha
     watch(make().steps(40).end(), story)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-def test_every_pane_can_be_reached(size: tuple[int, int], make: Make) -> None:
+@pytest.mark.parametrize(
+    ("size", "logs"),
+    [((80, 24), False), ((120, 36), False), ((80, 36), True), ((120, 36), True)],
+)
+def test_every_pane_can_be_reached(size: tuple[int, int], logs: bool, make: Make) -> None:
+    settings.save(settings.Settings(logs=logs))
+
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         seen = []
         for _ in screen._panes:
@@ -290,6 +296,20 @@ def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
             assert part in text, part
 
     watch(run, story)
+
+
+def test_the_palette_searches_the_log_only_where_it_is_shown(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        plot, log = app.focused, screen.query_one(LogPane)
+        await app._perform("search")
+        await until(pilot, lambda: told(app, "not shown"), "refused")
+        assert app.focused is plot
+        await pilot.press("l", "shift+tab")
+        await until(pilot, lambda: log.region, "shown")
+        await app._perform("search")
+        await until(pilot, lambda: app.focused is log.query_one(Input), "in the log")
+
+    watch(make().steps(10), story)
 
 
 def test_config_and_back(make: Make) -> None:
