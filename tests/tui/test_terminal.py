@@ -334,7 +334,7 @@ class Lame(Classification):
     def loss(self, model, batch):
         self.said += 1
         print(f"batch {self.said:04} is here", flush=True)
-        time.sleep(0.05 if os.environ["RANK"] == "1" else 0.01)
+        time.sleep(0.08 if os.environ["RANK"] == "1" else 0.01)
         return super().loss(model, batch)
 
 def lame(model, data):
@@ -347,15 +347,15 @@ def lame(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     """A run that goes on while it is looked at."""
     with terminal_in(tmp_path_factory.mktemp("lame")) as found:
         (found.folder / "lame.py").write_text(LAME)
-        more = ("--set", "train.epochs=400", "--name", "lame", "--detach")
+        more = ("--set", "train.epochs=300", "--name", "lame", "--detach")
         found.distrain("run", "ddp", "--set", "task.name=lame:lame", *more)
         yield found
 
 
 def test_one_look_tells_how_it_does_and_who_holds_the_others_back(lame: Terminal) -> None:
     lame.open("lame")
-    whole = ("● running", "epoch", "/400", "/4,800", "━", "ETA", "loss ", "samples/s", "top1 9")
-    ranks = ("cpu:0", "cpu:1", "fwwww", "fffff", "rank 1 holds the others back", "◀")
+    whole = ("● running", "epoch", "/300", "/3,600", "━", "ETA", "loss ", "samples/s", "top1")
+    ranks = ("cpu:0", "cpu:1", "www", "fff", "rank 1 holds the others back", "◀")
     machine = ("CPU", "load", "memory", "GiB of", "● rank 0", "■ rank 1", "% of a core")
     lame.until(*whole, *ranks, *machine)
     # As small or large as one likes, without a break.
@@ -405,8 +405,10 @@ def test_plots_and_logs_are_looked_at_closer(lame: Terminal) -> None:
     lame.press("x", "g", "w", "w", "w")
     whole = ticks(lame.until_it(lambda text: text.count("── step ─╯") == 4, "has x by step"))
     lame.press("Left", "Left")
-    text = lame.until_it(lambda text: ticks(text) != whole, "shows where the cursor is")
-    assert 4 in (ticks(text) - whole).values(), "all plots are read at the same step"
+    # The last evaluation may have been before that step.
+    text = lame.until_it(
+        lambda text: max((ticks(text) - whole).values(), default=0) >= 3, "has one cursor for all"
+    )
     lame.press("+")
     near = ticks(lame.until_it(lambda now: len(ticks(now) - ticks(text)) > 1, "is zoomed"))
     lame.press("[")
