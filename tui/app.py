@@ -41,8 +41,9 @@ class DistrainApp(Surviving, RunActions):
     def on_mount(self) -> None:
         self.set_keymap(self.settings.keys)
         self._use_theme(self.settings.theme)
-        if self._complaint:
-            self.notify(self._complaint, severity="warning", timeout=10)
+        wrong = [self._complaint] if self._complaint else keymap.complaints(self.settings.keys)
+        for complaint in wrong:
+            self.notify(complaint, severity="warning", timeout=10)
         from tui.screens.runs import RunsScreen
 
         self.push_screen(RunsScreen())
@@ -70,6 +71,10 @@ class DistrainApp(Surviving, RunActions):
         except OSError as error:
             self.notify(f"{settings.path()} cannot be written: {error.strerror}")
 
+    def notify(self, message: str, *, markup: bool = False, **how: Any) -> None:
+        """Names and errors may hold brackets, so no message is read as markup."""
+        super().notify(message, markup=False, **how)
+
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""
         self.copy_to_clipboard(text)
@@ -87,12 +92,6 @@ class DistrainApp(Surviving, RunActions):
         from tui.screens.help import HelpScreen
 
         self.push_screen(HelpScreen(self.screen, self.focused))
-
-    async def action_back(self) -> None:
-        if self.screen.maximized:
-            self.screen.minimize()
-        elif len(self.screen_stack) > 2:
-            self.pop_screen()
 
     def action_full(self) -> None:
         if self.screen.maximized:
@@ -116,7 +115,16 @@ class DistrainApp(Surviving, RunActions):
         yield SystemCommand("Theme", "Change the colours of the app.", self.action_change_theme)
 
     async def _perform(self, action: str) -> None:
-        await self.run_action(action, self.focused or self.screen)
+        """Where its key would be heard, in the focused pane or around it, else in another pane."""
+        name = action.partition("(")[0]
+        around = (self.focused or self.screen).ancestors_with_self
+        shown = [pane for pane in self.screen.query("*") if pane.region]
+        able = (node for node in (*around, *shown) if hasattr(node, f"action_{name}"))
+        node = self if "." in name else next(able, None)
+        if node is None:
+            self.refuse("this is for a pane that is not shown")
+        else:
+            await self.run_action(action, node)
 
     def watch_theme(self, name: str) -> None:
         self.remember(theme=name)

@@ -6,7 +6,7 @@ The same key means the same everywhere. A user may give an action another key by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from textual.binding import Binding
@@ -49,9 +49,18 @@ TITLES = {
     COMPARE: "Comparison",
 }
 
+# Groups whose keys work at the same time; the log's come before those of the plots.
+TOGETHER = (
+    (EVERYWHERE, RUNS),
+    (EVERYWHERE, RUN, PLOT),
+    (EVERYWHERE, RUN, LOG),
+    (EVERYWHERE, LAUNCH),
+    (EVERYWHERE, COMPARE, PLOT),
+)
+
 KEYMAP = (
     Key(EVERYWHERE, "help", "question_mark", "help", "Help", "Explain the focused pane.", True),
-    Key(EVERYWHERE, "back", "escape", "back", "Back", "Back to where you came from."),
+    Key(EVERYWHERE, "back", "escape", "screen.leave", "Back", "Back to where you came from."),
     Key(EVERYWHERE, "new", "n", "new", "New", "Pick a preset and launch it.", True),
     Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
     Key(EVERYWHERE, "copy", "y", "screen.copy", "Copy", "Copy what is shown (OSC 52)."),
@@ -87,7 +96,7 @@ KEYMAP = (
     Key(PLOT, "out", "minus", "zoom(2)", "Zoom out", "See more."),
     Key(PLOT, "earlier", "left_square_bracket", "pan(-1)", "Earlier", "Move to the left."),
     Key(PLOT, "later", "right_square_bracket", "pan(1)", "Later", "Move to the right."),
-    Key(PLOT, "whole", "0", "whole", "All", "The whole run again."),
+    Key(PLOT, "whole", "0", "whole", "All", "The whole run again, no cursor."),
     Key(PLOT, "left", "left", "cursor(-1)", "Cursor", "Read values off all plots at once."),
     Key(PLOT, "right", "right", "cursor(1)", "Cursor", "The same, to the right."),
     # --- logs
@@ -119,9 +128,11 @@ def bindings(*groups: str) -> list[Binding]:
     ]
 
 
-def hidden(keys: str, action: str) -> Binding:
-    """A binding that everybody expects and no table needs to tell."""
-    return Binding(keys, action, show=False)
+def hidden(keys: str, action: str, id: str | None = None) -> Binding:
+    """A binding that no table needs to tell: everybody expects it, or it is what the key with
+    this id does here.
+    """
+    return Binding(keys, action, show=False, id=id)
 
 
 def of(groups: Iterable[str]) -> dict[str, list[Key]]:
@@ -129,6 +140,26 @@ def of(groups: Iterable[str]) -> dict[str, list[Key]]:
     return {TITLES[group]: [key for key in KEYMAP if key.where == group] for group in groups}
 
 
-def as_bindings(keys: str) -> list[Binding]:
-    """One binding for each of several keys, to ask Textual how it is written."""
-    return [Binding(key.strip(), "") for key in keys.split(",")]
+def pressed(key: Key, keys: Mapping[str, str]) -> list[Binding]:
+    """One binding for each key that an action has, to ask Textual how it is written."""
+    names = [name.strip() for name in (keys.get(key.id) or key.keys).split(",")]
+    return list(Binding.make_bindings([Binding(name, "none") for name in names if name]))
+
+
+def complaints(keys: Mapping[str, str]) -> list[str]:
+    """What is wrong with a remapping, by id: an action that is none, a key that has two."""
+    known = {key.id for key in KEYMAP}
+    unknown = [f"[keys] names {id}, which is no action" for id in keys if id not in known]
+    return unknown + list(
+        dict.fromkeys(text for groups in TOGETHER for text in _twice(groups, keys))
+    )
+
+
+def _twice(groups: Iterable[str], keys: Mapping[str, str]) -> Iterator[str]:
+    taken: dict[str, str] = {}
+    for key in KEYMAP:
+        if key.where in groups:
+            for binding in pressed(key, keys):
+                other = taken.setdefault(binding.key, key.id)
+                if other != key.id:
+                    yield f"[keys] gives {binding.key} to both {other} and {key.id}"

@@ -25,6 +25,10 @@ class RunActions(App[None]):
     readonly: bool
     settings: Settings
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[str] = set()
+
     def refuse(self, why: str) -> None:
         """Say why something cannot be done."""
         self.notify(why, severity="warning", timeout=8)
@@ -123,7 +127,10 @@ class RunActions(App[None]):
     deleted: Sequence[str] = ()
 
     def tell_end(self, run: Run) -> None:
-        """A run has just ended: say so."""
+        """A run has just ended: say so, once."""
+        if run.id in self._told:
+            return
+        self._told.add(run.id)
         state = run.record.state
         severity = {"completed": "information", "stopped": "warning"}.get(state.status, "error")
         self.notify(f"{_called(run)}: {state.reason or state.status}", severity=severity)  # type: ignore[arg-type]

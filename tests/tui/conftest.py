@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from runners.devices import Device
 from runners.events import Evaluation, Facts, Hello, Metric, Phase, Window
 from runners.plan import make_plan
 from runners.record import Meta, Record, RecordWriter, create_run
-from tests.tui.terminal import Terminal
+from tests.tui.terminal import Terminal, terminal_in
 
 STEP_S = 0.1
 PATIENCE_S = 60.0
@@ -178,10 +176,5 @@ def ended(make: Callable[..., Made]) -> Callable[..., Made]:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    found = Terminal(tmp_path)
-    yield found
-    found.close()
-    for record in (tmp_path / "runs").glob("*/run.json"):
-        pid = json.loads(record.read_text())["supervisor_pid"]
-        if pid and psutil.pid_exists(pid):
-            os.kill(pid, signal.SIGTERM)
+    with terminal_in(tmp_path) as found:
+        yield found

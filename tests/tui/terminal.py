@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -35,6 +40,7 @@ class Terminal:
         program = [sys.executable, "-m", "tui.app", *arguments]
         width, height = map(str, size)
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
+        self._tmux("set-option", "-s", "set-clipboard", "on")
 
     def press(self, *keys: str) -> None:
         """Type at the speed of a person: Textual handles letters before what keys are bound to."""
@@ -42,24 +48,43 @@ class Terminal:
             self._tmux("send-keys", key)
             time.sleep(KEY_S)
 
-    def text(self) -> str:
-        return self._tmux("capture-pane", "-p")
+    def write(self, text: str) -> None:
+        """Type into a line of text, at once."""
+        self._tmux("send-keys", "-l", text)
+        time.sleep(KEY_S)
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def text(self, *options: str) -> str:
+        return self._tmux("capture-pane", "-p", *options)
+
+    def is_set(self, flag: str) -> bool:
+        """A flag of tmux: "mouse_any_flag" for an app that asked for the mouse."""
+        return self._tmux("display-message", "-p", f"#{{{flag}}}").strip() == "1"
+
+    def is_grey(self) -> bool:
+        """Whether the screen has no colour of the 256 but greys."""
+        used = {int(number) for number in re.findall(r"[34]8;5;(\d+)", self.text("-e"))}
+        return used <= {16, *range(231, 256)}
+
+    def clipboard(self) -> str:
+        """What the app has copied through OSC 52."""
+        return self._tmux("show-buffer")
 
     def until(self, *parts: str) -> str:
         """Wait until all of this is on the screen; gives the screen."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            text = self.text()
-            if all(part in text for part in parts):
-                return text
-            assert time.monotonic() < deadline, f"never {parts} in:\n{text}"
-            time.sleep(0.2)
+        return self.until_it(lambda text: all(part in text for part in parts), f"shows {parts}")
 
     def until_gone(self, part: str) -> None:
+        self.until_it(lambda text: part not in text, f"is without {part}")
+
+    def until_it(self, holds: Callable[[str], bool], what: str) -> str:
         deadline = time.monotonic() + PATIENCE_S
-        while part in (text := self.text()):
-            assert time.monotonic() < deadline, f"{part} stays in:\n{text}"
+        while not holds(text := self.text()):
+            assert time.monotonic() < deadline, f"it never {what}:\n{text}"
             time.sleep(0.2)
+        return text
 
     def app(self) -> psutil.Process:
         return psutil.Process(int(self._tmux("list-panes", "-F", "#{pane_pid}")))
@@ -83,3 +108,15 @@ class Terminal:
             command, env=self.environment, cwd=self.folder, capture_output=True, text=True
         )
         return done.stdout
+
+
+@contextmanager
+def terminal_in(folder: Path) -> Iterator[Terminal]:
+    """Leaves neither a terminal nor a training behind."""
+    found = Terminal(folder)
+    yield found
+    found.close()
+    for record in (folder / "runs").glob("*/run.json"):
+        pid = json.loads(record.read_text())["supervisor_pid"]
+        if pid and psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGTERM)

@@ -118,6 +118,16 @@ def test_the_cursor_reads_values_off_and_repaints_no_more_than_it_must() -> None
     with_app(RISING, steps)
 
 
+def test_a_cursor_that_is_out_of_sight_reads_nothing_off() -> None:
+    async def steps(app: Plots, pilot: Pilot[None]) -> None:
+        app.pane.cursor = 0.0
+        assert "rank 0 1" in app.shown
+        app.pane.show(RISING._replace(span=(25, 125)))
+        assert "rank 0 3" in app.shown
+
+    with_app(RISING, steps)
+
+
 def test_the_same_chart_again_repaints_nothing_and_a_change_only_its_lines() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.painted = set()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from runners.events import GpuSample, HostSample
 from runners.runs import Run
@@ -59,6 +60,10 @@ def shown(app: DistrainApp) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
+def told(app: DistrainApp, text: str) -> bool:
+    return any(text in note.message for note in app._notifications)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
 def test_one_look_tells_how_a_run_does(size: tuple[int, int], make: Make) -> None:
     run = make("mine").steps(25).evaluation(loss=0.5, top1=0.9639)
@@ -91,9 +96,30 @@ def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         run.end(reason="all steps done")
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        assert any("all steps done" in note.message for note in app._notifications)
+        await until(pilot, lambda: told(app, "all steps done"), "told")
 
     watch(run, story)
+
+
+@pytest.mark.parametrize("bell", [True, False])
+def test_the_end_rings_once_for_who_wants_it(
+    bell: bool, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.save(settings.Settings(bell=bell))
+    rung: list[bool] = []
+    monkeypatch.setattr(DistrainApp, "bell", lambda app: rung.append(True))
+    seen, unseen = make("seen").steps(40), make("unseen").steps(40)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        seen.end()
+        await until(pilot, lambda: "completed" in shown(app), "ended")
+        await pilot.press("escape")
+        await until(pilot, lambda: "1 live" in shown(app), "listed")
+        unseen.end()
+        await until(pilot, lambda: told(app, "unseen: "), "told")
+        assert len(rung) == 2 * bell
+
+    watch(seen, story)
 
 
 def test_a_failure_names_the_first_rank_its_error_and_what_to_try(make: Make) -> None:
@@ -167,8 +193,9 @@ def test_zooming_reads_finer_and_the_whole_comes_back(make: Make) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("plus")
         await until(pilot, lambda: screen._frame.charts["loss"].span, "zoomed")  # type: ignore[union-attr]
-        await pilot.press("0")
+        await pilot.press("left", "0")
         await until(pilot, lambda: not screen._frame.charts["loss"].span, "whole")  # type: ignore[union-attr]
+        assert {plot.cursor for plot in screen.query(PlotPane)} == {None}
 
     watch(make().steps(40), story)
 
@@ -196,8 +223,27 @@ def test_one_pane_fills_the_screen_and_goes_back(make: Make) -> None:
     watch(make().steps(10), story)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-def test_every_pane_can_be_reached(size: tuple[int, int], make: Make) -> None:
+def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_has_ended(
+    make: Make,
+) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        screen.query_one(RankTable).focus()
+        assert "memory time" not in shown(app)
+        await pilot.press("f")
+        await until(pilot, lambda: "CPU   memory time" in shown(app), "all columns")
+        await pilot.press("escape")
+        await until(pilot, lambda: "wait time" in shown(app), "the important ones")
+
+    watch(make().steps(40).end(), story)
+
+
+@pytest.mark.parametrize(
+    ("size", "logs"),
+    [((80, 24), False), ((120, 36), False), ((80, 36), True), ((120, 36), True)],
+)
+def test_every_pane_can_be_reached(size: tuple[int, int], logs: bool, make: Make) -> None:
+    settings.save(settings.Settings(logs=logs))
+
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         seen = []
         for _ in screen._panes:
@@ -250,6 +296,20 @@ def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
             assert part in text, part
 
     watch(run, story)
+
+
+def test_the_palette_searches_the_log_only_where_it_is_shown(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        plot, log = app.focused, screen.query_one(LogPane)
+        await app._perform("search")
+        await until(pilot, lambda: told(app, "not shown"), "refused")
+        assert app.focused is plot
+        await pilot.press("l", "shift+tab")
+        await until(pilot, lambda: log.region, "shown")
+        await app._perform("search")
+        await until(pilot, lambda: app.focused is log.query_one(Input), "in the log")
+
+    watch(make().steps(10), story)
 
 
 def test_config_and_back(make: Make) -> None:

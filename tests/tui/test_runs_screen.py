@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.command import CommandList
+from textual.content import Content
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, Label, Static
 
 from runners.record import Record
 from tui import settings
@@ -255,6 +257,44 @@ def test_name_notes_and_tags_are_edited(ended: Make, runs_dir: Path) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: shows(app, "after"), "renamed")
         assert Record(run.dir).meta.tags == ["paper", "keep"]
+
+    tell(story, runs_dir)
+
+
+def test_a_name_may_hold_anything(make: Make, runs_dir: Path) -> None:
+    name = "[/b] [red]odd"
+    run = make(name).steps(20)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        run.end("failed", reason="no [/such] file")
+        await until(pilot, lambda: f"{name}: no [/such] file" in said(app), "told")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, ConfigScreen), "opened")
+        assert app.screen.query_one("#page").border_title == Content(name).markup
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "back")
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "asked")
+        assert str(app.screen.query_one(".dialog-title", Label).content) == f"Delete {name}?"
+
+    tell(story, runs_dir)
+
+
+def test_the_palette_does_what_keys_do(ended: Make, runs_dir: Path) -> None:
+    run = ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        async def pick(action: str) -> None:
+            await pilot.press("ctrl+p", *action)
+            await until(pilot, lambda: app.screen.query_one(CommandList).option_count == 1, "found")
+            await pilot.press("enter")
+
+        await pick("pin")
+        await until(pilot, lambda: Record(run.dir).meta.pinned, "pinned")
+        await pick("copy")
+        await until(pilot, lambda: app.clipboard == run.id, "copied")
 
     tell(story, runs_dir)
 

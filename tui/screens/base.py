@@ -32,6 +32,13 @@ class AppScreen(Surviving, Screen[None]):
         """Keys may come before there is anything on the screen that they could act on."""
         return super().check_action(action, parameters) if self.is_mounted else False
 
+    async def action_leave(self) -> None:
+        """The pane that fills the screen goes first, then the screen."""
+        if self.maximized:
+            self.minimize()
+        else:
+            self.app.pop_screen()
+
     def action_copy(self) -> None:
         self.distrain.refuse("there is nothing to copy here")
 

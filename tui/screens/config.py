@@ -10,6 +10,7 @@ import tomli_w
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from runners import words
@@ -26,7 +27,7 @@ class ConfigScreen(AppScreen):
     """A page to read; it does not follow the run."""
 
     HELP = "Notes, config, plan and provenance of the run. y copies the config as a preset."
-    BINDINGS = [keymap.hidden("i", "app.back")]  # noqa: RUF012
+    BINDINGS = [keymap.hidden("i", "leave", "run.config")]  # noqa: RUF012
 
     def __init__(self, record: Record) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class ConfigScreen(AppScreen):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self.query_one("#page").border_title = self.record.name or self.record.id
+        self.query_one("#page").border_title = Content(self.record.name or self.record.id)
         self.query_one("#page").focus()
 
     def action_copy(self) -> None:

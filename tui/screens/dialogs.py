@@ -37,7 +37,7 @@ class Choice(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title")
+            yield Label(self._title, classes="dialog-title", markup=False)
             yield Static(self._text, markup=False)
             with Horizontal(classes="dialog-buttons"):
                 for name, label, variant in self._answers:
@@ -69,10 +69,10 @@ class Prompt(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title")
+            yield Label(self._title, classes="dialog-title", markup=False)
             yield Static(self._text, markup=False)
             yield Input(self._value)
-            yield Label("", classes="complaint")
+            yield Label("", classes="complaint", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".complaint", Label).update(self._check(event.value))
@@ -91,7 +91,7 @@ class PickOne(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title")
+            yield Label(self._title, classes="dialog-title", markup=False)
             yield OptionList(*(Option(text, id=name) for name, text in self._options))
 
     def on_mount(self) -> None:
@@ -112,7 +112,7 @@ class Edit(Dialog[dict[str, str]]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title")
+            yield Label(self._title, classes="dialog-title", markup=False)
             for name, value in self._fields.items():
                 yield Label(name, classes="field-name")
                 yield Input(value, id=f"field-{name}")

@@ -35,7 +35,7 @@ class HelpScreen(Dialog[None]):
     def _table(self, keys: list[keymap.Key]) -> Table:
         table = Table.grid(padding=(0, 2))
         for key in keys:
-            pressed = self.app.settings.keys.get(key.id, key.keys)  # type: ignore[attr-defined]
-            shown = " ".join(self.app.get_key_display(b) for b in keymap.as_bindings(pressed))
+            pressed = keymap.pressed(key, self.app.settings.keys)  # type: ignore[attr-defined]
+            shown = " ".join(map(self.app.get_key_display, pressed))
             table.add_row(Text(shown, "bold"), key.label, Text(key.help, "dim"))
         return table

@@ -59,6 +59,7 @@ class PlottingScreen(AppScreen):
     def _begin(self, *panes: Widget) -> None:
         """Take up the panes once they are there, plots as they were left."""
         self._panes = list(panes)
+        self.watch(self, "maximized", self._paint_soon, init=False)
         for plot in self.query(PlotPane):
             plot.log_y = self.distrain.settings.log_y
             plot.smooth = self.distrain.settings.smooth
@@ -89,6 +90,10 @@ class PlottingScreen(AppScreen):
         return f"tab: {hidden} more" if hidden else ""
 
     def on_resize(self) -> None:
+        self._paint_soon()
+
+    def _paint_soon(self) -> None:
+        """Once panes have the sizes that they are about to get."""
         self.call_after_refresh(self._paint)
 
     # --- plots ----------------------------------------------------------------------------------
@@ -122,6 +127,7 @@ class PlottingScreen(AppScreen):
         self._see(span=self._plot().panned(direction))
 
     def action_whole(self) -> None:
+        self._point_at(None)
         self._see(span=None)
 
     def action_cursor(self, direction: int) -> None:

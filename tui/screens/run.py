@@ -9,6 +9,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.message import Message
+from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from runners.errors import DistrainError
@@ -133,6 +134,12 @@ class RunScreen(PlottingScreen):
     def _show_logs(self, shown: bool) -> None:
         self.set_class(shown, "-logs")
         self._panes = [*self.query(PlotPane), *([self._logs] if shown else []), *self._tables]
+
+    def _make_current(self, pane: Widget) -> None:
+        """Logs may leave room for one row of plots: that with the current one."""
+        super()._make_current(pane)
+        if isinstance(pane, PlotPane):
+            self.set_class(pane.id in ("plot-2", "plot-3"), "-lower")
 
     # --- actions --------------------------------------------------------------------------------
 

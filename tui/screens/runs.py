@@ -114,6 +114,7 @@ class RunsScreen(AppScreen):
 
     def on_runs_screen_listed(self, event: Listed) -> None:
         news = event.news
+        self._tell_ends(news)
         self._rows.update((row.id, row) for row in news.rows)
         for gone in news.gone:
             self._rows.pop(gone, None)
@@ -121,6 +122,12 @@ class RunsScreen(AppScreen):
         self._problems = self._problems if news.problems is None else news.problems
         self._complete = self._complete or event.complete
         self._paint()
+
+    def _tell_ends(self, news: News) -> None:
+        for row in news.rows:
+            before = self._rows.get(row.id)
+            if before and before.live and not row.live and (run := self._run(row.id)):
+                self.distrain.tell_end(run)
 
     # --- what is shown --------------------------------------------------------------------------
 
@@ -193,7 +200,7 @@ class RunsScreen(AppScreen):
         self._filter.display = True
         self._filter.focus()
 
-    def action_leave(self) -> None:
+    async def action_leave(self) -> None:
         """Escape undoes the last narrowing first: the filter, then the marks."""
         if self.maximized:
             self.minimize()

@@ -44,7 +44,7 @@ class LogPane(Widget, can_focus=True):
     )
     BINDINGS = [  # noqa: RUF012
         *keymap.bindings(LOG),
-        keymap.hidden("y", "copy"),
+        keymap.hidden("y", "copy", "app.copy"),
         keymap.hidden("escape", "leave"),
         keymap.hidden("shift+enter", "seek(-1)"),
         keymap.hidden("up", "scroll_by(-1)"),

@@ -225,10 +225,13 @@ class PlotPane(Widget, can_focus=True):
         return picture
 
     def _worded_lines(self, picture: Picture) -> dict[int, Strip]:
-        """The lines whose words depend on the cursor."""
-        lines = dict(enumerate(picture.under(self.cursor), picture.top + picture.rows))
+        """The lines whose words depend on the cursor, as long as that is in sight."""
+        cursor, span = self.cursor, self._chart.span
+        if cursor is not None and span and not span[0] <= cursor <= span[1]:
+            cursor = None
+        lines = dict(enumerate(picture.under(cursor), picture.top + picture.rows))
         if picture.top:
-            lines[0] = picture.legend(self.cursor)
+            lines[0] = picture.legend(cursor)
         return {y: self._strip(runs, picture.width) for y, runs in lines.items()}
 
     def _strip(self, runs: Iterable[Run], width: int) -> Strip:

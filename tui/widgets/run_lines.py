@@ -160,7 +160,7 @@ def about(row: Row | None, short: bool = False) -> Text:
     what = f"{row.model} on {row.data}" if row.model else ""
     where = ", ".join(row.devices[:4]) + (" …" if len(row.devices) > 4 else "")
     parts = [Text(part, "dim") for part in (row.id, what, where) if part]
-    notes = Text(" ".join(row.notes.split()))
+    notes = Text(" ".join([*row.notes.split(), *(f"#{tag}" for tag in row.tags)]))
     if short and notes:
         parts.insert(0, notes)
     first = Text("  ", no_wrap=True, overflow="ellipsis").join([ending, *parts])

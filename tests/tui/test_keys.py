@@ -1,0 +1,132 @@
+"""Keys that a person has chosen, on every screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tui import keymap, settings
+from tui.app import DistrainApp
+from tui.screens.compare import CompareScreen
+from tui.screens.config import ConfigScreen
+from tui.screens.help import HelpScreen
+from tui.screens.launch import LaunchScreen
+from tui.screens.run import RunScreen
+from tui.screens.runs import RunsScreen
+from tui.widgets.log_pane import LogPane
+
+from .conftest import Made, until
+
+Make = Callable[..., Made]
+Story = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
+
+
+def play(story: Story, runs_dir: Path, keys: str, run: str | None = None) -> None:
+    """Play a story in an app with these lines in `[keys]` of its settings."""
+
+    async def played() -> None:
+        app = DistrainApp(runs_dir, run=run)
+        async with app.run_test(size=(120, 60)) as pilot:
+            await until(pilot, lambda: _ready(app.screen), "opened")
+            await story(pilot, app)
+            if app.mishaps:
+                raise app.mishaps[0]
+
+    settings.path().parent.mkdir(parents=True, exist_ok=True)
+    settings.path().write_text(f"[keys]\n{keys}\n", encoding="utf-8")
+    asyncio.run(played())
+
+
+def _ready(screen: Screen[object]) -> bool:
+    if isinstance(screen, RunScreen):
+        return screen._frame is not None
+    return isinstance(screen, RunsScreen) and screen._complete
+
+
+async def pressed(pilot: Pilot[None], key: str, opens: type[Screen[object]]) -> None:
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, opens), f"{key} opens {opens}")
+
+
+def test_every_screen_has_the_keys_that_its_user_wants(ended: Make, runs_dir: Path) -> None:
+    ended("new", ago=10)
+    ended("old", ago=9000)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("M", "M")
+        await pressed(pilot, "C", CompareScreen)
+        await pressed(pilot, "b", RunsScreen)
+        await pilot.press("b")
+        await pressed(pilot, "enter", RunScreen)
+        await pressed(pilot, "I", ConfigScreen)
+        await pressed(pilot, "I", RunScreen)
+        await pressed(pilot, "b", RunsScreen)
+        await pressed(pilot, "N", LaunchScreen)
+        await pressed(pilot, "b", RunsScreen)
+
+    keys = {
+        "app.back": "b",
+        "app.new": "N",
+        "runs.mark": "M",
+        "runs.compare": "C",
+        "run.config": "I",
+    }
+    play(story, runs_dir, "\n".join(f'"{id}" = "{key}"' for id, key in keys.items()))
+
+
+def test_a_log_is_copied_with_the_key_that_copies(ended: Make, runs_dir: Path) -> None:
+    run = ended("mine")
+    (run.dir / "logs" / "rank-0.log").write_text("one line\n")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("l")
+        log = app.screen.query_one(LogPane)
+        await until(pilot, lambda: log._page and log._page.total, "read")
+        await pilot.press("y")
+        assert not app.clipboard
+        await pilot.press("Y")
+        assert app.clipboard == "one line"
+
+    play(story, runs_dir, '"app.copy" = "Y"', run.id)
+
+
+def test_help_names_the_keys_that_are_in_use(ended: Make, runs_dir: Path) -> None:
+    ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pressed(pilot, "ctrl+k", HelpScreen)
+        key = next(key for key in keymap.KEYMAP if key.id == "app.help")
+        assert [found.key for found in keymap.pressed(key, app.settings.keys)] == ["ctrl+k", "f1"]
+
+    play(story, runs_dir, '"app.help" = "ctrl+k, f1"')
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({}, ""),
+        ({"run.stop": "k"}, ""),
+        ({"run.stop": "r", "run.rerun": "s"}, ""),
+        ({"run.stop": ""}, ""),
+        ({"run.stopp": "k"}, "[keys] names run.stopp, which is no action"),
+        ({"run.stop": "l"}, "[keys] gives l to both run.stop and run.logs"),
+        ({"app.new": "x"}, "[keys] gives x to both app.new and plot.axis"),
+        ({"run.logs": "?"}, "[keys] gives question_mark to both app.help and run.logs"),
+    ],
+)
+def test_a_remapping_that_cannot_work_is_told(keys: dict[str, str], complaint: str) -> None:
+    assert keymap.complaints(keys) == ([complaint] if complaint else [])
+
+
+def test_the_app_says_what_is_wrong_with_the_keys(ended: Make, runs_dir: Path) -> None:
+    ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        assert "run.stopp" in " ".join(note.message for note in app._notifications)
+
+    play(story, runs_dir, '"run.stopp" = "k"')
