@@ -22,6 +22,7 @@ from tui.screens.dialogs import ErrorDialog
 from tui.screens.launch import LaunchScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
+from tui.widgets.plot import PlotPane
 
 from .conftest import until
 from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs
@@ -121,7 +122,8 @@ def has_read(screen: Screen[Any]) -> bool:
             return bool(screen._presets) and (screen._draft is None or screen._is_known)
         case RunScreen():
             shown = not screen.has_class("-logs") or screen._logs._page is not None
-            return set(screen._view.plots) <= set(screen._charts) and shown
+            charts = [screen._charts.get(name) for name in screen._view.plots]
+            return charts == [plot._chart for plot in screen.query(PlotPane)] and shown
         case RunsScreen():
             return screen._complete and all(row.detailed for row in screen._rows.values())
         case CompareScreen():

@@ -31,9 +31,16 @@ class Hardware(TextPane):
         "other processes that use it. N/A: the device does not offer this. Without GPUs: the host."
     )
 
+    _frame: Frame | None = None
+
     def show(self, frame: Frame) -> None:
+        self._frame = frame
         self.border_title = "GPUs" if frame.gpus else "machine"
-        self.put(picture(frame, self.width, self.background_colors[1]))
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        if (frame := self._frame) is not None:
+            self.put(picture(frame, self.width, self.background_colors[1]))
 
 
 def picture(frame: Frame, width: int, paper: Color) -> list[Text]:

@@ -62,8 +62,18 @@ class RankTable(TextPane):
     )
     fixed = 1
 
+    _ranks: Sequence[RankNow] = ()
+
     def show(self, ranks: Sequence[RankNow]) -> None:
-        late = held_up_by(ranks)
+        self._ranks = ranks
+        self._paint()
+
+    def on_resize(self) -> None:
+        """A scroll bar that comes or goes changes the width as well."""
+        self._paint()
+
+    def _paint(self) -> None:
+        ranks, late = self._ranks, held_up_by(self._ranks)
         self.border_subtitle = f"rank {late} holds the others back" if late is not None else ""
         self.put(table(ranks, self.width, late, self.background_colors[1]))
 
