@@ -88,6 +88,12 @@ class DistrainApp(Surviving, RunActions):
         if self.may_change() and not isinstance(self.screen, LaunchScreen):
             self.push_screen(LaunchScreen())
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A screen to launch from has no use for the key that opens one."""
+        if action == "new" and self.screen_stack:
+            return keymap.LAUNCH not in getattr(self.screen, "KEYS", ())
+        return super().check_action(action, parameters)
+
     def action_help(self) -> None:
         from tui.screens.help import HelpScreen
 

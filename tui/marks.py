@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 # Okabe and Ito, "Color Universal Design" (2008), ordered so that neighbours differ in
@@ -29,6 +30,19 @@ def of_rank(rank: int) -> Mark:
         SHAPES[rank % len(SHAPES)],
         PATTERNS[rank // len(COLOURS) % len(PATTERNS)],
     )
+
+
+def of_runs(run_ids: Sequence[str]) -> list[Mark]:
+    """The marks of runs that are seen together: where two have one shape, the later one gets the
+    next that is free, for colours alone may not be told apart.
+    """
+    found: list[Mark] = []
+    for mark in map(of_run, run_ids):
+        taken = {other.shape for other in found}
+        at = SHAPES.index(mark.shape)
+        shapes = [shape for shape in SHAPES[at:] + SHAPES[:at] if shape not in taken]
+        found.append(mark._replace(shape=shapes[0]) if shapes else mark)
+    return found
 
 
 def of_run(run_id: str) -> Mark:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,24 @@ class Made:
     """A record in the making: live until `end`, which writes its summary as well.
 
     It was launched `ago` seconds before now; ten steps of 64 samples per rank make an epoch.
+    Without `devices` it trains on so many CPU processes.
     """
 
     def __init__(
-        self, runs_dir: Path, name: str = "", *, ago: float = 100, world: int = 2, **changes: Any
+        self,
+        runs_dir: Path,
+        name: str = "",
+        *,
+        ago: float = 100,
+        world: int = 2,
+        devices: Sequence[Device] = (),
+        **changes: Any,
     ) -> None:
-        self.world, self.step = world, 0
+        self.devices = devices or [Device(kind="cpu", index=index) for index in range(world)]
+        self.world, self.step = len(self.devices), 0
         self.began = time.time() - ago
         config = RunConfig().with_changes({"train.epochs": 4, **changes})
-        plan = make_plan(config, [Device(kind="cpu", index=index) for index in range(world)])
+        plan = make_plan(config, list(self.devices))
         self.dir = create_run(
             runs_dir, config, plan=plan, word=config.strategy, meta=Meta(name=name)
         )
@@ -59,8 +68,14 @@ class Made:
             supervisor_started=psutil.Process().create_time(),
             host=socket.gethostname(),
         )
-        for rank in range(world):
-            hello = Hello(rank=rank, world_size=world, pid=1000 + rank, device=f"cpu:{rank}")
+        for rank, device in enumerate(self.devices):
+            hello = Hello(
+                rank=rank,
+                world_size=self.world,
+                pid=1000 + rank,
+                device=device.label,
+                device_uuid=device.uuid,
+            )
             self.writer.add(hello)
             self.writer.add(Phase(time=self.began, rank=rank, phase="training"))
         facts = Facts(
@@ -68,9 +83,9 @@ class Made:
             train_samples=640,
             eval_samples=100,
             steps_per_epoch=10,
-            total_steps=40,
+            total_steps=10 * config.train.epochs,
             parameters=26_122,
-            backend="gloo",
+            backend=plan.backend,
         )
         self.writer.set_state(facts=facts)
         self.writer.add(facts)

@@ -35,7 +35,9 @@ def test_each_run_is_one_line_with_the_colour_it_has_everywhere(ended: Make) -> 
     runs = [ended("one"), ended("two", world=4)]
     chart = compare(*runs).charts["loss"]
     assert [line.name for line in chart.lines] == ["one", "two"]
-    assert [line.mark for line in chart.lines] == [marks.of_run(run.id) for run in runs]
+    usual = [marks.of_run(run.id) for run in runs]
+    assert [line.mark.colour for line in chart.lines] == [mark.colour for mark in usual]
+    assert chart.lines[0].mark == usual[0]
     for line in chart.lines:
         assert list(line.x) == list(range(1, 41))
         assert list(line.y) == pytest.approx([1 / step for step in line.x])
@@ -134,6 +136,12 @@ def test_a_broken_config_leaves_its_curves(ended: Make) -> None:
 
 
 # --- how it is laid out ---
+
+
+def test_no_two_runs_that_are_seen_together_have_the_same_mark() -> None:
+    found = marks.of_runs(["a run"] * len(marks.SHAPES))
+    assert {mark.shape for mark in found} == set(marks.SHAPES)
+    assert found[0] == marks.of_run("a run")
 
 
 @pytest.mark.parametrize("width", [30, 44, 76, 150])

@@ -20,12 +20,13 @@ from tui.data.chart import Chart, Line
 from tui.data.growth import Growth
 from tui.data.plots import View
 from tui.data.rows import Row, ended_row, headline, live_row
+from tui.marks import RUN_MARK, Mark
 
 RAN = "ran on: "
 
 
 class Compared(NamedTuple):
-    """One of the runs: `name` is its own among them; what it ran on is in `setting`."""
+    """One of the runs: `name` and `mark` are its own among them; what it ran on is in `setting`."""
 
     row: Row
     name: str
@@ -33,10 +34,7 @@ class Compared(NamedTuple):
     evaluations: Sequence[Evaluation]
     began: float
     setting: dict[str, str] | None
-
-    @property
-    def mark(self) -> marks.Mark:
-        return marks.of_run(self.row.id)
+    mark: Mark = RUN_MARK
 
 
 class Comparison(NamedTuple):
@@ -146,7 +144,7 @@ KINDS = {
         _column("samples_per_s"),
         "samples/s",
         words.round_rate,
-        "nothing but warm-up yet",
+        "no step after the warm-up yet",
     ),
     "evaluation": Kind("evaluation", _metric(""), hint="no evaluation yet"),
     "lr": Kind("learning rate", _column("lr")),
@@ -199,8 +197,9 @@ class Comparer:
     def look(self, view: View) -> Comparison:
         """The runs as they are now."""
         found = [one.look(view) for one in self._ones]
-        called = names([run.row for run in found])
-        runs = [run._replace(name=name) for run, name in zip(found, called, strict=True)]
+        rows = [run.row for run in found]
+        told = zip(found, names(rows), marks.of_runs([row.id for row in rows]), strict=True)
+        runs = [run._replace(name=name, mark=mark) for run, name, mark in told]
         problems = [one.problem for one in self._ones if one.problem]
         return Comparison(runs, {name: chart(name, runs, view) for name in view.plots}, problems)
 

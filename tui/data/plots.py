@@ -218,7 +218,7 @@ _GPU_HINT = "no GPU in this run"
 PLOTS: dict[str, Plot] = {
     "loss": Plot("training loss", _loss),
     "throughput": Plot(
-        "throughput", _throughput, "samples/s", words.round_rate, "nothing but warm-up yet"
+        "throughput", _throughput, "samples/s", words.round_rate, "no step after the warm-up yet"
     ),
     "evaluation": Plot("evaluation", _evaluation, "", words.figure, "no evaluation yet"),
     "phases": Plot("time of a step", _phases, "ms"),

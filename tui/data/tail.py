@@ -16,4 +16,5 @@ def last_lines(path: Path, count: int) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [line for line in text.splitlines() if line.strip()][-count:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[max(len(lines) - count, 0) :]

@@ -55,7 +55,7 @@ class Choice(Dialog[str]):
 
 
 class Prompt(Dialog[str]):
-    """Asks for a line of text. `check` gives a complaint about it, shown while typing."""
+    """Asks for a name to save something under. `check` gives a complaint, shown while typing."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class Prompt(Dialog[str]):
             yield Static(self._text, markup=False)
             yield Input(self._value)
             yield Label("", classes="complaint", markup=False)
+            yield Label("enter saves · esc goes back", classes="quiet")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".complaint", Label).update(self._check(event.value))

@@ -12,7 +12,7 @@ from runners.state import RunError
 from tui.data.advice import advice
 from tui.data.tail import last_lines
 
-TAIL = 4
+TAIL, SHORT_TAIL = 4, 0  # lines of the log; a short screen has none to spare
 
 
 class FailureCard(Static):
@@ -26,23 +26,25 @@ class FailureCard(Static):
     }
     """
 
+    _tail: int | None = None  # of the card that is shown
+
     def show(self, now: Snapshot, record: Record) -> None:
         error = now.state.error
         failed = error is not None and not now.state.live
-        if failed == self.has_class("-failed"):
-            return
         self.set_class(failed, "-failed")
-        if error is not None:
+        tail = SHORT_TAIL if self.screen.has_class("-short") else TAIL
+        if error is not None and failed and tail != self._tail:
+            self._tail = tail
             self.border_title = "failed"
-            self.update(card(error, now, record))
+            self.update(card(error, record, tail))
 
 
-def card(error: RunError, now: Snapshot, record: Record) -> Text:
-    """The lines of the card."""
+def card(error: RunError, record: Record, tail: int) -> Text:
+    """The lines of the card, with so many of the log."""
     who = "" if error.rank is None else f"rank {error.rank} was the first, at step {error.step:,}: "
     text = Text.assemble((who, "bold"), (f"{error.type}: ", "bold red"), error.message.strip())
     where = "launcher" if error.rank is None else f"rank-{error.rank}"
-    for line in last_lines(record.dir / "logs" / f"{where}.log", TAIL):
+    for line in last_lines(record.dir / "logs" / f"{where}.log", tail):
         text.append(f"\n  {line}", "dim")
     if error.collateral:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from rich.text import Text
+from textual.color import Color
 
 from runners import words
 from runners.events import GpuSample, HostSample
@@ -13,6 +14,7 @@ from runners.snapshot import RankNow
 from tui import marks
 from tui.data.feed import Frame, Gauge
 from tui.spark import bar, spark
+from tui.widgets.run_lines import legible
 from tui.widgets.text_pane import TextPane
 
 NA = "N/A"
@@ -30,28 +32,35 @@ class Hardware(TextPane):
         "this. Without GPUs: the host."
     )
 
+    _frame: Frame | None = None
+
     def show(self, frame: Frame) -> None:
+        self._frame = frame
         self.border_title = "GPUs" if frame.gpus else "machine"
-        self.put(picture(frame, self.width))
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        if (frame := self._frame) is not None:
+            self.put(picture(frame, self.width, self.background_colors[1]))
 
 
-def picture(frame: Frame, width: int) -> list[Text]:
-    """All lines of the pane."""
-    lines = _gpus(frame, width) if frame.gpus else []
+def picture(frame: Frame, width: int, paper: Color) -> list[Text]:
+    """All lines of the pane, to be seen on the paper."""
+    lines = _gpus(frame, width, paper) if frame.gpus else []
     if frame.host:
         lines += _host(frame.host, width)
     if not frame.gpus:
-        lines += [_rank(now) for now in frame.snapshot.ranks]
+        lines += [_rank(now, width, paper) for now in frame.snapshot.ranks]
     return lines or [Text("no sample yet", "dim")]
 
 
-def _gpus(frame: Frame, width: int) -> list[Text]:
+def _gpus(frame: Frame, width: int, paper: Color) -> list[Text]:
     """A head with the names, then for each GPU a line, and one for foreign processes on it."""
     names = Counter(gauge.sample.name for gauge in frame.gpus)
     title = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
     lines = [Text(title, "dim")]
     for gauge in frame.gpus:
-        line, foreign = _gpu(gauge, frame, width), _foreign(gauge.sample, frame)
+        line, foreign = _gpu(gauge, frame, width, paper), _foreign(gauge.sample, frame)
         if foreign and line.cell_len + 2 + foreign.cell_len <= width:
             line.append("  ").append_text(foreign)
             foreign = Text()
@@ -61,14 +70,14 @@ def _gpus(frame: Frame, width: int) -> list[Text]:
     return lines
 
 
-def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> Text:
+def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int, paper: Color) -> Text:
     sample = gauge.sample
-    line = Text.assemble((f"{sample.gpu:<2}", "bold")).append_text(_ranks(sample, frame))
+    line = Text.assemble((f"{sample.gpu:<2}", "bold")).append_text(_ranks(sample, frame, paper))
     if gauge.lost:
         return line.append("  lost: it gives no figures any more", "bold red")
     figures = "  ".join(
         [
-            _memory(sample),
+            f"{_memory(sample):>11}",
             f"{_of(sample.power, 'W'):>6}",
             f"{_of(sample.temperature, '°C'):>5}",
             *([f"{_of(sample.sm_clock, 'MHz'):>8}"] if width >= WITH_CLOCK else []),
@@ -80,14 +89,15 @@ def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int) -> Text:
     return line.append(f" {figures}")
 
 
-def _ranks(sample: GpuSample, frame: Frame) -> Text:
+def _ranks(sample: GpuSample, frame: Frame, paper: Color) -> Text:
     """The marks of the ranks on a GPU; under `dp` one rank drives several."""
     here = [
         marks.of_rank(now.info.rank)
         for now in frame.snapshot.ranks
         if now.info.device_uuid == sample.uuid or now.info.pid in sample.processes
     ]
-    return Text.assemble(*((mark.shape, mark.colour) for mark in here)) if here else Text(" ")
+    pairs = [(mark.shape, legible(mark.colour, paper)) for mark in here]
+    return Text.assemble(*pairs) if pairs else Text(" ")
 
 
 def _foreign(sample: GpuSample, frame: Frame) -> Text:
@@ -112,15 +122,17 @@ def _host(gauge: Gauge[HostSample], width: int) -> list[Text]:
     return [cpu, memory.append(bar(used / total, room), "green").append(figures)]
 
 
-def _rank(now: RankNow) -> Text:
+def _rank(now: RankNow, width: int, paper: Color) -> Text:
+    """Loader processes are told where there is room for them."""
     mark = marks.of_rank(now.info.rank)
     name = f"{mark.shape} rank {now.info.rank}".ljust(9)
-    line = Text.assemble((name, mark.colour), no_wrap=True)
+    line = Text.assemble((name, legible(mark.colour, paper)), no_wrap=True)
     if now.cpu is None:
         return line.append("no sample", "dim")
-    line.append(f"{now.cpu:4.0f} % of a core  {words.size(now.rss)}")
+    line.append(f"{now.cpu:4.0f} % of a core {words.size(now.rss):>8}")
     loaders = (now.processes or 1) - 1
-    return line.append(f"  {words.things(loaders, 'loader')}" if loaders else "", "dim")
+    told = f"  {words.things(loaders, 'loader')}" if loaders else ""
+    return line.append(told if line.cell_len + len(told) <= width else "", "dim")
 
 
 def _history(gauge: Gauge[Any], name: str, top: float, width: int) -> str:
@@ -137,14 +149,16 @@ def _size(value: float | None) -> str:
 
 
 def _memory(sample: GpuSample) -> str:
-    """ " 41/80 GiB", and as wide where there is nothing to tell."""
-    used, total = (_gib(value) for value in (sample.memory_used, sample.memory_total))
-    return f"{NA:>10}" if used == total == NA else f"{used:>3}/{total} GiB"
+    """ "38/141 GiB", or as much of that as the device offers."""
+    if sample.memory_used is None:
+        return NA
+    total = "" if sample.memory_total is None else f"/{_gib(sample.memory_total)}"
+    return f"{_gib(sample.memory_used)}{total} GiB"
 
 
-def _gib(value: float | None) -> str:
-    gib = (value or 0) / 2**30
-    return NA if value is None else f"{gib:.0f}" if gib >= 9.95 else f"{gib:.1f}"
+def _gib(value: float) -> str:
+    gib = value / 2**30
+    return f"{gib:.0f}" if gib >= 9.95 else f"{gib:.1f}"
 
 
 def _of(value: float | None, unit: str) -> str:

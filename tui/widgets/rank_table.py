@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.text import Text
+from textual.color import Color
 
 from runners import words
 from runners.snapshot import RankNow
 from tui import marks
 from tui.data.stragglers import held_up_by
 from tui.spark import stacked
+from tui.widgets.run_lines import legible
 from tui.widgets.text_pane import TextPane
 
 # Share of a rank's time, with the letter that stands for it in the bar.
@@ -60,19 +62,30 @@ class RankTable(TextPane):
     )
     fixed = 1
 
+    _ranks: Sequence[RankNow] = ()
+
     def show(self, ranks: Sequence[RankNow]) -> None:
-        late = held_up_by(ranks)
+        self._ranks = ranks
+        self._paint()
+
+    def on_resize(self) -> None:
+        """A scroll bar that comes or goes changes the width as well."""
+        self._paint()
+
+    def _paint(self) -> None:
+        ranks, late = self._ranks, held_up_by(self._ranks)
         self.border_subtitle = f"rank {late} holds the others back" if late is not None else ""
-        self.put(table(ranks, self.width, late))
+        self.put(table(ranks, self.width, late, self.background_colors[1]))
 
 
-def table(ranks: Sequence[RankNow], width: int, late: int | None) -> list[Text]:
-    """The head and a line for each rank, as wide as there is room."""
+def table(ranks: Sequence[RankNow], width: int, late: int | None, paper: Color) -> list[Text]:
+    """The head and a line for each rank, as wide as there is room, to be seen on the paper."""
     columns = _that_fit(width)
     bar = max(width - sum(column.width + 1 for column in columns), 0)
     head = Text(" ".join(_aligned(column.head, column) for column in columns), "dim")
     head.append(" ").append_text(_legend(bar))
-    return [head, *(_line(rank, columns, bar, late == rank.info.rank) for rank in ranks)]
+    lines = [_line(rank, columns, bar, late == rank.info.rank, paper) for rank in ranks]
+    return [head, *lines]
 
 
 def _that_fit(width: int) -> list[Column]:
@@ -92,13 +105,12 @@ def _legend(room: int) -> Text:
     return legend if legend.cell_len <= room else Text("time"[:room], "dim")
 
 
-def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool) -> Text:
-    mark, cells = marks.of_rank(now.info.rank), _cells(now)
+def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool, paper: Color) -> Text:
+    ink, cells = legible(marks.of_rank(now.info.rank).colour, paper), _cells(now)
     line = Text(no_wrap=True)
     for column in columns:
-        style = mark.colour if column.head == "rank" else ""
-        text = cells[column.head]
-        line.append(_aligned(text, column), style).append(" ")
+        text = _aligned(cells[column.head], column)
+        line.append(text, ink if column.head == "rank" else "").append(" ")
     if bar > 2:
         shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
         for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):

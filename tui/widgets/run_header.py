@@ -97,8 +97,9 @@ def _waiting(now: Snapshot) -> str:
 
 
 def _figures(now: Snapshot, width: int) -> Text:
-    loss, rate = words.figure(now.loss), words.rate(now.samples_per_s)
-    parts = [Text.assemble("loss ", (loss, "bold")), Text.assemble((rate, "bold"))]
+    parts = [Text.assemble("loss ", (words.figure(now.loss), "bold"))]
+    if now.samples_per_s is not None:
+        parts.append(Text(words.rate(now.samples_per_s), "bold"))
     if now.last:
         parts += _evaluation("evaluated:", now.last)
     if now.best and now.best is not now.last:

@@ -180,6 +180,13 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     def _width(self) -> int:
         return self.scrollable_content_region.width
 
+    @property
+    def _is_bare(self) -> bool:
+        """Whether the cursor takes no colours: in reverse each ink would be a ground of its own,
+        and on a light theme's cursor some are not seen.
+        """
+        return self.app.native_ansi_color or not self.app.current_theme.dark
+
     def render_line(self, y: int) -> Strip:
         style, at = self.rich_style, y - 1 + round(self.scroll_y)
         if not self._rows:
@@ -195,8 +202,8 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
                 style = self.get_component_rich_style("run-table--cursor")
                 paper = Color.from_rich_color(style.bgcolor) if style.bgcolor else paper
             line = one(row, self._width, row.id in self._marked, paper)
-            if at == self._at and self.app.native_ansi_color and self.has_focus:
-                line = Text(line.plain)  # in reverse each ink would be a ground of its own
+            if at == self._at and self.has_focus and self._is_bare:
+                line = Text(line.plain)
         else:
             line = Text()
         strip = Strip(line.render(self.app.console))

@@ -1,0 +1,194 @@
+"""Runs that look like real ones, the same on every machine and at every time."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from runners import state
+from runners.devices import Device
+from runners.events import GpuSample, HostSample, RankSample, Saved, Window
+from runners.state import RunError
+
+from .conftest import Made
+
+NOW = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+GIB = 2.0**30
+
+
+class Clock:
+    """Stands still; runs are launched in the past by setting it back."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def time(self) -> float:
+        return self.now
+
+
+def freeze(patch: pytest.MonkeyPatch) -> Clock:
+    """Take everything away that differs between machines, days and terminals."""
+    clock, numbers = Clock(), count()
+
+    def new_run_id(word: str, now: float) -> str:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+        return f"{stamp}-{word}-{zlib.crc32(b'%d' % next(numbers)) & 0xFFFF:04x}"
+
+    patch.setattr(time, "time", clock.time)
+    patch.setattr(state, "new_run_id", new_run_id)
+    patch.setattr("socket.gethostname", lambda: "trainer")
+    patch.setattr("runners.plan.cores", lambda: 16)
+    patch.setattr("tui.data.feed.Feed._named", lambda _, pids: dict.fromkeys(pids, "python3"))
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "DISTRAIN_RUNS_DIR"):
+        patch.delenv(name, raising=False)
+    patch.setenv("CUDA_VISIBLE_DEVICES", "")
+    patch.setenv("DISTRAIN_CONFIG_DIR", "config")
+    patch.setenv("TZ", "UTC")
+    time.tzset()
+    return clock
+
+
+def gpus(number: int, name: str = "NVIDIA H200") -> list[Device]:
+    return [
+        Device(kind="cuda", index=index, uuid=f"GPU-{index:04}", name=name)
+        for index in range(number)
+    ]
+
+
+class Lifelike(Made):
+    """Curves with noise; the last of several ranks is the one that the others wait for."""
+
+    def __init__(self, *where: Any, **how: Any) -> None:
+        super().__init__(*where, ago=0, **how)
+
+    def train(self, steps: int, worst: float = 2.3) -> Lifelike:
+        """Steps with an evaluation after each second epoch and a checkpoint of the best."""
+        while steps > 0:
+            self.steps(min(steps, 20), lambda step: worst / (1 + step / 40))
+            steps -= 20
+            if self.step % 20 == 0:
+                right = 1 - 0.9 / (1 + self.step / 25)
+                self.evaluation(top1=right, top5=(1 + right) / 2, loss=worst / (1 + self.step / 50))
+                self.saved()
+        return self
+
+    def saved(self) -> None:
+        path = f"checkpoints/epoch-{self.step // 10}.pt"
+        self.writer.add(
+            Saved(
+                time=self.now,
+                epoch=self.step // 10,
+                step=self.step,
+                path=path,
+                seconds=0.1,
+                bytes=104_857,
+                best=True,
+            )
+        )
+        (self.dir / path).touch()
+
+    def _window(self, rank: int, loss: float) -> Window:
+        chance = Random(f"{self.step} {rank}")
+        smooth = super()._window(rank, loss * chance.uniform(0.85, 1.15))
+        late = 0.012 if self.world > 1 and rank == self.world - 1 else 0.0
+        compute = 0.05 + late + chance.uniform(0, 0.004)
+        return msgspec.structs.replace(
+            smooth,
+            loss_min=loss * 0.7,
+            loss_max=loss * chance.uniform(1.3, 1.6),
+            lr=0.1 * (1 - self.step / 1000),
+            seconds=smooth.seconds * chance.uniform(0.95, 1.05),
+            data=chance.uniform(0.006, 0.01),
+            forward=0.4 * compute,
+            backward=0.6 * compute,
+            comm=0.02 - late if self.world > 1 else 0.0,
+        )
+
+    # --- what the supervisor measures ---
+
+    def samples(self) -> Lifelike:
+        """The host, every rank's process and every GPU, twice a second for half a minute."""
+        for tick in range(60):
+            moment, chance = self.now - 30 + tick / 2, Random(tick)
+            self.writer.add(
+                HostSample(
+                    time=moment,
+                    cpu=chance.uniform(55, 90),
+                    memory_used=21.5 * GIB,
+                    memory_total=62.7 * GIB,
+                    load=7.42,
+                )
+            )
+            for rank, device in enumerate(self.devices):
+                self.writer.add(
+                    RankSample(
+                        time=moment,
+                        rank=rank,
+                        cpu=chance.uniform(80, 100),
+                        rss=(0.6 + rank / 50) * GIB,
+                        processes=3,
+                    )
+                )
+                if device.kind == "cuda":
+                    self.writer.add(self._gpu(device, rank, moment, chance))
+        self.writer.commit()
+        return self
+
+    def _gpu(self, device: Device, rank: int, moment: float, chance: Random) -> GpuSample:
+        return GpuSample(
+            time=moment,
+            gpu=device.index,
+            uuid=device.uuid,
+            name=device.name,
+            utilisation=round(chance.uniform(60, 99)),
+            memory_used=(38 + rank) * GIB,
+            memory_total=141 * GIB,
+            power=400 + 30.0 * rank,
+            temperature=50.0 + 2 * rank,
+            sm_clock=1980.0,
+            processes={1000 + rank: int((36 + rank) * GIB)}
+            | ({99: int(2 * GIB)} if rank == 3 else {}),
+        )
+
+    def sample_with_nothing_but(self, **fields: Any) -> Lifelike:
+        """One GPU that does not offer the rest."""
+        device = self.devices[0]
+        self.writer.add(
+            GpuSample(time=self.now, gpu=0, uuid=device.uuid, name=device.name, **fields)
+        )
+        self.writer.commit()
+        return self
+
+    # --- how it ends ---
+
+    def fail(self, rank: int, message: str) -> Lifelike:
+        """With a ValueError of one rank, of which the others died."""
+        others = [other for other in range(self.world) if other != rank]
+        error = RunError(
+            rank=rank, type="ValueError", message=message, step=self.step, collateral=others
+        )
+        self.end("failed", reason=f"rank {rank}: ValueError: {message}", error=error)
+        return self
+
+    def wait(self, *reasons: str) -> Lifelike:
+        """Go back into the queue."""
+        self.writer.set_state(status="queued", started=None, facts=None, waiting_for=list(reasons))
+        return self
+
+
+def logs(folder: Path, ranks: Sequence[int], lines: int, last: str) -> None:
+    """What the ranks print; the last line is the same for all of them."""
+    for rank in ranks:
+        said = [f"step {step:>4}  loss {2.3 / step:.4f}" for step in range(1, lines)]
+        text = "\n".join([f"rank {rank}: loaded 1,437 samples", *said, last])
+        (folder / "logs" / f"rank-{rank}.log").write_text(f"{text}\n")
+    (folder / "logs" / "launcher.log").write_text("torchrun: rendezvous at 127.0.0.1:29500\n")

@@ -1,0 +1,351 @@
+"""Every screen as a picture. `pytest tests/tui/test_snapshots.py --snapshot-update` makes them
+anew; look at each one that has changed before it is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
+
+from tui import settings
+from tui.app import DistrainApp
+from tui.screens.compare import CompareScreen
+from tui.screens.config import ConfigScreen
+from tui.screens.dialogs import ErrorDialog
+from tui.screens.launch import LaunchScreen
+from tui.screens.run import RunScreen
+from tui.screens.runs import RunsScreen
+from tui.widgets.plot import PlotPane
+
+from .conftest import until
+from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs
+
+Begin = Callable[..., Lifelike]
+Look = Callable[..., bool]
+
+SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
+
+
+def sizes(*each: tuple[int, int]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("size", each, ids=[f"{w}x{h}" for w, h in each])
+
+
+at_every_size = sizes(SMALL, MIDDLE, LARGE)
+at_usual_sizes = sizes(SMALL, MIDDLE)
+at_one_size = sizes(MIDDLE)
+in_every_theme = pytest.mark.parametrize("theme", ["textual-light", "ansi-dark", "no-color"])
+
+
+@pytest.fixture(autouse=True)
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """Time, ids, machine and terminal are the same everywhere, and paths are relative."""
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        yield freeze(patch)
+    time.tzset()
+
+
+@pytest.fixture
+def begin(runs_dir: Path, clock: Clock) -> Begin:
+    """Launch a run so many seconds ago."""
+
+    def begin(name: str = "", ago: float = 40, **how: Any) -> Lifelike:
+        clock.now = NOW - ago
+        run = Lifelike(runs_dir, name, **how)
+        clock.now = NOW
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def looks(
+    snap_compare: Callable[..., bool], size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> Look:
+    """Open the app, press keys, and compare what is to be seen with the picture."""
+
+    def look(
+        *keys: str,
+        run: Lifelike | None = None,
+        until_seen: str = "",
+        over: Callable[[], Screen[Any]] | None = None,
+        theme: str = "",
+    ) -> bool:
+        if theme == "no-color":
+            monkeypatch.setenv("NO_COLOR", "1")
+        elif theme:
+            settings.save(settings.Settings(theme=theme))
+        app = DistrainApp(run=run.id if run else None)
+        app.runs_dir = Path("runs")
+        app.animation_level = "none"
+
+        async def play(pilot: Pilot[None]) -> None:
+            try:
+                await settled(pilot)
+                await pilot.press(*keys)
+                if over:
+                    await app.push_screen(over())
+                for field in app.screen.query(Input):
+                    field.cursor_blink = False
+                await settled(pilot, until_seen)
+            except BaseException:
+                app.exit()  # else it goes on after a test that has failed
+                raise
+
+        same = snap_compare(app, terminal_size=size, run_before=play)
+        assert app.mishaps == []
+        return same
+
+    return look
+
+
+async def settled(pilot: Pilot[None], seen: str = "") -> None:
+    """Until threads have told what they read, and nothing moves any more."""
+    app = pilot.app
+    await until(pilot, lambda: all(map(has_read, app.screen_stack)), "read")
+    await until(pilot, lambda: seen in text_of(app), f"seen: {seen}")
+    before = ""
+    while before != (before := text_of(app)):
+        await pilot.pause(0.05)
+
+
+def has_read(screen: Screen[Any]) -> bool:
+    match screen:
+        case LaunchScreen():
+            return bool(screen._presets) and (screen._draft is None or screen._is_known)
+        case RunScreen():
+            shown = not screen.has_class("-logs") or screen._logs._page is not None
+            charts = [screen._charts.get(name) for name in screen._view.plots]
+            return charts == [plot._chart for plot in screen.query(PlotPane)] and shown
+        case RunsScreen():
+            return screen._complete and all(row.detailed for row in screen._rows.values())
+        case CompareScreen():
+            return screen._found is not None
+    return True
+
+
+def text_of(app: Any) -> str:
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+# --- launch ---
+
+
+@at_every_size
+def test_launch(looks: Look, begin: Begin) -> None:
+    begin("before", ago=HOUR).train(40).end()
+    assert looks("n")
+
+
+@at_every_size
+def test_launch_with_a_changed_field(looks: Look) -> None:
+    assert looks("right", "down", "left")
+
+
+@at_usual_sizes
+def test_launch_with_a_field_that_cannot_run(looks: Look) -> None:
+    keys = ["right", *["down"] * 5, "1", "enter"]
+    assert looks(*keys, until_seen="is smaller than")
+
+
+@at_usual_sizes
+def test_a_preset_is_saved_under_a_name(looks: Look) -> None:
+    assert looks("ctrl+s", until_seen="Save as a preset")
+
+
+# --- a run ---
+
+
+@pytest.fixture
+def live(begin: Begin) -> Lifelike:
+    """Eight ranks on a machine without GPUs."""
+    return begin("wide mlp", world=8, **{"train.epochs": 40}).train(290).samples()
+
+
+@pytest.fixture
+def failed(begin: Begin) -> Lifelike:
+    run = begin("unlucky", world=4, ago=HOUR, **{"train.epochs": 40}).train(150)
+    trouble = "ValueError: a label is out of range: 11 of 10 classes"
+    logs(run.dir, range(4), 60, trouble)
+    return run.fail(2, "a label is out of range: 11 of 10 classes")
+
+
+@at_every_size
+def test_a_live_run_without_gpus(looks: Look, live: Lifelike) -> None:
+    assert looks(run=live)
+
+
+@at_every_size
+def test_a_live_run_on_eight_gpus(looks: Look, begin: Begin) -> None:
+    run = begin("eight", devices=gpus(8), **{"train.epochs": 40}).train(290).samples()
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_a_gpu_that_does_not_offer_everything(looks: Look, begin: Begin) -> None:
+    device = gpus(1, "NVIDIA GeForce MX150")
+    run = begin("laptop", devices=device, strategy="single", launcher="inline").train(25)
+    run.sample_with_nothing_but(utilisation=83.0, temperature=71.0)
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_a_run_of_one_rank(looks: Look, begin: Begin) -> None:
+    run = begin("alone", world=1, strategy="single", launcher="inline").train(25).samples()
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_a_completed_run(looks: Look, begin: Begin) -> None:
+    assert looks(run=begin("done", ago=HOUR).train(40).samples().end())
+
+
+@at_every_size
+def test_a_failed_run(looks: Look, failed: Lifelike) -> None:
+    assert looks(run=failed)
+
+
+@at_usual_sizes
+def test_a_queued_run(looks: Look, begin: Begin) -> None:
+    run = begin("patient", devices=gpus(2))
+    run.wait("GPU 0: run eight has it", "GPU 1: run eight has it")
+    assert looks(run=run)
+
+
+# --- its plots and logs ---
+
+
+@at_every_size
+def test_a_plot_on_the_full_screen(looks: Look, live: Lifelike) -> None:
+    assert looks("f", "w", run=live)
+
+
+@at_every_size
+def test_a_cursor_reads_values_off_all_plots(looks: Look, live: Lifelike) -> None:
+    assert looks(*["left"] * 9, run=live)
+
+
+@at_every_size
+def test_a_search_in_a_log(looks: Look, failed: Lifelike) -> None:
+    assert looks("l", "slash", *"label", run=failed, until_seen="line 61 of 61")
+
+
+# --- many runs ---
+
+
+@pytest.fixture
+def many(begin: Begin) -> None:
+    """Runs of every state, with everything that people note of them."""
+    begin("baseline", ago=9 * DAY, world=1, strategy="single", launcher="inline").train(40).end()
+    begin("", ago=8 * DAY).train(40).end()
+    begin("ddp", ago=8 * DAY).train(40).end()
+    lower = {"train.lr": 0.02, "precision": "bf16"}
+    begin("a lower rate", ago=3 * DAY, **lower).train(40).end().note(tags=["digits", "lr"])
+    begin("by hand", ago=2 * DAY, strategy="allreduce", world=4).train(20).end(
+        "stopped", reason="stopped by a person after step 20"
+    )
+    begin("broken", ago=DAY, world=3).train(20).fail(1, "a label is out of range: 11 of 10 classes")
+    begin("thesis", ago=5 * HOUR, launcher="spawn").train(40).end().note(
+        pinned=True, tags=["thesis"], notes="the one of chapter 4; do not delete"
+    )
+    begin("resnet on eight", ago=2 * HOUR, devices=gpus(8), **{"model.name": "resnet18"}).train(30)
+    begin("stopping", ago=4 * MINUTE).train(25).writer.set_state(status="stopping")
+    begin("starting", ago=8).writer.set_state(status="starting", facts=None)
+    begin("patient", ago=2, devices=gpus(2)).wait("GPU 0: run resnet on eight has it")
+
+
+@at_every_size
+@pytest.mark.usefixtures("many")
+def test_runs_of_all_states(looks: Look) -> None:
+    assert looks("down", "down", "space")
+
+
+@at_usual_sizes
+def test_no_runs_yet(looks: Look) -> None:
+    assert looks("escape", until_seen="No runs yet")
+
+
+@at_usual_sizes
+@pytest.mark.usefixtures("many")
+def test_runs_are_filtered(looks: Look) -> None:
+    assert looks("slash", *"ddp", until_seen="of 11 runs")
+
+
+@at_every_size
+def test_two_runs_compared(looks: Look, begin: Begin) -> None:
+    begin("one", ago=HOUR).train(40).end()
+    begin("two", ago=2 * HOUR, world=4, **{"train.lr": 0.02}).train(40, worst=3.1).end()
+    assert looks("space", "space", "c")
+
+
+@at_usual_sizes
+def test_three_runs_compared(looks: Look, begin: Begin) -> None:
+    for name, rate, worst in (("low", 0.02, 3.1), ("middle", 0.1, 2.3), ("high", 0.5, 4.0)):
+        begin(name, ago=HOUR * worst, **{"train.lr": rate}).train(40, worst).end()
+    assert looks("space", "space", "space", "c")
+
+
+@at_every_size
+def test_what_a_run_was_launched_with(looks: Look, begin: Begin) -> None:
+    run = begin("done", ago=HOUR, **{"train.lr": 0.02}).train(40).end()
+    run.note(tags=["digits"], notes="as in the thesis")
+    record = run.record
+    record.dir = Path("runs") / run.id
+    assert looks(over=lambda: ConfigScreen(record))
+
+
+# --- dialogs ---
+
+
+@at_every_size
+def test_help_on_a_plot(looks: Look, live: Lifelike) -> None:
+    assert looks("question_mark", run=live)
+
+
+@at_usual_sizes
+def test_a_stop_is_asked_for(looks: Look, live: Lifelike) -> None:
+    assert looks("s", run=live)
+
+
+@at_usual_sizes
+def test_a_deletion_is_asked_for(looks: Look, begin: Begin) -> None:
+    begin("done", ago=HOUR).train(40).end()
+    assert looks("d")
+
+
+@at_usual_sizes
+def test_an_error_of_the_app(looks: Look, begin: Begin) -> None:
+    begin("done", ago=HOUR).train(40).end()
+    assert looks(over=lambda: ErrorDialog(_mistake()))
+
+
+def _mistake() -> Exception:
+    try:
+        exec(compile("\n\n1 / 0", "<a widget>", "exec"))
+    except ZeroDivisionError as error:
+        return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+    raise AssertionError
+
+
+# --- colours ---
+
+
+@at_one_size
+@in_every_theme
+def test_a_run_in_other_colours(looks: Look, live: Lifelike, theme: str) -> None:
+    assert looks(run=live, theme=theme)
+
+
+@at_one_size
+@in_every_theme
+@pytest.mark.usefixtures("many")
+def test_runs_in_other_colours(looks: Look, theme: str) -> None:
+    assert looks("down", "down", "space", theme=theme)
