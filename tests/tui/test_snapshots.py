@@ -122,7 +122,8 @@ def has_read(screen: Screen[Any]) -> bool:
             return bool(screen._presets) and (screen._draft is None or screen._is_known)
         case RunScreen():
             shown = not screen.has_class("-logs") or screen._logs._page is not None
-            charts = [screen._charts.get(name) for name in screen._view.plots]
+            read = screen._frame.charts if screen._frame else {}
+            charts = [read.get(name) for name in screen._view.plots]
             return charts == [plot._chart for plot in screen.query(PlotPane)] and shown
         case RunsScreen():
             return screen._complete and all(row.detailed for row in screen._rows.values())

@@ -6,6 +6,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import nan
 from typing import Any, NamedTuple
 
@@ -156,7 +157,11 @@ def chart(name: str, runs: Sequence[Compared], view: View) -> Chart:
     """One chart with a line for each run; raises KeyError for a name that KINDS has not."""
     kind = KINDS[name]
     if name == "evaluation" and (metric := common_metric(runs)):
-        kind = kind._replace(title=f"evaluation: {metric}", values=_metric(metric))
+        kind = kind._replace(
+            title=f"evaluation: {metric}",
+            values=_metric(metric),
+            worded=partial(words.metric_value, metric),
+        )
     lines = []
     for run in runs:
         x, y = kind.values(run, view.axis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import nan
 from typing import Any, NamedTuple
 
@@ -241,12 +241,16 @@ PLOTS: dict[str, Plot] = {
 def chart(name: str, look: Look) -> Chart:
     """One plot of the table, drawn of a look; raises KeyError for a name it does not have."""
     plot = PLOTS[name]
+    lines = plot.lines(look)
+    worded = plot.worded
+    if name == "evaluation" and lines:
+        worded = partial(words.metric_value, lines[0].name)
     return Chart(
         title=plot.title,
-        lines=plot.lines(look),
+        lines=lines,
         x_axis=look.view.axis,
         unit=plot.unit,
-        worded=plot.worded,
+        worded=worded,
         span=look.view.span,
         empty=plot.hint,
     )
