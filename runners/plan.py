@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from runners import words
 from runners.config import RunConfig
 from runners.devices import Device, devices_for
 from runners.errors import ConfigError
@@ -145,7 +146,8 @@ def _of_training(config: RunConfig, devices: list[Device], world: int) -> list[R
         (
             train.batch_size < world * train.accumulate,
             "train.batch_size",
-            f"{train.batch_size} is smaller than {world} ranks × {train.accumulate} micro-batches: "
+            f"{train.batch_size} is smaller than {words.things(world, 'rank')}"
+            f"{f' × {train.accumulate} micro-batches' if train.accumulate > 1 else ''}: "
             "some would have nothing to do",
         ),
         (

@@ -12,6 +12,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ from runners.reporter import ask
 from runners.state import Meta, RunError, create_run, read_state, write_state
 
 POLL_S = 0.1
+
+_FOLDER = threading.Lock()  # the current folder is the whole process's
 
 
 class Run:
@@ -181,7 +184,7 @@ def launch(
     before anything is started, RunsFolderError, or DistrainError where the supervisor fails or
     there can be no queue.
     """
-    with contextlib.chdir(cwd or "."):
+    with _FOLDER, contextlib.chdir(cwd or "."):
         plan = check(config)
         if queue:
             from runners import claims  # psutil, which other launches need not load

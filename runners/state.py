@@ -47,6 +47,13 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     collateral: list[int] = []
     usage: bool = False
 
+    @property
+    def log(self) -> str:
+        """The name of the log that tells most of it."""
+        if self.rank is not None:
+            return f"rank-{self.rank}"
+        return "launcher" if self.type == "LauncherFailed" else "supervisor"
+
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """run.json. Times are Unix seconds; `supervisor_started` is psutil's create_time, so that

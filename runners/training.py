@@ -13,7 +13,7 @@ from torch import nn
 
 from models.build import build_task
 from models.task import Task
-from runners import checkpoint, strategies
+from runners import checkpoint, strategies, words
 from runners.config import RunConfig
 from runners.errors import ConfigError
 from runners.evaluate import evaluate
@@ -334,7 +334,7 @@ def _usual(metric: str) -> str | None:
     """Which value of a metric is better, where its name tells."""
     if metric == "loss":
         return "min"
-    return "max" if metric.startswith(("top", "acc")) else None
+    return "max" if words.is_share(metric) else None
 
 
 def _versions() -> dict[str, str]:

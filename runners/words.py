@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MISSING = "–"
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
@@ -43,6 +43,11 @@ def age(then: float | None, now: float | None = None) -> str:
 def count(number: float | None) -> str:
     """A whole number with thousands apart: "43,110"."""
     return MISSING if number is None else f"{number:,.0f}"
+
+
+def line(text: str) -> str:
+    """Whatever a text holds, in one line that gives a terminal no orders."""
+    return "".join(char if char.isprintable() else "·" for char in " ".join(text.split()))
 
 
 def things(number: int, noun: str) -> str:
@@ -96,8 +101,20 @@ def metric(name: str, value: float | None) -> str:
 
 
 def metric_value(name: str, value: float | None) -> str:
-    is_share = name.startswith(("top", "acc")) and value is not None and 0 <= value <= 1
-    return percent(value, 2) if is_share else figure(value)
+    if is_share(name) and value is not None and 0 <= value <= 1:
+        return percent(value, 2)
+    return figure(value)
+
+
+def shares_first(metrics: Iterable[str]) -> list[str]:
+    """Names of an evaluation's metrics in the order in which they are told, the loss last."""
+    names = (name for name in metrics if name != "samples")
+    return sorted(names, key=lambda name: (name == "loss", name))
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric of that name is a share of right answers: more is better, 1 is all."""
+    return metric.startswith(("top", "acc"))
 
 
 def span(numbers: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from textual.app import SystemCommand
 from textual.screen import Screen
 
+from runners.errors import DistrainError
 from runners.runs import runs_folder
 from tui import keymap, settings
 from tui.run_actions import RunActions
@@ -24,6 +25,7 @@ class DistrainApp(Surviving, RunActions):
     TITLE = "distrain"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
+    ESCAPE_TO_MINIMIZE = False  # what is being typed goes first: `leave` knows
     BINDINGS = keymap.bindings(keymap.EVERYWHERE)  # type: ignore[assignment]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-medium"), (50, "-tall")]  # noqa: RUF012
@@ -66,6 +68,8 @@ class DistrainApp(Surviving, RunActions):
         if changed == self.settings:
             return
         self.settings = changed
+        if self._complaint:  # a file with a mistake is the person's to mend, not ours to replace
+            return
         try:
             settings.save(changed)
         except OSError as error:
@@ -74,6 +78,10 @@ class DistrainApp(Surviving, RunActions):
     def notify(self, message: str, *, markup: bool = False, **how: Any) -> None:
         """Names and errors may hold brackets, so no message is read as markup."""
         super().notify(message, markup=False, **how)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C ends nothing: say what does."""
+        self.notify(f"{self.key('app.quit')} leaves the app; runs go on")
 
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""
@@ -117,20 +125,21 @@ class DistrainApp(Surviving, RunActions):
         groups = [keymap.EVERYWHERE, *getattr(screen, "KEYS", ())]
         for keys in keymap.of(groups).values():
             for key in keys:
-                yield SystemCommand(key.label, key.help, lambda key=key: self._perform(key.action))
+                yield SystemCommand(key.label, key.help, lambda key=key: self._perform(key))
         yield SystemCommand("Theme", "Change the colours of the app.", self.action_change_theme)
 
-    async def _perform(self, action: str) -> None:
-        """Where its key would be heard, in the focused pane or around it, else in another pane."""
-        name = action.partition("(")[0]
-        around = (self.focused or self.screen).ancestors_with_self
-        shown = [pane for pane in self.screen.query("*") if pane.region]
-        able = (node for node in (*around, *shown) if hasattr(node, f"action_{name}"))
-        node = self if "." in name else next(able, None)
-        if node is None:
-            self.refuse("this is for a pane that is not shown")
+    async def _perform(self, key: keymap.Key) -> None:
+        """Where its key is heard, else in a pane that is shown."""
+        for active in self.screen.active_bindings.values():
+            if active.binding.id == key.id:
+                await self.run_action(active.binding.action, active.node)
+                return
+        name = f"action_{key.action.partition('(')[0]}"
+        shown = (pane for pane in self.screen.query("*") if pane.region)
+        if pane := next((pane for pane in shown if hasattr(pane, name)), None):
+            await self.run_action(key.action, pane)
         else:
-            await self.run_action(action, node)
+            self.refuse("this is for a pane that is not shown")
 
     def watch_theme(self, name: str) -> None:
         self.remember(theme=name)
@@ -174,10 +183,13 @@ def main() -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
-    DistrainApp(arguments.runs_dir, arguments.readonly, arguments.run).run(
-        mouse=not arguments.no_mouse
-    )
-    return 0
+    try:
+        app = DistrainApp(arguments.runs_dir, arguments.readonly, arguments.run)
+    except DistrainError as error:
+        print(f"distrain-tui: {error}", file=sys.stderr)
+        return error.exit_code
+    app.run(mouse=not arguments.no_mouse)
+    return app.return_code or 0
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ KEYMAP = (
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
 )
+BY_ID = {key.id: key for key in KEYMAP}
 
 
 def bindings(*groups: str) -> list[Binding]:
@@ -140,16 +141,15 @@ def of(groups: Iterable[str]) -> dict[str, list[Key]]:
     return {TITLES[group]: [key for key in KEYMAP if key.where == group] for group in groups}
 
 
-def pressed(key: Key, keys: Mapping[str, str]) -> list[Binding]:
+def pressed(id: str, keys: Mapping[str, str]) -> list[Binding]:
     """One binding for each key that an action has, to ask Textual how it is written."""
-    names = [name.strip() for name in (keys.get(key.id) or key.keys).split(",")]
+    names = [name.strip() for name in (keys.get(id) or BY_ID[id].keys).split(",")]
     return list(Binding.make_bindings([Binding(name, "none") for name in names if name]))
 
 
 def complaints(keys: Mapping[str, str]) -> list[str]:
     """What is wrong with a remapping, by id: an action that is none, a key that has two."""
-    known = {key.id for key in KEYMAP}
-    unknown = [f"[keys] names {id}, which is no action" for id in keys if id not in known]
+    unknown = [f"[keys] names {id}, which is no action" for id in keys if id not in BY_ID]
     return unknown + list(
         dict.fromkeys(text for groups in TOGETHER for text in _twice(groups, keys))
     )
@@ -159,7 +159,7 @@ def _twice(groups: Iterable[str], keys: Mapping[str, str]) -> Iterator[str]:
     taken: dict[str, str] = {}
     for key in KEYMAP:
         if key.where in groups:
-            for binding in pressed(key, keys):
+            for binding in pressed(key.id, keys):
                 other = taken.setdefault(binding.key, key.id)
                 if other != key.id:
                     yield f"[keys] gives {binding.key} to both {other} and {key.id}"

@@ -14,6 +14,7 @@ from runners import record as records
 from runners import words
 from runners.errors import DistrainError
 from runners.runs import Run
+from tui import keymap
 from tui.screens.dialogs import Choice, Edit
 from tui.settings import Settings
 
@@ -27,7 +28,12 @@ class RunActions(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.deleted: Sequence[str] = ()
         self._told: set[str] = set()
+
+    def key(self, id: str) -> str:
+        """The key that an action has, as it is written."""
+        return " ".join(map(self.get_key_display, keymap.pressed(id, self.settings.keys)))
 
     def refuse(self, why: str) -> None:
         """Say why something cannot be done."""
@@ -61,10 +67,14 @@ class RunActions(App[None]):
                 self._try(partial(run.stop, now=how == "now"), f"stopping {_called(run)}")
 
         text = (
-            "Every rank leaves after the same step and a checkpoint is written; R goes on from "
-            "there later. “Now” ends it at once: what came after the last checkpoint is lost."
+            "Every rank leaves after the same step and a checkpoint is written; "
+            f"{self.key('run.resume')} goes on from there later. “Now” ends it at once: what came "
+            "after the last checkpoint is lost."
         )
         answers = [("gently", "Stop with a checkpoint", "warning"), ("now", "Now", "error")]
+        if run.record.status == "queued":
+            text = "It leaves the queue and never starts."
+            answers = [("now", "Take it out of the queue", "warning")]
         self.push_screen(Choice(f"Stop {_called(run)}?", text, answers), answer)
         return None
 
@@ -109,22 +119,22 @@ class RunActions(App[None]):
             return None
         live = [run for run in runs if run.is_live]
         if live:
-            return self.refuse(f"{_called(live[0])} is {live[0].record.status}; stop it first (s)")
+            return self.refuse(f"{_called(live[0])} is {live[0].record.status}; stop it first")
 
         def answer(how: str | None) -> None:
             if how:
-                for run in runs:
-                    self._try(run.remove, "")
-                self.deleted = [run.id for run in runs]
-                self.notify(f"moved to the trash: {words.things(len(runs), 'run')}; u undoes it")
+                gone = [run.id for run in runs if self._try(run.remove, "")]
+                if gone:
+                    self.deleted = gone
+                    told = words.things(len(gone), "run")
+                    self.notify(f"moved to the trash: {told}; {self.key('runs.undo')} undoes it")
                 then()
 
         title = f"Delete {_called(runs[0]) if len(runs) == 1 else words.things(len(runs), 'run')}?"
-        text = f"It goes to {records.TRASH} in the runs folder, checkpoints and all; u undoes it."
+        undo = self.key("runs.undo")
+        text = f"It goes to {records.TRASH} in the runs folder, with checkpoints; {undo} undoes it."
         self.push_screen(Choice(title, text, [("yes", "Delete", "error")]), answer)
         return None
-
-    deleted: Sequence[str] = ()
 
     def tell_end(self, run: Run) -> None:
         """A run has just ended: say so, once."""
@@ -133,18 +143,20 @@ class RunActions(App[None]):
         self._told.add(run.id)
         state = run.record.state
         severity = {"completed": "information", "stopped": "warning"}.get(state.status, "error")
-        self.notify(f"{_called(run)}: {state.reason or state.status}", severity=severity)  # type: ignore[arg-type]
+        how = words.line(state.reason or state.status)
+        self.notify(f"{_called(run)}: {how}", severity=severity)  # type: ignore[arg-type]
         if self.settings.bell:
             self.bell()
 
-    def _try(self, do: Callable[[], Any], said: str) -> None:
+    def _try(self, do: Callable[[], Any], said: str) -> bool:
         try:
             do()
         except DistrainError as error:
             self.refuse(str(error))
-        else:
-            if said:
-                self.notify(said)
+            return False
+        if said:
+            self.notify(said)
+        return True
 
 
 def _called(run: Run) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import tomli_w
@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bell: bool = False
     keys: dict[str, str] = {}
     preset: str = "ddp"
-    axis: str = "step"
+    axis: Literal["step", "epoch", "time"] = "step"
     log_y: bool = False
     smooth: int = 0
     plots: list[str] = []

@@ -48,8 +48,7 @@ def combination(facts: dict[str, Any]) -> str:
 
 def evaluation_line(evaluation: dict[str, Any]) -> str:
     """ "top1 96.39 %  top5 99.72 %  loss 0.1345  of 360 samples", shares of right answers first."""
-    names = sorted((name for name in evaluation if name != "samples"), key=_shares_first)
-    figures = [words.metric(name, evaluation[name]) for name in names]
+    figures = [words.metric(name, evaluation[name]) for name in words.shares_first(evaluation)]
     return "  ".join([*figures, f"of {words.things(evaluation['samples'], 'sample')}"])
 
 
@@ -66,8 +65,7 @@ def explain_failure(record: Record, state: RunState) -> None:
         say("\n" + error.traceback.strip("\n") + "\n")
     if error.collateral:
         say(f"collateral: {words.ranks(error.collateral)} ended because of it")
-    log = "supervisor" if error.rank is None else f"rank-{error.rank}"
-    path = record.dir / "logs" / f"{log}.log"
+    path = record.dir / "logs" / f"{error.log}.log"
     if path.exists():
         say(f"log: {path}")
 
@@ -91,7 +89,3 @@ def _work(facts: dict[str, Any]) -> list[str]:
     if facts["samples_per_s"]:
         parts.append(words.rate(facts["samples_per_s"]))
     return parts
-
-
-def _shares_first(name: str) -> tuple[bool, str]:
-    return name == "loss", name

@@ -67,11 +67,8 @@ def one(record: Record) -> dict[str, Any]:
 
 def headline_metric(evaluation: dict[str, Any] | None) -> str:
     """The first share of right answers, else the first metric; empty without an evaluation."""
-    names = [name for name in evaluation or {} if name != "samples"]
-    if not names or evaluation is None:
-        return ""
-    name = min(names, key=lambda name: (name == "loss", name))
-    return words.metric(name, evaluation[name])
+    values = evaluation or {}
+    return next((words.metric(name, values[name]) for name in words.shares_first(values)), "")
 
 
 def _cells(run: dict[str, Any]) -> list[str]:

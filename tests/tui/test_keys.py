@@ -95,13 +95,45 @@ def test_a_log_is_copied_with_the_key_that_copies(ended: Make, runs_dir: Path) -
     play(story, runs_dir, '"app.copy" = "Y"', run.id)
 
 
+def test_a_file_with_a_mistake_is_left_for_its_writer_to_mend(ended: Make, runs_dir: Path) -> None:
+    ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: app._notifications, "told")
+        app.remember(bell=True)
+        assert app.settings.bell
+
+    play(story, runs_dir, '"run.stop" = "k"\n[no such thing]')
+    assert "run.stop" in settings.path().read_text("utf-8")
+
+
+def test_an_axis_that_is_none_is_told(runs_dir: Path) -> None:
+    settings.path().parent.mkdir(parents=True)
+    settings.path().write_text('axis = "epochs"\n', encoding="utf-8")
+    found, complaint = settings.load()
+    assert found.axis == "step"
+    assert "epochs" in complaint
+
+
+def test_ctrl_c_says_what_leaves(ended: Make, runs_dir: Path) -> None:
+    ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: app._notifications, "told")
+        [told] = app._notifications
+        assert told.message == "Z leaves the app; runs go on"
+
+    play(story, runs_dir, '"app.quit" = "Z"')
+
+
 def test_help_names_the_keys_that_are_in_use(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         await pressed(pilot, "ctrl+k", HelpScreen)
-        key = next(key for key in keymap.KEYMAP if key.id == "app.help")
-        assert [found.key for found in keymap.pressed(key, app.settings.keys)] == ["ctrl+k", "f1"]
+        found = keymap.pressed("app.help", app.settings.keys)
+        assert [binding.key for binding in found] == ["ctrl+k", "f1"]
 
     play(story, runs_dir, '"app.help" = "ctrl+k, f1"')
 

@@ -148,6 +148,20 @@ def test_the_first_batch_is_small_and_the_newest(runs_dir: Path) -> None:
     assert first.rows[0].id > first.rows[-1].id > rest.rows[0].id
 
 
+def test_a_broken_folder_that_goes_is_forgotten(runs_dir: Path) -> None:
+    broken, lister = runs_dir / "broken", Lister(runs_dir)
+    broken.mkdir()
+    (broken / "run.json").write_text("{")
+    assert "broken" in next(news.problems for news in lister.look() if news.problems)
+    shutil.rmtree(broken)
+    assert [news.problems for news in lister.look() if news.problems is not None] == [{}]
+
+
+def test_an_evaluation_without_a_metric_is_listed(make: Make, runs_dir: Path) -> None:
+    run = make().steps(10).evaluation()
+    assert seen(Lister(runs_dir))[run.id].metric == ""
+
+
 def test_a_folder_that_cannot_be_read_is_named_and_the_others_listed(
     ended: Make, runs_dir: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from textual.widgets import Input
 from runners.events import GpuSample, HostSample
 from runners.runs import Run
 from runners.state import RunError
-from tui import settings
+from tui import keymap, settings
 from tui.app import DistrainApp
 from tui.screens.config import ConfigScreen
 from tui.screens.dialogs import Choice, ErrorDialog
@@ -301,12 +302,12 @@ def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
 def test_the_palette_searches_the_log_only_where_it_is_shown(make: Make) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         plot, log = app.focused, screen.query_one(LogPane)
-        await app._perform("search")
+        await app._perform(keymap.BY_ID["log.search"])
         await until(pilot, lambda: told(app, "not shown"), "refused")
         assert app.focused is plot
         await pilot.press("l", "shift+tab")
         await until(pilot, lambda: log.region, "shown")
-        await app._perform("search")
+        await app._perform(keymap.BY_ID["log.search"])
         await until(pilot, lambda: app.focused is log.query_one(Input), "in the log")
 
     watch(make().steps(10), story)
@@ -384,3 +385,64 @@ def test_the_line_of_keys_shows_what_fits_and_can_be_clicked(make: Make) -> None
         assert isinstance(app.screen, HelpScreen)
 
     watch(make().steps(3), story, (80, 24))
+
+
+def test_a_run_that_was_taken_away_is_told_once_and_can_be_left(make: Make) -> None:
+    run = make().steps(20)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        shutil.rmtree(run.dir)
+        await until(pilot, lambda: app._notifications, "told")
+        for key in ("x", "i", "y"):
+            await pilot.press(key)
+        await pilot.pause(1.5)
+        assert app.mishaps == []
+        assert all(run.id in told.message for told in app._notifications)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "left")
+
+    watch(run, story)
+
+
+def test_what_a_rank_says_gives_the_terminal_no_orders(make: Make) -> None:
+    run = make().steps(20)
+    (run.dir / "logs" / "rank-1.log").write_bytes(b"fine\n\x1b[2Jgone\x07\n")
+    message = "CUDA error\nCUDA kernel errors might be asynchronous\x1b[2J"
+    error = RunError(rank=1, type="RuntimeError", message=message, traceback="…", step=20)
+    run.end("failed", reason=f"rank 1: {message}", error=error)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = shown(app)
+        assert "CUDA error CUDA kernel errors" in text
+        assert "gone" in text
+        assert "\x1b" not in text
+
+    watch(run, story)
+
+
+def test_a_full_screen_pane_keeps_the_focus_and_escape_leaves_what_is_typed_first(
+    make: Make,
+) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("f", "tab")
+        await until(pilot, lambda: screen.maximized is app.focused, "the next pane alone")
+        await pilot.press("f", "l", "f", "/")
+        await until(pilot, lambda: isinstance(app.focused, Input), "searching")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.focused, LogPane), "search left")
+        assert screen.maximized is screen._logs
+
+    watch(make().steps(20), story)
+
+
+def test_a_run_in_the_queue_is_stopped_without_a_word_of_checkpoints(make: Make) -> None:
+    run = make()
+    run.writer.set_state(status="queued", waiting_for=["GPU 0: another run"])
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "asked")
+        assert "leaves the queue" in shown(app)
+        assert "checkpoint" not in shown(app)
+
+    watch(run, story)

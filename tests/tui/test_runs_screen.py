@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Label, Static
 
+from runners.errors import DistrainError
 from runners.record import Record
 from tui import settings
 from tui.app import DistrainApp
@@ -21,7 +22,7 @@ from tui.screens.compare import CompareScreen
 from tui.screens.config import ConfigScreen
 from tui.screens.dialogs import Choice, Edit
 from tui.screens.run import RunScreen
-from tui.screens.runs import NONE_YET, RunsScreen
+from tui.screens.runs import RunsScreen
 from tui.widgets.diff_pane import DiffPane
 from tui.widgets.plot import PlotPane
 from tui.widgets.run_lines import COLUMNS, columns
@@ -95,7 +96,7 @@ def test_runs_are_listed_newest_first_with_what_they_came_to(
 
 def test_without_runs_it_names_the_key_that_launches_one(runs_dir: Path) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
-        assert [line.strip() for line in lines(app)] == [NONE_YET]
+        assert [line.strip() for line in lines(app)] == ["No runs yet. n launches one."]
 
     tell(story, runs_dir, readonly=True)
 
@@ -444,5 +445,26 @@ def test_what_a_run_was_launched_with_can_be_read(ended: Make, runs_dir: Path) -
             assert part in text
         await pilot.press("escape")
         assert isinstance(app.screen, RunsScreen)
+
+    tell(story, runs_dir)
+
+
+def test_what_could_not_be_deleted_is_not_said_to_be(
+    ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended("mine")
+
+    def refused(_: Record) -> Path:
+        raise DistrainError("the folder is on fire")
+
+    monkeypatch.setattr("runners.record.remove", refused)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, Choice), "asked")
+        await pilot.press("enter")
+        await until(pilot, lambda: app._notifications, "told")
+        assert [told.message for told in app._notifications] == ["the folder is on fire"]
+        assert not app.deleted
 
     tell(story, runs_dir)

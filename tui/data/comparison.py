@@ -182,7 +182,7 @@ def common_metric(runs: Sequence[Compared]) -> str:
     """The metric that most of the runs have, the headline of the first ones among equals."""
     found = Counter(name for run in runs if run.evaluations for name in run.evaluations[-1].metrics)
     most = max(found.values(), default=0)
-    return headline({name: None for name, count in found.items() if count == most})
+    return headline(name for name, count in found.items() if count == most)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -227,7 +227,12 @@ class _One:
     def look(self, view: View) -> Compared:
         wanted = view._replace(plots=())
         if self._read is None or self._read[0] != wanted:
-            self._read = wanted, self._anew(view)
+            try:
+                self._read = wanted, self._anew(view)
+            except DistrainError as error:  # it stays as it was read last
+                if self._read is None:
+                    raise
+                self.problem, self._read = str(error), (wanted, self._read[1])
         return self._read[1]
 
     def _anew(self, view: View) -> Compared:

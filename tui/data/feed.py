@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import psutil
 
+from runners.config import RunConfig
 from runners.events import Evaluation, Event, GpuSample, HostSample
 from runners.record import Record
 from runners.rollup import Curve, Series
@@ -43,6 +44,7 @@ class Frame(NamedTuple):
     """
 
     snapshot: Snapshot
+    config: RunConfig
     charts: dict[str, Chart]
     gpus: list[Gauge[GpuSample]]
     host: Gauge[HostSample] | None
@@ -77,6 +79,7 @@ class Feed:
         gpus = self._gauges(GPU, "utilisation", "memory_used", "power", "temperature")
         return Frame(
             snapshot=self._follower.snapshot(),
+            config=self.record.config,
             charts={name: chart(name, look) for name in view.plots},
             gpus=gpus,
             host=host[0] if host else None,
@@ -106,7 +109,7 @@ class Feed:
                     self._names[pid] = psutil.Process(pid).name()
                 except psutil.Error:
                     self._names[pid] = "process"
-        return self._names
+        return dict(self._names)
 
     def _gauges(self, series: Series[T], *columns: str) -> list[Gauge[T]]:
         """The gauges of a series; one without a new sample is as it was."""

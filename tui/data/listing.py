@@ -81,8 +81,9 @@ class Lister:
         fresh = now is not None and abs(time.time() - now / 1e9) < _SETTLED_S
         self._seen = -1 if fresh else now
         names = sorted(self._names(), reverse=not oldest_first)
-        gone = [name for name in self._rows if name not in set(names)]
-        for name in gone:
+        there = {*names, ""}  # "" is the runs folder itself
+        gone = [name for name in self._rows if name not in there]
+        for name in {*gone, *(self._problems.keys() - there)}:
             self._forget(name)
         if gone:
             yield News(gone=gone)

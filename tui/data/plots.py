@@ -137,7 +137,7 @@ def _throughput(look: Look) -> list[Line]:
 def _evaluation(look: Look) -> list[Line]:
     """Shares of right answers; where a task has none, all its metrics."""
     names = [name for found in look.evaluations[:1] for name in found.metrics]
-    shares = [name for name in names if name.startswith(("top", "acc"))] or names
+    shares = [name for name in names if words.is_share(name)] or names
     return _metrics(look, shares)
 
 
@@ -161,12 +161,13 @@ def _values(evaluations: Iterable[Evaluation], name: str) -> array[float]:
 
 
 def _phases(look: Look) -> list[Line]:
-    """Milliseconds of a step, the mean of all ranks."""
+    """Milliseconds of a step, the mean of the ranks that have the same points."""
     curves = list(look.steps.values())
     if not curves:
         return []
     guide = min(curves, key=len)
     count = len(guide)
+    curves = [curve for curve in curves if curve["step"][:count] == guide["step"]]
     lines = []
     for index, phase in enumerate(PHASES):
         sums = [sum(values) for values in zip(*(c[phase][:count] for c in curves), strict=True)]

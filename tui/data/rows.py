@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from runners import words
 from runners.record import Record
 from runners.snapshot import Snapshot
 from runners.state import Meta, RunState
@@ -61,10 +62,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join((*texts, self.launcher, self.precision, self.model, self.data)).casefold()
 
 
-def headline(metrics: dict[str, Any]) -> str:
+def headline(metrics: Iterable[str]) -> str:
     """The metric that stands for an evaluation, never the loss where there is another."""
-    names = [name for name in metrics if name != "samples"]
-    return min(names, key=lambda name: (name == "loss", name), default="")
+    return next(iter(words.shares_first(metrics)), "")
 
 
 # --- order and filter -----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def live_row(now: Snapshot, record: Record) -> Row:
     return Row(
         **_told(state, record.meta),
         live=state.live,
-        reason="; ".join(getattr(state, "waiting_for", ())) or state.reason,
+        reason="; ".join(state.waiting_for) or state.reason,
         strategy=config.strategy,
         launcher=config.launcher,
         precision=state.plan.precision if state.plan else config.precision,
@@ -145,7 +145,7 @@ def live_row(now: Snapshot, record: Record) -> Row:
         eta=now.eta,
         samples_per_s=now.samples_per_s,
         metric=metric,
-        value=found.metrics[metric].value if found else None,
+        value=found.metrics[metric].value if found and metric else None,
         seconds=now.time - state.started if state.started else None,
         detailed=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,10 +33,11 @@ class ConfigScreen(AppScreen):
     def __init__(self, record: Record) -> None:
         super().__init__()
         self.record = record
+        self._page = page(record)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="page"):
-            yield Static(page(self.record))
+            yield Static(self._page)
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -67,7 +69,7 @@ def _parts(record: Record) -> Iterator[tuple[str, list[Text]]]:
         "status": f"{state.status}: {state.reason}" if state.reason else state.status,
         "created": words.date(state.created),
         "resumed from": state.parent or "",
-        "command": " ".join(state.command),
+        "command": shlex.join(state.command),
         "folder": str(record.dir),
     }
     yield "Run", [_pair(name, value) for name, value in about.items() if value]

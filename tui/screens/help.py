@@ -35,7 +35,6 @@ class HelpScreen(Dialog[None]):
     def _table(self, keys: list[keymap.Key]) -> Table:
         table = Table.grid(padding=(0, 2))
         for key in keys:
-            pressed = keymap.pressed(key, self.app.settings.keys)  # type: ignore[attr-defined]
-            shown = " ".join(map(self.app.get_key_display, pressed))
+            shown = self.app.key(key.id)  # type: ignore[attr-defined]
             table.add_row(Text(shown, "bold"), key.label, Text(key.help, "dim"))
         return table

@@ -148,7 +148,7 @@ class LaunchScreen(AppScreen):
     # --- the form -------------------------------------------------------------------------------
 
     def on_form_pane_changed(self, event: FormPane.Changed) -> None:
-        if draft := self._draft:
+        if draft := self._drafts.get(event.name):
             self._keep(draft.with_value(event.key, event.value))
 
     def _keep(self, draft: Draft) -> None:
@@ -313,13 +313,21 @@ class LaunchScreen(AppScreen):
                 command=command,
                 queue=queue,
             )
-            self.app.call_from_thread(self._make_way)
-        finally:
-            self._launching = False
+        except DistrainError:
+            self.app.call_from_thread(self._stay)
+            raise
+        self.app.call_from_thread(self._make_way)
         return run
 
-    def _make_way(self) -> None:
+    def _stay(self) -> None:
+        """Nothing began."""
+        self._launching = False
         if self.is_current:
+            self._paint()
+
+    def _make_way(self) -> None:
+        self._launching = False
+        if self.app.screen is self:
             self.app.pop_screen()
 
     def _refuse_file(self) -> None:

@@ -60,24 +60,31 @@ class PlottingScreen(AppScreen):
         """Take up the panes once they are there, plots as they were left."""
         self._panes = list(panes)
         self.watch(self, "maximized", self._paint_soon, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
         for plot in self.query(PlotPane):
             plot.log_y = self.distrain.settings.log_y
             plot.smooth = self.distrain.settings.smooth
         for pane in reversed(panes):
             self._make_current(pane)
-        self._go_to(0)
+        self._go_to(panes[0])
+
+    @property
+    def _reachable(self) -> list[Widget]:
+        """Panes that are to be seen, or would be if they were current."""
+        return self._panes
 
     def action_pane(self, direction: int) -> None:
         """The next pane; on a small screen it takes the place of the one before."""
-        focused = self.focused
-        now = self._panes.index(focused) if focused in self._panes else -1
-        self._go_to((now + direction) % len(self._panes))
+        panes = self._reachable
+        now = panes.index(self.focused) if self.focused in panes else -1
+        self._go_to(panes[(now + direction) % len(panes)])
 
-    def _go_to(self, index: int) -> None:
-        pane = self._panes[index]
+    def _go_to(self, pane: Widget) -> None:
         hidden = not pane.region
         self._make_current(pane)
         pane.focus()
+        if self.maximized:
+            self.maximize(pane, container=False)
         if hidden:
             self.call_after_refresh(self._paint)
 
@@ -86,7 +93,7 @@ class PlottingScreen(AppScreen):
             other.set_class(other is pane, "-current")
 
     def _hint(self) -> str:
-        hidden = sum(1 for pane in self._panes if not pane.region)
+        hidden = sum(not pane.region for pane in self._reachable)
         return f"tab: {hidden} more" if hidden else ""
 
     def on_resize(self) -> None:

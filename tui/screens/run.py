@@ -83,18 +83,19 @@ class RunScreen(PlottingScreen):
 
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
-        worker, seen = get_current_worker(), None
+        worker, seen, told = get_current_worker(), None, ""
         with self.run.record as record:
             feed = Feed(record)
             while not (worker.is_cancelled or self._left.is_set()):
                 view, began = self._view, time.process_time()
-                if self.is_current and (feed.changed() or view != seen):
-                    seen = view
-                    try:
+                try:
+                    if self.is_current and (feed.changed() or view != seen):
                         self.post_message(self.Looked(feed.look(view)))
-                    except DistrainError as error:
-                        self.post_message(self.Looked(None, str(error)))
-                        return
+                        seen, told = view, ""
+                except DistrainError as error:
+                    if str(error) != told:
+                        told = str(error)
+                        self.post_message(self.Looked(None, told))
                 self._pause(began)
 
     def on_run_screen_looked(self, event: Looked) -> None:
@@ -117,7 +118,7 @@ class RunScreen(PlottingScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self.query_one(RunHeader).show(now, self.run.record, self._hint())
+        self.query_one(RunHeader).show(now, frame.config, self._hint())
         self.query_one(FailureCard).show(now, self.run.record)
         self.query_one(RankTable).show(now.ranks)
         self.query_one(Hardware).show(frame)
@@ -135,11 +136,18 @@ class RunScreen(PlottingScreen):
         self.set_class(shown, "-logs")
         self._panes = [*self.query(PlotPane), *([self._logs] if shown else []), *self._tables]
 
+    @property
+    def _reachable(self) -> list[Widget]:
+        """Beside the logs a short screen has no room for plots."""
+        if self.has_class("-logs") and self.has_class("-short"):
+            return [pane for pane in self._panes if not isinstance(pane, PlotPane)]
+        return self._panes
+
     def _make_current(self, pane: Widget) -> None:
         """Logs may leave room for one row of plots: that with the current one."""
         super()._make_current(pane)
         if isinstance(pane, PlotPane):
-            self.set_class(pane.id in ("plot-2", "plot-3"), "-lower")
+            self.query_one("#plots").set_class(pane.id in ("plot-2", "plot-3"), "-lower")
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class RunScreen(PlottingScreen):
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
         self._show_logs(shown)
-        self._go_to(self._panes.index(self._logs) if shown else 0)
+        self._go_to(self._logs if shown else self._panes[0])
         self.distrain.remember(logs=shown)
 
     def action_stop(self) -> None:

@@ -27,7 +27,7 @@ from tui.widgets.run_table import RunTable
 
 LOOK_S = 1.0
 PAUSE_S = 0.02  # between batches, for the table to be painted
-NONE_YET = "No runs yet. n launches one."
+NONE_YET = "No runs yet. {} launches one."
 
 
 class RunsScreen(AppScreen):
@@ -144,8 +144,9 @@ class RunsScreen(AppScreen):
         if self._rows:
             empty = "No run has all of these words. esc shows all."
         elif self._complete:
-            empty = NONE_YET
+            empty = NONE_YET.format(self.distrain.key("app.new"))
         self._table.show(rows, self._marked, by, descending, empty, hold=self._complete)
+        self._paint_about(self._table.row)
         self._paint_head()
 
     def _paint_head(self) -> None:
@@ -172,7 +173,10 @@ class RunsScreen(AppScreen):
             pane.update(Text(f" {more}{first}", no_wrap=True, overflow="ellipsis"))
 
     def on_run_table_pointed(self, event: RunTable.Pointed) -> None:
-        self.query_one("#runs-about", Static).update(about(event.row, self.has_class("-short")))
+        self._paint_about(event.row)
+
+    def _paint_about(self, row: Row | None) -> None:
+        self.query_one("#runs-about", Static).update(about(row, self.has_class("-short")))
 
     def on_resize(self) -> None:
         if self.is_mounted:

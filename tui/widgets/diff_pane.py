@@ -120,6 +120,11 @@ def summaries(
     room = max(width - sum(cells + 1 for _, cells, _ in columns), 8)
     longest = max(len(run.name) for run in runs) + 4
     name = min(room, max(longest, len(hint) + 8))
+    wanted = max(len(" ".join(run.row.devices)) for run in runs)
+    columns = [
+        (title, max(cells, min(cells + room - name, wanted)) if title == "devices" else cells, rank)
+        for title, cells, rank in columns
+    ]
     head = _cell(f"  run   {hint}", name, Style(dim=True))
     for title, cells, _ in columns:
         head.append(" ").append(title.rjust(cells), "dim")

@@ -20,7 +20,7 @@ class FailureCard(Static):
 
     DEFAULT_CSS = """
     FailureCard {
-        display: none; height: auto; max-height: 12; margin: 0 0; padding: 0 1;
+        display: none; height: auto; max-height: 12; padding: 0 1;
         border: round $error; border-title-color: $error;
         &.-failed { display: block; }
     }
@@ -41,11 +41,13 @@ class FailureCard(Static):
 
 def card(error: RunError, record: Record, tail: int) -> Text:
     """The lines of the card, with so many of the log."""
-    who = "" if error.rank is None else f"rank {error.rank} was the first, at step {error.step:,}: "
-    text = Text.assemble((who, "bold"), (f"{error.type}: ", "bold red"), error.message.strip())
-    where = "launcher" if error.rank is None else f"rank-{error.rank}"
-    for line in last_lines(record.dir / "logs" / f"{where}.log", tail):
-        text.append(f"\n  {line}", "dim")
+    when = f", after step {error.step:,}" if error.step else ""
+    who = "" if error.rank is None else f"rank {error.rank} was the first{when}: "
+    kind = f"{error.type}: " if error.traceback else ""  # else the words are ours
+    text = Text.assemble((who, "bold"), (kind, "bold red"), words.line(error.message))
+    for line in last_lines(record.dir / "logs" / f"{error.log}.log", tail):
+        line.stylize("dim")
+        text.append("\n  ").append_text(line)
     if error.collateral:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
     kept = list((record.dir / "checkpoints").glob("*.pt"))

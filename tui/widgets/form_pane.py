@@ -9,10 +9,10 @@ from rich.text import Text
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from runners import words
 from tui import keymap
 from tui.data import form
 from tui.data.form import Draft, Field
@@ -58,11 +58,11 @@ class FormPane(Vertical):
     ]
 
     class Changed(Message):
-        """A person gave a field a value that it can have."""
+        """A person gave a field of that preset a value that it can have."""
 
-        def __init__(self, key: str, value: Any) -> None:
+        def __init__(self, name: str, key: str, value: Any) -> None:
             super().__init__()
-            self.key, self.value = key, value
+            self.name, self.key, self.value = name, key, value
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -93,7 +93,7 @@ class FormPane(Vertical):
         """A draft and what is wrong with it by key, or what is to be said where there is none."""
         if draft is None or self._draft is None or draft.name != self._draft.name:
             self._stop_editing(back=False)
-        self._draft, self._complaints, self.border_title = draft, complaints, title
+        self._draft, self._complaints, self.border_title = draft, complaints, Content(title)
         self._instead = instead
         self.set_class(draft is None, "-empty")
         self._paint()
@@ -157,7 +157,8 @@ class FormPane(Vertical):
     # --- editing --------------------------------------------------------------------------------
 
     def on_sheet_picked(self, event: Sheet.Picked) -> None:
-        self.post_message(self.Changed(event.field.key, event.value))
+        if self._draft:
+            self.post_message(self.Changed(self._draft.name, event.field.key, event.value))
 
     def on_sheet_wanted(self, event: Sheet.Wanted) -> None:
         field, draft = event.field, self._draft
@@ -184,7 +185,7 @@ class FormPane(Vertical):
                 self._edit(field)
             elif name is not None:
                 value = None if name == UNSET else name
-                self.post_message(self.Changed(field.key, value))
+                self.post_message(self.Changed(draft.name, field.key, value))
 
         now = draft.get(field.key) or UNSET
         self.app.push_screen(PickOne(f"{field.key}: {field.about}", options, now), choose)
@@ -254,7 +255,7 @@ class FormPane(Vertical):
         value = form.typed(field, self._editor.value)
         self._stop_editing(back)
         if value != draft.get(field.key):
-            self.post_message(self.Changed(field.key, value))
+            self.post_message(self.Changed(draft.name, field.key, value))
         return True
 
     def _stop_editing(self, back: bool = True) -> None:
@@ -296,11 +297,10 @@ class FormPane(Vertical):
         if key:
             self._sheet.go_to(key)
 
-    def show_all(self) -> str:
-        """All fields, or back to those in common use; says which."""
+    def show_all(self) -> None:
+        """All fields, or back to those in common use."""
         self._everything = not self._everything
         self._paint()
-        return words.things(len(form.fields()), "field")
 
     def filter(self) -> None:
         """Let a person type words that a field must have."""

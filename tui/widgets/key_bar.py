@@ -52,11 +52,10 @@ class KeyBar(Widget):
         self._look(self.screen)
 
     def _look(self, screen: Screen[object]) -> None:
-        found = {
-            active.binding.action: self._shown(active.binding)
-            for active in screen.active_bindings.values()
-            if active.binding.show
-        }
+        found: dict[str, Shown] = {}
+        for active in screen.active_bindings.values():
+            if active.binding.show:
+                found.setdefault(active.binding.action, self._shown(active.binding))
         palette = Shown(
             self.app.COMMAND_PALETTE_BINDING, self.app.get_key_display(_PALETTE), PALETTE
         )

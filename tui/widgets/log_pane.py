@@ -19,7 +19,7 @@ from textual.worker import get_current_worker
 
 from runners import words
 from tui import keymap
-from tui.data.log_reader import Ask, Found, Hunt, Page, Reader, path_of
+from tui.data.log_reader import OTHERS, Ask, Found, Hunt, Page, Reader, path_of
 from tui.keymap import LOG
 from tui.screens.dialogs import Prompt
 from tui.widgets.log_titles import titles
@@ -28,7 +28,6 @@ from tui.widgets.log_view import LogView
 LOOK_S, QUIET_S = 0.25, 2.0  # between two looks at a log of a live run, of one that has ended
 PAGE_S = 0.1  # between two pages while a log is read that grows fast
 CLIPBOARD = 48 << 10  # bytes: 64 KiB in base64, what common terminals take (OSC 52)
-LAUNCHER, SUPERVISOR = "launcher", "supervisor"
 BORDER = 6  # cells of the border that a title leaves
 
 
@@ -95,6 +94,11 @@ class LogPane(Widget, can_focus=True):
         yield self._view
         yield self._input
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(
+            self, lambda _: self.call_after_refresh(self._paint)
+        )
+
     def on_unmount(self) -> None:
         self._left.set()
         self._wake.set()
@@ -111,7 +115,8 @@ class LogPane(Widget, can_focus=True):
 
     def show(self, folder: Path, ranks: int, live: bool) -> None:
         """Look at the logs of a run's folder; what is seen stays when the same comes again."""
-        names = [LAUNCHER, *(f"rank-{rank}" for rank in range(ranks)), SUPERVISOR]
+        launcher, supervisor = OTHERS
+        names = [launcher, *(f"rank-{rank}" for rank in range(ranks)), supervisor]
         if (names, live) != (self._names, self._live):
             self._names, self._live = names, live
             self._wake.set()

@@ -8,22 +8,20 @@ from typing import NamedTuple
 from rich.text import Text
 from textual.color import Color
 
-from runners import words
+from runners import events, words
 from runners.snapshot import RankNow
 from tui import marks
+from tui.data.plots import PHASE_WORDS
 from tui.data.stragglers import held_up_by
 from tui.spark import stacked
 from tui.widgets.run_lines import legible
 from tui.widgets.text_pane import TextPane
 
-# Share of a rank's time, with the letter that stands for it in the bar.
-PHASES = (
-    ("data", "d", "#E69F00"),
-    ("forward", "f", "#56B4E9"),
-    ("backward", "b", "#0072B2"),
-    ("comm", "w", "#CC79A7"),
-    ("optimizer", "o", "#009E73"),
-)
+# Shares of a rank's time, with the letters that stand for them in the bar, as the plot has them.
+PHASES = [
+    (name, letter, marks.of_rank(at).colour)
+    for at, (name, letter) in enumerate(zip(events.PHASES, "dfbwo", strict=True))
+]
 
 
 class Column(NamedTuple):
@@ -101,7 +99,7 @@ def _legend(room: int) -> Text:
     """What the letters of the bars stand for, as long as there is room."""
     legend = Text(no_wrap=True)
     for name, _, colour in PHASES:
-        legend.append("waiting" if name == "comm" else name, colour).append(" ")
+        legend.append(PHASE_WORDS[name], colour).append(" ")
     return legend if legend.cell_len <= room else Text("time"[:room], "dim")
 
 

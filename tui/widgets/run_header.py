@@ -7,8 +7,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from runners import words
+from runners.config import RunConfig
 from runners.events import Evaluation
-from runners.record import Record
 from runners.snapshot import Snapshot
 from tui.widgets.text_pane import strip_of
 
@@ -34,8 +34,8 @@ class RunHeader(Widget):
         super().__init__(id=id)
         self._lines: list[Text] = []
 
-    def show(self, now: Snapshot, record: Record, hint: str = "") -> None:
-        lines = head(now, record, self.size.width - 2, hint)
+    def show(self, now: Snapshot, config: RunConfig, hint: str = "") -> None:
+        lines = head(now, config, self.size.width - 2, hint)
         if lines != self._lines:
             self._lines = lines
             self.refresh()
@@ -46,13 +46,13 @@ class RunHeader(Widget):
         return strip_of(self._lines[y], self)
 
 
-def head(now: Snapshot, record: Record, width: int, hint: str = "") -> list[Text]:
+def head(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list[Text]:
     """The three lines, fitted to a width by leaving out what matters least."""
-    return [_what(now, record, width, hint), _progress(now, record, width), _figures(now, width)]
+    return [_what(now, config, width, hint), _progress(now, config, width), _figures(now, width)]
 
 
-def _what(now: Snapshot, record: Record, width: int, hint: str) -> Text:
-    config, plan = record.config, now.state.plan
+def _what(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
+    plan = now.state.plan
     dot, colour = DOTS[now.state.status]
     how: list[str] = [
         config.strategy,
@@ -69,29 +69,28 @@ def _what(now: Snapshot, record: Record, width: int, hint: str) -> Text:
     return _fitted(parts, width, Text(hint, "dim"))
 
 
-def _progress(now: Snapshot, record: Record, width: int) -> Text:
+def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     state = now.state
     if state.error is not None and not state.live:
-        return Text(state.reason, "red", no_wrap=True, overflow="ellipsis")
+        return Text(words.line(state.reason), "red", no_wrap=True, overflow="ellipsis")
     if now.total_steps is None or now.fraction is None:
         return Text(_waiting(now), "dim")
-    begun = f"epoch {now.epoch:,}/{record.config.train.epochs:,}" if now.epoch else "epoch –"
+    begun = f"epoch {now.epoch:,}/{config.train.epochs:,}" if now.epoch else "epoch –"
     left = Text(f"{begun}  step {now.step:,}/{now.total_steps:,}  ")
     if state.live:
         ending = f"  {words.percent(now.fraction)}  ETA {words.duration(now.eta)}"
     else:
         took = (state.ended or now.time) - (state.started or state.created)
         ending = f"  {words.percent(now.fraction)}  took {words.duration(took)}"
-    room = max(width - len(left) - len(ending), 0)
+    room = max(width - left.cell_len - len(ending), 0)
     filled = round(now.fraction * room)
     colour = DOTS[state.status][1]
     return left.append("━" * filled, colour).append("─" * (room - filled), "dim").append(ending)
 
 
 def _waiting(now: Snapshot) -> str:
-    reasons = getattr(now.state, "waiting_for", [])
-    if reasons:
-        return "; ".join(reasons)
+    if now.state.waiting_for:
+        return "; ".join(now.state.waiting_for)
     doing = {rank.info.phase for rank in now.ranks}
     return f"the ranks are {' and '.join(sorted(doing))}" if doing else "the ranks are starting"
 
@@ -109,22 +108,22 @@ def _figures(now: Snapshot, width: int) -> Text:
 
 def _evaluation(title: str, found: Evaluation) -> list[Text]:
     """The metrics, shares of right answers first."""
-    names = sorted(found.metrics, key=lambda name: name == "loss")
+    names = words.shares_first(found.metrics)
     told = [Text(words.metric(name, found.metrics[name].value)) for name in names]
-    first = Text.assemble((title, "dim"), " ").append_text(told[0])
+    first = Text.assemble((title, "dim"), " ", *told[:1])
     return [first, *told[1:], Text(f"at epoch {found.epoch:,}", "dim")]
 
 
 def _fitted(parts: list[Text], width: int, right: Text | None = None) -> Text:
     """As many parts as there is room for, the first ones first, and one at the right edge."""
     right = right if right is not None else Text()
-    room = width - len(right)
+    room = width - right.cell_len
     line = Text(no_wrap=True)
     for part in parts:
         gap = "  " if line else ""
-        if len(line) + len(gap) + part.cell_len > room and line:
+        if line.cell_len + len(gap) + part.cell_len > room and line:
             break
         line.append(gap).append_text(part)
-    if right and len(line) < room:
-        line.append(" " * (room - len(line))).append_text(right)
+    if right and line.cell_len < room:
+        line.append(" " * (room - line.cell_len)).append_text(right)
     return line

@@ -154,7 +154,7 @@ def about(row: Row | None, short: bool = False) -> Text:
     dot, colour = DOTS.get(row.status, ("?", ""))
     ending = Text(f" {dot} {row.status}", colour)
     if row.reason and row.status != "completed":
-        ending.append(f": {row.reason}")
+        ending.append(f": {words.line(row.reason)}")
     if row.live and row.eta is not None:
         ending.append(f", {words.duration(row.eta)} to go")
     what = f"{row.model} on {row.data}" if row.model else ""
