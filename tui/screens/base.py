@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from textual.reactive import Reactive
 from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 
 from tui.survival import Surviving
 
@@ -16,6 +18,8 @@ class AppScreen(Surviving, Screen[None]):
     """A screen that outlives its errors; `KEYS` are its groups of the keymap."""
 
     KEYS: tuple[str, ...] = ()
+    # Textual's is painted all anew when the focus moves; the panes that it concerns do so anyway.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     @property
     def is_current(self) -> bool:

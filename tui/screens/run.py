@@ -135,6 +135,7 @@ class RunScreen(PlottingScreen):
     def _show_logs(self, shown: bool) -> None:
         self.set_class(shown, "-logs")
         self._panes = [*self.query(PlotPane), *([self._logs] if shown else []), *self._tables]
+        self._show_row()
 
     @property
     def _reachable(self) -> list[Widget]:
@@ -144,10 +145,14 @@ class RunScreen(PlottingScreen):
         return self._panes
 
     def _make_current(self, pane: Widget) -> None:
-        """Logs may leave room for one row of plots: that with the current one."""
         super()._make_current(pane)
-        if isinstance(pane, PlotPane):
-            self.query_one("#plots").set_class(pane.id in ("plot-2", "plot-3"), "-lower")
+        self._show_row()
+
+    def _show_row(self) -> None:
+        """Logs may leave room for one row of plots: that with the current one."""
+        if self.has_class("-logs"):
+            lower = any(plot.has_class("-current") for plot in list(self.query(PlotPane))[2:])
+            self.query_one("#plots").set_class(lower, "-lower")
 
     # --- actions --------------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ class PlotPane(Widget, can_focus=True):
         self._picture: Picture | None = None
         self._strips: list[Strip] = []
         self._styles: dict[int | tuple[str, bool], Style] = {}
+        self._inks: list[object] = []
         self._anchor: int | None = None
         self._pointed: float | None = None
 
@@ -189,8 +190,15 @@ class PlotPane(Widget, can_focus=True):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._styles.clear()
-        self._picture = None
+        if not self.is_mounted:
+            return
+        # The focus changes styles as well, but no ink: it need not wait for a new picture.
+        names = sorted(self.COMPONENT_CLASSES)
+        inks = [self.background_colors, *map(self.get_component_rich_style, names)]
+        if inks != self._inks:
+            self._inks = inks
+            self._styles.clear()
+            self._picture = None
 
     def _redraw(self) -> None:
         if not self.is_mounted or not self.size:
