@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from importlib import import_module
 from typing import Any
 
 from rich.text import Text
@@ -99,6 +100,7 @@ class RunsScreen(AppScreen):
                 if not complete:
                     complete = True
                     self.post_message(self.Listed(News(), complete))
+                    import_module("tui.screens.run")  # now, as nobody waits: it is opened next
             self._wake.wait(PAUSE_S if lister.behind else LOOK_S)
             self._wake.clear()
         lister.close()
