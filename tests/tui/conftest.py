@@ -158,8 +158,9 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings and presets of whoever runs the tests stay out of them."""
+    """Settings, presets and runs of whoever runs the tests stay out of them."""
     monkeypatch.setenv("DISTRAIN_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path / "claims"))
 
 
 @pytest.fixture

@@ -97,8 +97,18 @@ def test_a_launch_that_fails_leaves_the_form_as_it_was(launched: list[dict[str, 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "ctrl+r")
         await until(pilot, lambda: launched and not screen._launching)
+        await until(pilot, lambda: "launching" not in str(screen._form.border_subtitle))
         assert pilot.app.screen is screen
         assert launched[0]["config"].train.lr == 0.05
+
+    on_screen(steps)
+
+
+def test_a_value_goes_to_the_preset_that_it_was_typed_for() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        screen.post_message(FormPane.Changed("single", "train.lr", 0.07))
+        await until(pilot, lambda: screen._drafts["single"].get("train.lr") == 0.07)
+        assert screen._drafts["ddp"].get("train.lr") != 0.07
 
     on_screen(steps)
 

@@ -446,3 +446,27 @@ def test_a_run_in_the_queue_is_stopped_without_a_word_of_checkpoints(make: Make)
         assert "checkpoint" not in shown(app)
 
     watch(run, story)
+
+
+def test_another_theme_paints_an_ended_run_anew(make: Make) -> None:
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        table = screen.query_one(RankTable)
+        before = list(table._lines)
+        app.theme = "textual-light"
+        await until(pilot, lambda: table._lines != before, "painted on the new paper")
+
+    watch(make(world=8).steps(20).end(), story)
+
+
+def test_the_palette_copies_the_log_that_has_the_focus(make: Make) -> None:
+    run = make().steps(20)
+    (run.dir / "logs" / "rank-0.log").write_text("one line\n")
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("l")
+        await until(pilot, lambda: "one line" in shown(app), "read")
+        await app._perform(keymap.BY_ID["app.copy"])
+        await until(pilot, lambda: app.clipboard, "copied")
+        assert app.clipboard == "one line"
+
+    watch(run, story)
