@@ -105,18 +105,17 @@ def _legend(room: int) -> Text:
 
 def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool, paper: Color) -> Text:
     ink, cells = legible(marks.of_rank(now.info.rank).colour, paper), _cells(now)
+    failed = now.info.phase == "failed" or now.info.code not in (None, 0)
     line = Text(no_wrap=True)
     for column in columns:
         text = _aligned(cells[column.head], column)
-        line.append(text, ink if column.head == "rank" else "").append(" ")
+        line.append(text, ink if column.head == "rank" else "red" if failed else "").append(" ")
     if bar > 2:
         shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
         for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):
             line.append(letter * cells_of, f"#000000 on {colour}")
     if late:
         line.append(" ◀", "bold red")
-    if now.info.phase == "failed" or now.info.code not in (None, 0):
-        line.stylize("red")
     return line
 
 
