@@ -112,14 +112,25 @@ class Run:
         *,
         queue: bool = False,
     ) -> Run:
-        """A new run that goes on from the last checkpoint; raises DistrainError without one."""
+        """A new run that goes on from the last checkpoint; raises DistrainError without one, and
+        ConfigError where there is nothing left to train.
+        """
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.record.state.status}")
         last = self.record.dir / "checkpoints" / "last.pt"
         if not last.exists():
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
         changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
+        if self.record.status == "completed":
+            self._want_more(self.record.config.with_changes(changes))
         return self._again(changes, name, queue, parent=self.id)
+
+    def _want_more(self, config: RunConfig) -> None:
+        key = "max_steps" if config.train.max_steps else "epochs"
+        done, wanted = self.summary()[key.removeprefix("max_")], getattr(config.train, key)
+        if done >= wanted:
+            text = f"nothing is left to train, run {self.id} has done all {done:,}; set more"
+            raise ConfigError([(f"train.{key}", text)])
 
     def _again(
         self, changes: dict[str, Any], name: str | None, queue: bool, parent: str | None = None

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from runners.state import RunError
 
 from .conftest import Distrain, Fabricated
@@ -188,3 +190,14 @@ def test_resume_without_a_checkpoint_is_one_sentence(
     done = distrain("resume", "latest", "--detach")
     assert done.returncode == 1
     assert "has no checkpoint to go on from" in done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "train.epochs=3"), ("--set", "train.max_steps=40")])
+def test_resume_with_nothing_left_to_train_is_one_sentence(
+    distrain: Distrain, fabricate: Callable[..., Fabricated], more: tuple[str, ...]
+) -> None:
+    run = fabricate("done").steps(40).end()
+    (run.dir / "checkpoints" / "last.pt").touch()
+    done = distrain("resume", "done", "--detach", *more)
+    assert done.returncode == 2
+    assert f"nothing is left to train, run {run.id} has done all 4" in done.stderr

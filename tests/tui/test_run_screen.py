@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from runners import words
 from runners.events import GpuSample, HostSample
 from runners.runs import Run
 from runners.state import RunError
@@ -468,5 +469,26 @@ def test_the_palette_copies_the_log_that_has_the_focus(make: Make) -> None:
         await app._perform(keymap.BY_ID["app.copy"])
         await until(pilot, lambda: app.clipboard, "copied")
         assert app.clipboard == "one line"
+
+    watch(run, story)
+
+
+def test_a_run_that_never_trained_says_why(make: Make) -> None:
+    run = make().end(
+        "stopped", reason="taken out of the queue on request, never started", facts=None
+    )
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert "never started" in shown(app)
+        assert "starting" not in shown(app)
+
+    watch(run, story)
+
+
+def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
+    run = make().steps(40).end()
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert words.rate(run.record.summary()["samples_per_s"]) in shown(app)
 
     watch(run, story)

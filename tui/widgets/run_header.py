@@ -74,7 +74,9 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if state.error is not None and not state.live:
         return Text(words.line(state.reason), "red", no_wrap=True, overflow="ellipsis")
     if now.total_steps is None or now.fraction is None:
-        return Text(_waiting(now), "dim")
+        waiting = Text(_waiting(now), "dim")
+        waiting.truncate(width, overflow="ellipsis")
+        return waiting
     begun = f"epoch {now.epoch:,}/{config.train.epochs:,}" if now.epoch else "epoch –"
     left = Text(f"{begun}  step {now.step:,}/{now.total_steps:,}  ")
     if state.live:
@@ -91,14 +93,18 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
 def _waiting(now: Snapshot) -> str:
     if now.state.waiting_for:
         return "; ".join(now.state.waiting_for)
+    if not now.state.live:
+        return words.line(now.state.reason or now.state.status)
     doing = {rank.info.phase for rank in now.ranks}
     return f"the ranks are {' and '.join(sorted(doing))}" if doing else "the ranks are starting"
 
 
 def _figures(now: Snapshot, width: int) -> Text:
     parts = [Text.assemble("loss ", (words.figure(now.loss), "bold"))]
-    if now.samples_per_s is not None:
-        parts.append(Text(words.rate(now.samples_per_s), "bold"))
+    # Of a live run the rate of the last seconds, of one that has ended that of all its steps.
+    rate = now.samples_per_s if now.state.live else (now.state.summary or {}).get("samples_per_s")
+    if rate is not None:
+        parts.append(Text(words.rate(rate), "bold"))
     if now.last:
         parts += _evaluation("evaluated:", now.last)
     if now.best and now.best is not now.last:
