@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ from runners.state import (
     create_run,
     new_run_id,
     not_a_record,
+    noted,
     read_meta,
     read_state,
     write_meta,
@@ -113,8 +114,8 @@ class Record:
         return self.meta.name
 
     def set_meta(self, **changes: Any) -> Meta:
-        """Change name, notes, tags or pinned; raises RunsFolderError."""
-        meta = msgspec.structs.replace(self.meta, **changes)
+        """Change name, notes, tags or pinned; raises DistrainError where that would lose some."""
+        meta = msgspec.structs.replace(noted(self.dir), **changes)
         try:
             write_meta(self.dir, meta)
         except OSError as error:
@@ -247,7 +248,7 @@ class Record:
         resume; `samples`, `samples_per_s` and `duration_s` are of this run alone.
         """
         state = self.state
-        if not state.summary or "run_id" not in state.summary:
+        if not state.summary or not state.summary.keys() >= {"run_id", "strategy", "eval"}:
             return summarize(self)
         return {**state.summary, "dir": str(self.dir), "status": state.status}
 
@@ -281,7 +282,7 @@ def list_records(
     """
     records = []
     try:
-        folders = [path for path in Path(runs_dir).iterdir() if (path / "run.json").is_file()]
+        folders = [path for path in Path(runs_dir).iterdir() if _is_one(path)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -293,6 +294,12 @@ def list_records(
             if on_error is not None:
                 on_error(error)
     return sorted(records, key=lambda record: (record.created, record.id))
+
+
+def _is_one(path: Path) -> bool:
+    with suppress(OSError):  # an entry that cannot be looked at hides no other
+        return (path / "run.json").is_file()
+    return False
 
 
 def remove(record: Record) -> Path:

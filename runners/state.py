@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from runners import words
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Facts
@@ -203,23 +204,51 @@ def read_state(folder: Path) -> RunState:
                 f"{folder} was written by {age} distrain "
                 f"(format {written}, this one reads format {FORMAT})"
             )
-        return msgspec.json.decode(data, type=RunState)
-    except msgspec.DecodeError as error:
+        state = msgspec.json.decode(data, type=RunState)
+        return state if _is_sound(state.summary) else msgspec.structs.replace(state, summary=None)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise not_a_record(folder, f"its run.json is broken ({error})") from None
+
+
+def _is_sound(summary: dict[str, Any] | None) -> bool:
+    """Whether a summary is as we write it; one that is not can be made again."""
+    found = (summary or {}).get("eval") or {}
+    return isinstance(found, dict) and all(
+        value is None or isinstance(value, int | float) for value in found.values()
+    )
 
 
 def read_meta(folder: Path) -> Meta:
     """meta.json, or an empty one: what people noted must never keep a run from opening."""
     try:
-        return msgspec.json.decode((folder / "meta.json").read_bytes(), type=Meta)
-    except (OSError, msgspec.DecodeError):
+        return noted(folder)
+    except DistrainError:
         return Meta()
+
+
+def noted(folder: Path) -> Meta:
+    """meta.json as far as a terminal can show it; raises DistrainError where it is broken."""
+    path = folder / "meta.json"
+    try:
+        meta = msgspec.json.decode(path.read_bytes(), type=Meta)
+    except FileNotFoundError:
+        return Meta()
+    except OSError as error:
+        raise DistrainError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise DistrainError(f"{path} is broken: mend or remove it, it is not replaced") from None
+    return msgspec.structs.replace(
+        meta,
+        name=words.line(meta.name),
+        notes="\n".join(map(words.line, meta.notes.splitlines())),
+        tags=[words.line(tag) for tag in meta.tags],
+    )
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
     """Raises ConfigError where it would write on a terminal what a terminal takes for orders."""
     for text in (meta.name, *meta.notes.splitlines(), *meta.tags):
-        if not text.isprintable():
+        if words.gives_orders(text):
             raise ConfigError(f"a name, note or tag is printable text, not {text!r}")
     write_atomically(folder / "meta.json", _pretty(meta))
 

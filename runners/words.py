@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Sequence
 
 MISSING = "–"
+# Controls, what ends a line or turns the direction of writing, and halves of characters.
+_ORDERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -47,7 +50,12 @@ def count(number: float | None) -> str:
 
 def line(text: str) -> str:
     """Whatever a text holds, in one line that gives a terminal no orders."""
-    return "".join(char if char.isprintable() else "·" for char in " ".join(text.split()))
+    return _ORDERS.sub("·", " ".join(text.split()))
+
+
+def gives_orders(text: str) -> bool:
+    """Whether a terminal would do something with it, or end the line, instead of showing it."""
+    return _ORDERS.search(text) is not None
 
 
 def things(number: int, noun: str) -> str:
@@ -142,4 +150,7 @@ def date(moment: float | None) -> str:
     """A Unix time as local date and time."""
     if moment is None:
         return MISSING
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    except (OverflowError, ValueError, OSError):  # no time of this world
+        return MISSING

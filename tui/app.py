@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import signal
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,9 @@ class DistrainApp(Surviving, RunActions):
         self.settings, self._complaint = settings.load()
 
     def on_mount(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
+            leave = partial(self.exit, return_code=128 + number)
+            asyncio.get_running_loop().add_signal_handler(number, leave)
         self.set_keymap(self.settings.keys)
         self._use_theme(self.settings.theme)
         wrong = [self._complaint] if self._complaint else keymap.complaints(self.settings.keys)

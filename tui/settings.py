@@ -40,7 +40,7 @@ def load() -> tuple[Settings, str]:
         return msgspec.convert(tomllib.loads(path().read_text("utf-8")), Settings), ""
     except FileNotFoundError:
         return Settings(), ""
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         return Settings(), f"{path()} is not used: {error}"
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from runners import presets as library
-from runners import runs
+from runners import runs, words
 from runners.cli import complaint
 from runners.cli.starting import changes
 from runners.cli.text import Column, print_json, say, table
@@ -65,7 +65,7 @@ def _cells(preset: library.Preset) -> list[str]:
         origin,
         f"{config.strategy} {config.launcher} {config.precision}",
         f"{config.model.name} on {config.data.name}",
-        config.description,
+        words.line(config.description),
     ]
 
 

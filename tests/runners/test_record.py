@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -130,6 +131,30 @@ def test_what_people_note_survives_and_a_broken_note_does_not_hurt(folder: Path)
     assert Record(folder).name == "best"
     (folder / "meta.json").write_text("{")
     assert Record(folder).meta == states.Meta()
+
+
+def test_what_others_noted_gives_a_terminal_no_orders_either(folder: Path) -> None:
+    said = {"name": "\x1b[31mred\x07", "notes": "one\ntwo\x1b", "tags": ["\x1b[2J", "fine 👨‍👩"]}
+    (folder / "meta.json").write_text(json.dumps(said))
+    meta = Record(folder).meta
+    assert (meta.name, meta.notes) == ("·[31mred·", "one\ntwo·")
+    assert meta.tags == ["·[2J", "fine 👨‍👩"]
+
+
+def test_a_broken_note_is_not_replaced(folder: Path) -> None:
+    (folder / "meta.json").write_text('{"notes": "precious",,')
+    with pytest.raises(DistrainError, match="is broken: mend or remove it"):
+        Record(folder).set_meta(pinned=True)
+    assert "precious" in (folder / "meta.json").read_text()
+
+
+@pytest.mark.parametrize("found", ["hello", [1, 2], {"top1": "x"}])
+def test_a_summary_of_odd_shape_is_made_anew(found: Any, folder: Path) -> None:
+    state = json.loads((folder / "run.json").read_text())
+    state |= {"status": "completed", "summary": {"run_id": "a", "strategy": "ddp", "eval": found}}
+    (folder / "run.json").write_text(json.dumps(state))
+    summary = Record(folder).summary()
+    assert (summary["run_id"], summary["eval"]) == (folder.name, None)
 
 
 @pytest.mark.parametrize("said", [{"name": "\x1b[2J"}, {"notes": "a\n\x07"}, {"tags": ["a\nb"]}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,9 +36,12 @@ class Terminal:
             "TERM": "xterm-256color",
         }
 
-    def open(self, *arguments: str, size: tuple[int, int] = (120, 36)) -> None:
+    def open(self, *arguments: str, size: tuple[int, int] = (120, 36), shell: bool = False) -> None:
+        """Start the app; with `shell` in one, which stays and tells how it left."""
         self._opened += 1  # a server that was told to end may still be there for a moment
         program = [sys.executable, "-m", "tui.app", *arguments]
+        if shell:
+            program = ["sh", "-c", f"{shlex.join(program)}; echo it left with $?; sleep 60"]
         width, height = map(str, size)
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
         self._tmux("set-option", "-s", "set-clipboard", "on")

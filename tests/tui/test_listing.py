@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runners.record import Record
+from runners.record import Record, list_records
 from tui.data.listing import FIRST_BATCH, MOST_DETAILS, Lister, News
 from tui.data.rows import Row, matching, ordered
 
@@ -211,3 +211,16 @@ def test_details_of_very_many_runs_are_read_over_several_looks(runs_dir: Path) -
     assert lister.behind
     assert sum(row.detailed for row in seen(lister).values()) == 5
     assert not lister.behind
+
+
+def test_one_record_that_nobody_can_read_hides_no_other(ended: Make, runs_dir: Path) -> None:
+    run = ended("fine")
+    (runs_dir / "loop").symlink_to("loop")
+    for name, text in (("deep", "[" * 100_000), ("odd", '{"format": 1, "created": "x"}')):
+        (runs_dir / name).mkdir()
+        (runs_dir / name / "run.json").write_text(text)
+    found = list(Lister(runs_dir).look())
+    assert [row.id for news in found for row in news.rows if not row.detailed] == [run.id]
+    [problems] = [news.problems for news in found if news.problems]
+    assert set(problems) == {"deep", "odd"}
+    assert [record.id for record in list_records(runs_dir)] == [run.id]

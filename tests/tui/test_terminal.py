@@ -146,6 +146,18 @@ def test_the_command_line_and_the_environment_are_obeyed(terminal: Terminal) -> 
     assert terminal.is_grey()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_the_app_finds_the_terminal_as_it_was(number: int, terminal: Terminal) -> None:
+    terminal.open(shell=True)
+    terminal.until("what follows")
+    assert terminal.is_set("alternate_on")
+    child = terminal.app().children()[0]
+    child.send_signal(number)
+    terminal.until("it left with", str(128 + number))
+    assert not terminal.is_set("alternate_on")
+    assert not terminal.is_set("mouse_any_flag")
+
+
 def test_the_table_does_everything_to_a_run_and_is_found_as_it_was_left(
     terminal: Terminal,
 ) -> None:

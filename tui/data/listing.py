@@ -101,7 +101,7 @@ class Lister:
         self._problems.pop("", None)
         try:
             with os.scandir(self.folder) as entries:
-                return [e.name for e in entries if not e.name.startswith(".") and e.is_dir()]
+                return [e.name for e in entries if not e.name.startswith(".") and _is_folder(e)]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -121,20 +121,26 @@ class Lister:
         return row
 
     def _read(self, name: str) -> Row | None:
-        if not (self.folder / name / "run.json").is_file():
-            return None
         self._problems.pop(name, None)
         try:
+            if not (self.folder / name / "run.json").is_file():
+                return None
             record = Record(self.folder / name)
             state = record.state
             if state.live:
                 self._live[name] = Follower(record)
                 return self._follow(name)
             row = ended_row(state, record.meta)
-        except DistrainError as error:
-            self._problems[name] = str(error)
+        except Exception as error:
+            self._cannot(name, error)
             return None
         return self._keep(name, row)
+
+    def _cannot(self, name: str, error: Exception) -> None:
+        """Whatever is wrong with one record, the others are listed."""
+        known = isinstance(error, DistrainError)
+        what = str(error) if known else f"{self.folder / name} cannot be read: {error!r}"
+        self._problems[name] = what
 
     def _keep(self, name: str, row: Row) -> Row:
         known = self._rows.get(name)
@@ -152,9 +158,9 @@ class Lister:
             follower.news()
             if follower.state.live:
                 return self._keep(name, live_row(follower.snapshot(), follower.record))
-        except DistrainError as error:
-            self._problems[name] = str(error)
+        except Exception as error:
             self._drop(name)
+            self._cannot(name, error)
             return None
         self._drop(name)
         return self._read(name)
@@ -185,7 +191,7 @@ class Lister:
         try:
             config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
             model, data = config["model"]["name"], config["data"]["name"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             model = data = ""  # the run's own screen says what is wrong
         row = msgspec.structs.replace(row, model=str(model), data=str(data), detailed=True)
         self._rows[name] = row
@@ -204,3 +210,10 @@ def _changed(path: Path) -> int | None:
         return path.stat().st_mtime_ns
     except OSError:
         return None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

@@ -10,6 +10,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from runners import words
 from runners.presets import Preset
 from tui import keymap
 
@@ -107,7 +108,7 @@ class PresetList(OptionList):
 def entry(preset: Preset, changed: bool, width: int) -> Text:
     """Three lines: name, combination, description."""
     lines = [_name(preset, changed, width), Text(f"  {combination(preset)}", "dim")]
-    about = preset.config.description if preset.config else reason(preset)
+    about = words.line(preset.config.description) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
@@ -119,7 +120,7 @@ def in_a_line(preset: Preset, changed: bool, width: int) -> Text:
     line = _name(preset, changed, 24)
     line.append(" " * max(24 - line.cell_len, 1))
     if preset.config:
-        line.append(combination(preset).ljust(29) + preset.config.description, "dim")
+        line.append(combination(preset).ljust(29) + words.line(preset.config.description), "dim")
     else:
         line.append(reason(preset), "red")
     line.truncate(width, overflow="ellipsis")
