@@ -44,9 +44,9 @@ class DistrainApp(Surviving, RunActions):
         self.settings, self._complaint = settings.load()
 
     def on_mount(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
-            leave = partial(self.exit, return_code=128 + number)
-            asyncio.get_running_loop().add_signal_handler(number, leave)
+        # The terminal is left as it was found; at SIGHUP there is none to leave, and no waiting.
+        leave = partial(self.exit, return_code=128 + signal.SIGTERM)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
         self.set_keymap(self.settings.keys)
         self._use_theme(self.settings.theme)
         wrong = [self._complaint] if self._complaint else keymap.complaints(self.settings.keys)
