@@ -103,7 +103,8 @@ class Run:
         queue: bool = False,
     ) -> Run:
         """The same config again, from the start, with dotted keys changed."""
-        return self._again({"checkpoint.load": None, **(changes or {})}, name, queue)
+        changes = {"checkpoint.load": None, **(changes or {})}
+        return self._again(self.record.config.with_changes(changes), name, queue)
 
     def resume(
         self,
@@ -112,8 +113,12 @@ class Run:
         *,
         queue: bool = False,
     ) -> Run:
-        """A new run that goes on from the last checkpoint; raises DistrainError without one, and
-        ConfigError where there is nothing left to train.
+        """A new run that goes on from the last checkpoint; raises as `resumption` does."""
+        return self._again(self.resumption(changes), name, queue, parent=self.id)
+
+    def resumption(self, changes: dict[str, Any] | None = None) -> RunConfig:
+        """What a resumed run is to do; raises DistrainError without a checkpoint, and ConfigError
+        where there is nothing left to train.
         """
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.record.state.status}")
@@ -121,9 +126,10 @@ class Run:
         if not last.exists():
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
         changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
+        config = self.record.config.with_changes(changes)
         if self.record.status == "completed":
-            self._want_more(self.record.config.with_changes(changes))
-        return self._again(changes, name, queue, parent=self.id)
+            self._want_more(config)
+        return config
 
     def _want_more(self, config: RunConfig) -> None:
         key = "max_steps" if config.train.max_steps else "epochs"
@@ -133,12 +139,12 @@ class Run:
             raise ConfigError([(f"train.{key}", text)])
 
     def _again(
-        self, changes: dict[str, Any], name: str | None, queue: bool, parent: str | None = None
+        self, config: RunConfig, name: str | None, queue: bool, parent: str | None = None
     ) -> Run:
         # Relative paths in the config mean the folder where the run was launched.
         cwd = self.record.state.provenance.get("cwd")
         return launch(
-            self.record.config.with_changes(changes),
+            config,
             name=self.record.name if name is None else name,
             runs_dir=self.record.dir.parent,
             parent=parent,

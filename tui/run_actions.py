@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from textual import work
 from textual.app import App
 
+from runners import claims, words
 from runners import record as records
-from runners import words
+from runners.config import RunConfig
 from runners.errors import DistrainError
+from runners.plan import make_plan
 from runners.runs import Run
 from tui import keymap
 from tui.screens.dialogs import Choice, Edit
@@ -81,21 +84,66 @@ class RunActions(App[None]):
     def rerun(self, run: Run) -> None:
         """The same config again."""
         if self.may_change():
-            self.start(partial(run.rerun), f"rerun of {_called(run)}")
+            again = partial(Run.rerun, run)
+            self.start(f"rerun of {_called(run)}", run.record.config, again)
 
     def resume(self, run: Run) -> None:
         """Go on from the last checkpoint."""
         if self.may_change():
-            self.start(partial(run.resume), f"resumption of {_called(run)}")
+            again = partial(Run.resume, run)
+            self.start(f"resumption of {_called(run)}", run.resumption(), again)
+
+    def start(
+        self,
+        what: str,
+        config: RunConfig,
+        launch: Callable[..., Run],
+        then: Callable[[bool], None] = lambda began: None,
+        queue: bool = False,
+    ) -> None:
+        """Launch and watch the new run, once a person has said what to do about busy devices;
+        with `queue` it waits for them unasked.
+
+        `launch` is told whether to `queue`, `then` whether anything began.
+        """
+
+        def answer(how: str | None) -> None:
+            if how:
+                self._launch(what, partial(launch, queue=how == "queue"), then)
+            else:
+                then(False)
+
+        if queue:
+            answer("queue")
+        else:
+            self._ask_if_busy(what, config, answer)
 
     @work(thread=True)
-    def start(self, launch: Callable[[], Run], what: str) -> None:
-        """Launch in a thread, for it takes a second, and then watch the new run."""
+    def _ask_if_busy(
+        self, what: str, config: RunConfig, answer: Callable[[str | None], None]
+    ) -> None:
+        """Two runs on one device slow each other down: that is for the person to decide."""
+        from tui.screens.busy import Busy
+
+        obstacles: list[str] = []
+        with suppress(DistrainError):  # the launch will say what is wrong
+            plan = make_plan(config)
+            obstacles = claims.who_has(plan)
+        if obstacles:
+            self.call_from_thread(self.push_screen, Busy(what, plan, obstacles), answer)
+        else:
+            self.call_from_thread(answer, "now")
+
+    @work(thread=True)
+    def _launch(self, what: str, launch: Callable[[], Run], then: Callable[[bool], None]) -> None:
+        """In a thread, for it takes a second."""
         try:
             run = launch()
         except DistrainError as error:
+            self.call_from_thread(then, False)
             self.call_from_thread(self.refuse, f"{what}: {error}")
         else:
+            self.call_from_thread(then, True)
             self.call_from_thread(self.open_run, run.id)
 
     def edit(self, run: Run, then: Callable[[], None] = lambda: None) -> None:

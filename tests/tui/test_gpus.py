@@ -213,7 +213,7 @@ def test_a_gpu_that_a_stranger_has_may_be_waited_for(
     terminal.open(size=(80, 24))
     terminal.until("$ distrain run single", "cuda:0")
     terminal.press("F5")
-    terminal.until("Its devices are busy", f"process {stranger.pid} (sleep of", "Queue", "anyway")
+    terminal.until("are busy", f"process {stranger.pid} (sleep of", "Queue", "anyway")
     terminal.press("Enter")
     terminal.until("queued", f"GPU 0: process {stranger.pid} (sleep of")
     machine.has([gpu(0, processes="")])

@@ -126,11 +126,29 @@ def test_a_launch_on_busy_devices_may_wait_in_the_queue(terminal: Terminal) -> N
     terminal.press("n")
     terminal.until("$ distrain run ddp", "12 per epoch")
     terminal.press("F5")
-    terminal.until("Its devices are busy", "first", "Queue", "Start anyway")
+    terminal.until("are busy", "first", "Queue", "Start anyway")
     terminal.press("Enter")
     terminal.until("queued", "CPU", "first")
     terminal.distrain("stop", "first", "--wait")
     terminal.until("completed", "100 %")
+
+
+def test_a_rerun_on_busy_devices_asks_and_sees_when_they_are_free(terminal: Terminal) -> None:
+    terminal.distrain("run", "ddp", "--set", "train.epochs=4000", "--name", "first", "--detach")
+    terminal.open()
+    terminal.until("1 run", "first", "%")
+    terminal.press("R")
+    terminal.until("is still running")
+    terminal.press("r")
+    terminal.until("The devices of rerun of first are busy", "(first)", "Queue", "Start anyway")
+    terminal.press("Escape")
+    terminal.until_gone("Start anyway")
+    terminal.press("r")
+    terminal.until("are busy", "(first)")
+    terminal.distrain("stop", "first", "--wait")
+    terminal.until("Nothing is in the way any more.")
+    terminal.press("Enter")
+    terminal.until("running", "step")
 
 
 def test_the_command_line_and_the_environment_are_obeyed(terminal: Terminal) -> None:

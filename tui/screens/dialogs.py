@@ -33,12 +33,13 @@ class Choice(Dialog[str]):
 
     def __init__(self, title: str, text: str, answers: Sequence[tuple[str, str, str]]) -> None:
         super().__init__()
-        self._title, self._text, self._answers = title, text, answers
+        self._title, self._answers = title, answers
+        self.text = Static(text, markup=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Label(self._title, classes="dialog-title", markup=False)
-            yield Static(self._text, markup=False)
+            yield self.text
             with Horizontal(classes="dialog-buttons"):
                 for name, label, variant in self._answers:
                     yield Button(label, id=name, variant=variant)  # type: ignore[arg-type]

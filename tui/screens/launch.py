@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from textual import work
@@ -14,10 +14,8 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from runners import claims, presets, runs, words
-from runners.errors import DistrainError
+from runners import presets, runs, words
 from runners.presets import Preset
-from runners.runs import Run
 from tui import keymap
 from tui.data import form
 from tui.data.consequences import Outlook, Outlooks
@@ -270,65 +268,22 @@ class LaunchScreen(AppScreen):
             self._launching = True
             self.distrain.remember(preset=draft.name)
             self._form.border_subtitle = "launching …"
-            if queue:
-                self._begin(draft, queue)
-            else:
-                self._look_who_is_there(draft)
-
-    @work(thread=True)
-    def _look_who_is_there(self, draft: Draft) -> None:
-        """Two runs on one device slow each other down: that is for the person to decide."""
-        busy = []
-        with suppress(DistrainError):
-            busy = claims.who_has(runs.check(draft.config))
-        self.app.call_from_thread(self._decide, draft, busy)
-
-    def _decide(self, draft: Draft, busy: list[str]) -> None:
-        if not busy:
-            return self._begin(draft, queue=False)
-
-        def answer(how: str | None) -> None:
-            if how:
-                self._begin(draft, queue=how == "queue")
-            else:
-                self._launching = False
-                self._paint()
-
-        answers = [("queue", "Queue", "primary"), ("now", "Start anyway", "warning")]
-        title = "Its devices are busy"
-        self.app.push_screen(Choice(title, "\n".join(busy), answers), answer)
-        return None
-
-    def _begin(self, draft: Draft, queue: bool) -> None:
-        command = shlex.split(self._command())
-        self.distrain.start(lambda: self._launched(draft, command, queue), draft.name)
-
-    def _launched(self, draft: Draft, command: list[str], queue: bool) -> Run:
-        """In a thread. This screen goes before the run's comes; it stays where nothing began."""
-        try:
-            run = runs.launch(
+            launch = partial(
+                runs.launch,
                 draft.config,
                 name=draft.name,
                 runs_dir=self.distrain.runs_dir,
-                command=command,
-                queue=queue,
+                command=shlex.split(self._command()),
             )
-        except DistrainError:
-            self.app.call_from_thread(self._stay)
-            raise
-        self.app.call_from_thread(self._make_way)
-        return run
+            self.distrain.start(draft.name, draft.config, launch, self._after_launch, queue)
 
-    def _stay(self) -> None:
-        """Nothing began."""
+    def _after_launch(self, began: bool) -> None:
+        """This screen goes before the run's comes; it stays where nothing began."""
         self._launching = False
-        if self.is_current:
-            self._paint()
-
-    def _make_way(self) -> None:
-        self._launching = False
-        if self.app.screen is self:
+        if began and self.app.screen is self:
             self.app.pop_screen()
+        elif self.is_current:
+            self._paint()
 
     def _refuse_file(self) -> None:
         preset = self._presets.get(self._now)

@@ -1,0 +1,33 @@
+"""What to do about devices that others have: asked before a launch."""
+
+from __future__ import annotations
+
+from textual import work
+
+from runners import claims
+from runners.errors import DistrainError
+from runners.plan import Plan
+from tui.screens.dialogs import Choice
+
+LOOK_S = 1.0
+FREE = "Nothing is in the way any more."
+
+
+class Busy(Choice):
+    """Gives "queue" or "now"; goes on looking at who has the devices of the plan."""
+
+    def __init__(self, what: str, plan: Plan, obstacles: list[str]) -> None:
+        answers = [("queue", "Queue", "primary"), ("now", "Start anyway", "warning")]
+        super().__init__(f"The devices of {what} are busy", "\n".join(obstacles), answers)
+        self._plan = plan
+
+    def on_mount(self) -> None:
+        self.set_interval(LOOK_S, self._look)
+
+    @work(thread=True, exclusive=True)
+    def _look(self) -> None:
+        try:
+            text = "\n".join(claims.who_has(self._plan)) or FREE
+        except DistrainError as error:
+            text = str(error)
+        self.app.call_from_thread(self.text.update, text)
