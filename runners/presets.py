@@ -15,6 +15,7 @@ import platformdirs
 
 from runners.config import RunConfig
 from runners.errors import ConfigError, nearest
+from runners.state import write_atomically
 
 # Beside this package in a checkout and in an installed wheel alike. Asking importlib for the
 # package `presets` would find a folder of that name in the current directory first.
@@ -101,11 +102,9 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
     path = user_folder() / f"{name}.toml"
     if path.exists() and not force:
         raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
-    part = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(config.to_toml(), encoding="utf-8")
-        part.replace(path)
+        write_atomically(path, config.to_toml().encode())
     except OSError as error:
         raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None
     return path

@@ -70,8 +70,8 @@ class Record:
         self._read: tuple[tuple[int, int], RunState] | None = None
         self._db: sqlite3.Connection | None = None
         self._opening = threading.Lock()
-        state = self._written()
-        self.id, self.created = state.run_id, state.created
+        # The folder's own name, for one that was copied or renamed is to be told from the first.
+        self.id, self.created = self.dir.name, self._written().created
 
     def __enter__(self) -> Record:
         return self
@@ -227,7 +227,7 @@ class Record:
             for after_id, body in rows:
                 try:
                     event = decode(body.encode())
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, AttributeError) as error:  # a blob or a number
                     why = f"its event {after_id} cannot be read ({error})"
                     raise not_a_record(self.dir, why) from None
                 yield after_id, event
@@ -250,7 +250,8 @@ class Record:
         state = self.state
         if not state.summary or not state.summary.keys() >= {"run_id", "strategy", "eval"}:
             return summarize(self)
-        return {**state.summary, "dir": str(self.dir), "status": state.status}
+        where = {"run_id": self.id, "dir": str(self.dir)}
+        return {**state.summary, **where, "status": state.status}
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:

@@ -161,19 +161,21 @@ def _all_or_nothing(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Readers see the old file or the new one, whole, even after a power cut."""
+def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
+    """Readers see the old file or the new one, whole; if `durable`, even after a power cut."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with draft.open("xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -152,14 +152,18 @@ class RunActions(App[None]):
             return
         meta = run.record.meta
 
-        def keep(fields: dict[str, str] | None) -> None:
-            if fields is not None:
-                tags = [tag.strip() for tag in fields.pop("tags").split(",") if tag.strip()]
-                self._try(partial(run.record.set_meta, **fields, tags=tags), "saved")
-                then()
+        def save(fields: dict[str, str]) -> str:
+            tags = [tag.strip() for tag in fields.pop("tags").split(",") if tag.strip()]
+            try:
+                run.record.set_meta(**fields, tags=tags)
+            except DistrainError as error:
+                return str(error)
+            self.notify("saved")
+            then()
+            return ""
 
         fields = {"name": meta.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
-        self.push_screen(Edit(f"About {run.id}", fields), keep)
+        self.push_screen(Edit(f"About {run.id}", fields, save))
 
     def delete(self, runs: Sequence[Run], then: Callable[[], None] = lambda: None) -> None:
         """Move runs to the trash, from which `undo` takes them back."""

@@ -10,6 +10,7 @@ import msgspec
 import tomli_w
 
 from runners.presets import user_folder
+from runners.state import write_atomically
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,9 +49,7 @@ def save(settings: Settings) -> None:
     """Write what differs from the defaults; raises OSError."""
     text = tomli_w.dumps(_changed(settings))
     path().parent.mkdir(parents=True, exist_ok=True)
-    part = path().with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path())
+    write_atomically(path(), text.encode(), durable=False)  # a key is not to wait for the disk
 
 
 def _changed(settings: Settings) -> dict[str, Any]:

@@ -582,11 +582,12 @@ def test_reading_records_loads_neither_torch_nor_psutil_nor_a_screen() -> None:
     assert answer.stdout.strip() == ""
 
 
-def test_an_event_of_another_version_is_one_sentence(writer: RecordWriter) -> None:
+@pytest.mark.parametrize("body", ['{"type": "unheard of"}', b"\xff", 1])
+def test_an_event_of_another_version_is_one_sentence(writer: RecordWriter, body: object) -> None:
     writer.add(Notice(time=1.0, text="hello"))
     writer.commit()
     with sqlite3.connect(writer.dir / "metrics.db") as db:
-        db.execute('UPDATE events SET body = \'{"type": "unheard of"}\'')
+        db.execute("UPDATE events SET body = ?", (body,))
     db.close()
     with Record(writer.dir) as record, pytest.raises(DistrainError, match="event 1 cannot be read"):
         list(record.events())

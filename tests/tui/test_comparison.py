@@ -139,8 +139,8 @@ def test_a_broken_config_leaves_its_curves(ended: Make) -> None:
 
 
 def test_no_two_runs_that_are_seen_together_have_the_same_mark() -> None:
-    found = marks.of_runs(["a run"] * len(marks.SHAPES))
-    assert {mark.shape for mark in found} == set(marks.SHAPES)
+    found = marks.of_runs(["a run"] * len(marks.RUN_SHAPES))
+    assert {mark.shape for mark in found} == set(marks.RUN_SHAPES)
     assert found[0] == marks.of_run("a run")
 
 

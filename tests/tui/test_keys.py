@@ -107,6 +107,13 @@ def test_a_file_with_a_mistake_is_left_for_its_writer_to_mend(ended: Make, runs_
     assert "run.stop" in settings.path().read_text("utf-8")
 
 
+def test_settings_that_cannot_be_written_leave_nothing_behind() -> None:
+    settings.path().mkdir(parents=True)
+    with pytest.raises(OSError):
+        settings.save(settings.Settings(bell=True))
+    assert [*settings.path().parent.iterdir()] == [settings.path()]
+
+
 def test_an_axis_that_is_none_is_told(runs_dir: Path) -> None:
     settings.path().parent.mkdir(parents=True)
     settings.path().write_text('axis = "epochs"\n', encoding="utf-8")

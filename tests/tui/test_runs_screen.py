@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -262,6 +263,44 @@ def test_name_notes_and_tags_are_edited(ended: Make, runs_dir: Path) -> None:
     tell(story, runs_dir)
 
 
+def test_what_was_typed_stays_where_it_cannot_be_saved(ended: Make, runs_dir: Path) -> None:
+    run = ended("before")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("e")
+        notes = app.screen.query_one("#field-notes", Input)
+        notes.value = "long thoughts"
+        meta = run.dir / "meta.json"
+        whole = meta.read_text()
+        meta.write_text("{")
+        await pilot.press("enter")
+        complaint = str(app.screen.query_one(".complaint", Label).content)
+        assert "meta.json" in complaint
+        assert notes.value == "long thoughts"
+        meta.write_text(whole)
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(app.screen, Edit), "saved")
+        assert Record(run.dir).meta.notes == "long thoughts"
+
+    tell(story, runs_dir)
+
+
+def test_a_copy_of_a_record_is_a_run_of_its_own(ended: Make, runs_dir: Path) -> None:
+    run = ended("twice")
+    shutil.copytree(run.dir, runs_dir / "kept")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        assert len(lines(app)) == 2
+        here = table(app).row
+        assert here is not None
+        await pilot.press("d", "enter")
+        await until(pilot, lambda: len(lines(app)) == 1, "deleted")
+        assert not (runs_dir / here.id).exists()
+        assert (run.dir.exists(), (runs_dir / "kept").exists()).count(True) == 1
+
+    tell(story, runs_dir)
+
+
 def test_a_name_may_hold_anything(make: Make, runs_dir: Path) -> None:
     name = "[/b] [red]odd"
     run = make(name).steps(20)
@@ -317,6 +356,22 @@ def test_marked_runs_are_deleted_together_and_come_back(ended: Make, runs_dir: P
     tell(story, runs_dir)
 
 
+def test_what_could_not_be_taken_back_may_be_tried_again(ended: Make, runs_dir: Path) -> None:
+    run = ended("mine")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("d", "enter")
+        await until(pilot, lambda: not lines(app)[1:] and not shows(app, "mine"), "deleted")
+        (run.dir / "in the way").mkdir(parents=True)
+        await pilot.press("u")
+        await until(pilot, lambda: "cannot move" in said(app), "refused")
+        (run.dir / "in the way").rmdir()
+        await pilot.press("u")
+        await until(pilot, lambda: shows(app, "mine"), "restored")
+
+    tell(story, runs_dir)
+
+
 def test_marked_runs_that_a_filter_hides_are_not_deleted(ended: Make, runs_dir: Path) -> None:
     hidden = ended("hidden", ago=10)
     ended("shown", ago=20)
@@ -354,6 +409,25 @@ def test_a_folder_that_cannot_be_read_is_named(ended: Make, runs_dir: Path) -> N
         await until(pilot, lambda: line.display, "told")
         assert "run.json is broken" in str(line.render())
         assert shows(app, "fine")
+
+    tell(story, runs_dir)
+
+
+@pytest.mark.parametrize(
+    "keys", [[], ["enter"], ["enter", "m"], ["space", "space", "c"], ["n"], ["e"], ["d"]]
+)
+def test_no_screen_is_too_small(ended: Make, runs_dir: Path, keys: list[str]) -> None:
+    ended("one")
+    ended("two")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.3)
+        for size in ((1, 1), (2, 2), (9, 3), (3, 9), (200, 1), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("tab")
+            await pilot.pause(0.1)
 
     tell(story, runs_dir)
 

@@ -238,7 +238,7 @@ class _One:
     def _anew(self, view: View) -> Compared:
         record, state, self.problem = self.record, self.record.state, ""
         began = state.started or state.created
-        row, setting, curve = ended_row(state, record.meta), None, Curve({})
+        row, setting, curve = ended_row(record, state), None, Curve({})
         try:
             news = self._follower.news()
             self._evaluations += [event for event in news if isinstance(event, Evaluation)]
@@ -246,7 +246,7 @@ class _One:
             if state.live:
                 row = live_row(self._follower.snapshot(), record)
             elif state.summary is None:
-                row = ended_row(state, record.meta, record.summary())
+                row = ended_row(record, state, record.summary())
             curve = record.overall(**_reading(view, began))
         except DistrainError as error:
             self.problem = str(error)

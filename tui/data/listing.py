@@ -130,7 +130,7 @@ class Lister:
             if state.live:
                 self._live[name] = Follower(record)
                 return self._follow(name)
-            row = ended_row(state, record.meta)
+            row = ended_row(record, state)
         except Exception as error:
             self._cannot(name, error)
             return None
@@ -200,7 +200,7 @@ class Lister:
     def _summed_up(self, row: Row, folder: Path) -> Row:
         try:
             with Record(folder) as record:
-                return ended_row(record.state, record.meta, record.summary())
+                return ended_row(record, record.state, record.summary())
         except DistrainError:
             return row
 

@@ -10,7 +10,7 @@ import msgspec
 from runners import words
 from runners.record import Record
 from runners.snapshot import Snapshot
-from runners.state import Meta, RunState
+from runners.state import RunState
 
 _STATUSES = ("queued", "starting", "running", "stopping", "failed", "stopped", "completed")
 
@@ -108,13 +108,13 @@ def matching(rows: Iterable[Row], text: str) -> list[Row]:
 # --- one row --------------------------------------------------------------------------------------
 
 
-def ended_row(state: RunState, meta: Meta, summary: dict[str, Any] | None = None) -> Row:
+def ended_row(record: Record, state: RunState, summary: dict[str, Any] | None = None) -> Row:
     """The row of a run that is over, by its small files."""
     summary = state.summary or summary or {}
     found = summary.get("eval") or {}
     metric, plan = headline(found), state.plan
     return Row(
-        **_told(state, meta),
+        **_told(record, state),
         reason=state.reason,
         strategy=summary.get("strategy", ""),
         launcher=summary.get("launcher", ""),
@@ -132,7 +132,7 @@ def live_row(now: Snapshot, record: Record) -> Row:
     state, config, found = now.state, record.config, now.last
     metric = headline(found.metrics) if found else ""
     return Row(
-        **_told(state, record.meta),
+        **_told(record, state),
         live=state.live,
         reason="; ".join(state.waiting_for) or state.reason,
         strategy=config.strategy,
@@ -151,10 +151,10 @@ def live_row(now: Snapshot, record: Record) -> Row:
     )
 
 
-def _told(state: RunState, meta: Meta) -> dict[str, Any]:
-    plan = state.plan
+def _told(record: Record, state: RunState) -> dict[str, Any]:
+    plan, meta = state.plan, record.meta
     return {
-        "id": state.run_id,
+        "id": record.id,
         "created": state.created,
         "status": state.status,
         "name": meta.name,

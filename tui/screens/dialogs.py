@@ -105,12 +105,16 @@ class PickOne(Dialog[str]):
         self.dismiss(event.option_id)
 
 
-class Edit(Dialog[dict[str, str]]):
-    """Asks for several lines of text by name."""
+class Edit(Dialog[bool]):
+    """Asks for several lines of text by name; stays open with what was typed while `save` gives
+    a complaint.
+    """
 
-    def __init__(self, title: str, fields: dict[str, str]) -> None:
+    def __init__(
+        self, title: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]
+    ) -> None:
         super().__init__()
-        self._title, self._fields = title, fields
+        self._title, self._fields, self._save = title, fields, save
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -118,11 +122,15 @@ class Edit(Dialog[dict[str, str]]):
             for name, value in self._fields.items():
                 yield Label(name, classes="field-name")
                 yield Input(value, id=f"field-{name}")
+            yield Label("", classes="complaint", markup=False)
             yield Label("enter saves · esc leaves all as it was", classes="quiet")
 
     def on_input_submitted(self) -> None:
         values = {name: self.query_one(f"#field-{name}", Input).value for name in self._fields}
-        self.dismiss(values)
+        if complaint := self._save(values):
+            self.query_one(".complaint", Label).update(complaint)
+        else:
+            self.dismiss(True)
 
 
 class ErrorDialog(Dialog[None]):

@@ -324,7 +324,7 @@ class RunsScreen(AppScreen):
                 back.append(restore(in_trash(self.distrain.runs_dir, wanted)).id)
             except DistrainError as error:
                 self.distrain.refuse(str(error))
-        self.distrain.deleted = []
+        self.distrain.deleted = [id for id in self.distrain.deleted if id not in back]
         if back:
             self.notify(f"taken back out of the trash: {words.things(len(back), 'run')}")
         self._again()

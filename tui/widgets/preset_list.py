@@ -27,7 +27,7 @@ class PresetList(OptionList):
         border: round $foreground 30%;
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         background: transparent; background-tint: transparent;
-        padding: 0 1; height: 1fr; scrollbar-size-vertical: 1;
+        padding: 0 1; height: 1fr; min-width: 8; scrollbar-size-vertical: 1;
         &:focus {
             border: round $accent; border-title-color: $text; background-tint: transparent;
         }
