@@ -18,6 +18,7 @@ from types import TracebackType
 import msgspec
 import psutil
 
+from runners import words
 from runners.errors import DistrainError
 from runners.events import GpuSample
 from runners.hardware import GpuSampler
@@ -55,17 +56,19 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             waiting=waiting,
         )
 
-    @property
-    def who(self) -> str:
-        return f"run {self.run_id} ({self.name})" if self.name else f"run {self.run_id}"
+    def who(self, asks: Claim) -> str:
+        """What the run is called, and where it is for one of another runs folder."""
+        name = f"run {self.run_id} ({self.name})" if self.name else f"run {self.run_id}"
+        home = os.path.dirname(self.dir)
+        return name if home in ("", os.path.dirname(asks.dir)) else f"{name} in {home}"
 
 
-def who_has(plan: Plan) -> list[str]:
+def who_has(plan: Plan, runs_dir: Path) -> list[str]:
     """Why a run of this plan would have to wait now, in sentences; empty where it would start.
 
     Raises DistrainError where the folder of claims cannot be used.
     """
-    wanted = Claim.of(plan, Path())
+    wanted = Claim.of(plan, runs_dir / "asks")
     with contextlib.ExitStack() as stack:
         gpus = stack.enter_context(GpuSampler(wanted.gpus)) if wanted.gpus else None
         samples = gpus.sample() if gpus else []
@@ -170,11 +173,11 @@ def _on_gpus(
     claim: Claim, running: list[Claim], before: list[Claim], strangers: dict[str, list[str]]
 ) -> Iterator[str]:
     for uuid, index in claim.gpus.items():
-        having = [other.who for other in running if uuid in other.gpus]
+        having = [other.who(claim) for other in running if uuid in other.gpus]
         for who in having + strangers.get(uuid, []):
             yield f"GPU {index}: {who} has it"
         if waiting := [other for other in before if uuid in other.gpus]:
-            yield f"GPU {index}: {_before(waiting)}"
+            yield f"GPU {index}: {_before(claim, waiting)}"
 
 
 def _on_cores(claim: Claim, running: list[Claim], before: list[Claim], there: int) -> Iterator[str]:
@@ -186,20 +189,21 @@ def _on_cores(claim: Claim, running: list[Claim], before: list[Claim], there: in
         return
     if having:
         taken = sum(other.cores for other in having)
+        has = "has" if len(having) == 1 else "have"
         yield (
-            f"CPU: {taken} of {there} cores {'is' if taken == 1 else 'are'} taken by "
-            f"{_names(having)}, and this run wants {claim.cores}"
+            f"CPU: {_names(claim, having)} {has} {words.things(taken, 'core')}, this run wants "
+            f"{claim.cores:,}, and there {'is' if there == 1 else 'are'} {there:,}"
         )
     if waiting:
-        yield f"CPU: {_before(waiting)}"
+        yield f"CPU: {_before(claim, waiting)}"
 
 
-def _before(waiting: Sequence[Claim]) -> str:
-    return f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} before it in the queue"
+def _before(claim: Claim, waiting: Sequence[Claim]) -> str:
+    return f"{_names(claim, waiting)} {'is' if len(waiting) == 1 else 'are'} before it in the queue"
 
 
-def _names(claims: Sequence[Claim], most: int = 3) -> str:
-    names = [claim.who for claim in claims]
+def _names(claim: Claim, others: Sequence[Claim], most: int = 3) -> str:
+    names = [other.who(claim) for other in others]
     if len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
     *first, last = names

@@ -291,8 +291,10 @@ class RunConfig(Section, frozen=True):
         data: dict[str, Any] = _without_none(msgspec.to_builtins(self))
         return data
 
-    def to_toml(self) -> str:
-        return tomli_w.dumps(self.to_dict())
+    def to_toml(self, whole: bool = True) -> str:
+        """As TOML; without `whole` only what differs from the defaults, as a person would write."""
+        data = self.to_dict()
+        return tomli_w.dumps(data if whole else _beside(data, RunConfig().to_dict()))
 
     def with_changes(self, changes: dict[str, Any]) -> RunConfig:
         """A copy with dotted keys set, e.g. {"train.lr": 0.05}; None unsets one.
@@ -354,6 +356,18 @@ def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
+
+
+def _beside(data: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """What of nested data is not in other data."""
+    left: dict[str, Any] = {}
+    for key, value in data.items():
+        known = usual.get(key)
+        if isinstance(value, dict) and isinstance(known, dict):
+            value, known = _beside(value, known), {}
+        if value != known:
+            left[key] = value
+    return left
 
 
 def _without_none(value: Any) -> Any:

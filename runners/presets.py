@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import platformdirs
 
-from runners.config import RunConfig
+from runners.config import RunConfig, differences
 from runners.errors import ConfigError, nearest
 from runners.state import write_atomically
 
@@ -104,10 +104,21 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
         raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, config.to_toml().encode())
+        write_atomically(path, config.to_toml(whole=False).encode())
     except OSError as error:
         raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None
     return path
+
+
+def described(config: RunConfig, of: str, base: RunConfig) -> RunConfig:
+    """A config that was made of a preset, with a description of its own where it has not got one
+    yet: what it changes.
+    """
+    changed = differences(base, config).items()
+    if not changed or config.description != base.description:
+        return config
+    told = [f"{key} {'unset' if value is None else value}" for key, (_, value) in changed]
+    return config.with_changes({"description": f"{of} with {', '.join(told)}"})
 
 
 def _files(folder: Path) -> dict[str, Path]:

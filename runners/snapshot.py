@@ -17,11 +17,13 @@ from runners.state import RunState
 
 RECENT_S = 3.0  # what "now" means for loss, rates and shares
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
-_SUMS = ("loss_sum", "loss_samples", "timed_samples", "timed_seconds", "seconds", *PHASES)
+_WHOLE = ("timed_samples", "timed_seconds", "seconds", *PHASES)
+_SUMS = ("loss_sum", "loss_samples", *_WHOLE)
 
 
 class RankNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank over the last RECENT_S seconds; None where nothing is known (yet).
+    """One rank over the last RECENT_S seconds; None where nothing is known (yet). Once the run has
+    ended, `samples_per_s` and `shares` are of all its steps.
 
     `shares` are parts of its time by phase, `cpu` percent of one core, `rss` bytes of host
     memory and `processes` their number, loader workers included; `gpu` percent busy,
@@ -40,7 +42,8 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The run over the last RECENT_S seconds.
+    """The run over the last RECENT_S seconds; as of RankNow, rates of one that has ended are of
+    all its steps.
 
     `epoch` is the one under way, counted from 1 (0 before the first step); `fraction` the part
     of all steps that is done, those before a resumption included; `eta` seconds to the end by the
@@ -119,10 +122,12 @@ class Follower:
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
         usage = self.record.latest(PROCS)
         gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
+        totals = {} if self.state.live else self.record.totals(STEPS)
         found = []
         for info in self.record.ranks(windows):
             window, gpu = windows.get(info.rank), gpus.get(info.device_uuid)
             sums = self._recent(info.rank, window.time) if window else {}
+            sums |= {name: totals[info.rank][name] for name in _WHOLE if info.rank in totals}
             found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
         return found
 

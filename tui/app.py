@@ -16,7 +16,7 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from runners.errors import DistrainError
-from runners.runs import runs_folder
+from runners.runs import find, runs_folder
 from tui import keymap, settings
 from tui.run_actions import RunActions
 from tui.survival import Surviving
@@ -190,6 +190,8 @@ def main() -> int:
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
     try:
+        if arguments.run is not None:
+            find(arguments.run, arguments.runs_dir)
         app = DistrainApp(arguments.runs_dir, arguments.readonly, arguments.run)
     except DistrainError as error:
         print(f"distrain-tui: {error}", file=sys.stderr)

@@ -6,7 +6,8 @@ The same key means the same everywhere. A user may give an action another key by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from textual.binding import Binding
@@ -111,13 +112,20 @@ KEYMAP = (
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
     Key(LAUNCH, "save", "ctrl+s", "save", "Save preset", "Keep it under a name.", True),
-    Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "Give the field its preset's value."),
+    Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "The preset's value; in the list, all."),
     Key(LAUNCH, "all", "a", "all", "All fields", "Show every field, or those in common use.", True),
     Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
 )
 BY_ID = {key.id: key for key in KEYMAP}
+_ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
+
+
+def keyed(text: str, app: object) -> str:
+    """A text with the first keys of the actions whose ids it holds: "{run.stop} ends the run"."""
+    key: Callable[[str], str] = app.key  # type: ignore[attr-defined]
+    return _ID.sub(lambda found: key(found[1]).split()[0], text)
 
 
 def bindings(*groups: str) -> list[Binding]:

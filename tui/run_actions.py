@@ -128,9 +128,10 @@ class RunActions(App[None]):
         obstacles: list[str] = []
         with suppress(DistrainError):  # the launch will say what is wrong
             plan = make_plan(config)
-            obstacles = claims.who_has(plan)
+            obstacles = claims.who_has(plan, self.runs_dir)
         if obstacles:
-            self.call_from_thread(self.push_screen, Busy(what, plan, obstacles), answer)
+            asked = Busy(what, plan, self.runs_dir, obstacles)
+            self.call_from_thread(self.push_screen, asked, answer)
         else:
             self.call_from_thread(answer, "now")
 

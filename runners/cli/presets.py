@@ -79,10 +79,10 @@ def _show(arguments: Namespace) -> int:
 
 
 def _save(arguments: Namespace) -> int:
-    config = _source(arguments.source, arguments.runs_dir)
-    path = library.save_preset(
-        arguments.name, config.with_changes(changes(arguments)), force=arguments.force
-    )
+    base = _source(arguments.source, arguments.runs_dir)
+    config = base.with_changes(changes(arguments))
+    config = library.described(config, arguments.source, base)
+    path = library.save_preset(arguments.name, config, force=arguments.force)
     print(path)
     return 0
 

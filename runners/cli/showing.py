@@ -181,7 +181,6 @@ def _checkpoints(saved: list[Saved]) -> str:
 def _ranks(record: Record, now: Snapshot) -> str:
     if not now.ranks:
         return ""
-    totals = record.totals()
     columns = [
         Column("rank", right=True),
         Column("device"),
@@ -194,12 +193,11 @@ def _ranks(record: Record, now: Snapshot) -> str:
     ]
     rows = []
     for rank in now.ranks:
-        info, sums = rank.info, totals.get(rank.info.rank, {})
+        info = rank.info
         doing = info.phase if info.code is None else f"{info.phase}, code {info.code}"
         row = [str(info.rank), info.device, info.host, str(info.pid), doing, f"{info.step:,}"]
-        seconds, timed = sums.get("seconds"), sums.get("timed_seconds")
-        row.append(words.round_rate(sums["timed_samples"] / timed if timed else None))
-        row += [words.percent(sums[name] / seconds if seconds else None) for name in PHASES]
+        row.append(words.round_rate(rank.samples_per_s))
+        row += [words.percent(rank.shares.get(name)) for name in PHASES]
         rows.append(row)
     return table(columns, rows, indent="  ")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fake_nvml import FakeNvml, gpu, uuid_of
 
@@ -138,18 +139,18 @@ def test_a_gpu_is_busy_by_a_program_that_is_no_run() -> None:
         (
             3,
             [claim(1, cores=2)],
-            ["CPU: 2 of 4 cores are taken by run r1 (one), and this run wants 3"],
+            ["CPU: run r1 (one) has 2 cores, this run wants 3, and there are 4"],
         ),
         (
             4,
             [claim(1, cores=1)],
-            ["CPU: 1 of 4 cores is taken by run r1 (one), and this run wants 4"],
+            ["CPU: run r1 (one) has 1 core, this run wants 4, and there are 4"],
         ),
         (
             2,
             [claim(2, waiting=True, cores=2), claim(1, cores=2)],
             [
-                "CPU: 2 of 4 cores are taken by run r1 (one), and this run wants 2",
+                "CPU: run r1 (one) has 2 cores, this run wants 2, and there are 4",
                 "CPU: run r2 (two) is before it in the queue",
             ],
         ),
@@ -170,6 +171,15 @@ def test_a_run_that_wants_more_cores_than_there_are_starts_alone() -> None:
     assert in_the_way(claim(4, waiting=True, cores=1), [greedy], {}, there=4)
 
 
+def test_where_a_run_of_another_folder_is_gets_told() -> None:
+    def of(folder: str, number: int) -> Claim:
+        return msgspec.structs.replace(claim(number, gpus={"a": 0}), dir=f"{folder}/r{number}")
+
+    assert in_the_way(of("/here", 3), [of("/here", 1)], {}) == ["GPU 0: run r1 (one) has it"]
+    found = in_the_way(of("/here", 3), [of("/there", 1)], {})
+    assert found == ["GPU 0: run r1 (one) in /there has it"]
+
+
 def test_a_long_queue_is_told_in_short() -> None:
     others = [claim(number, waiting=True, cores=4) for number in range(1, 7)]
     (reason,) = in_the_way(claim(9, waiting=True, cores=1), others, {}, there=4)
@@ -183,7 +193,7 @@ def test_a_claim_is_gone_with_its_process_however_that_ended(start: Start, place
     other = start(HOLD.format(cores=cores(), gpus={}))
     with Holder(Claim(run_id="mine", dir="", cores=1, waiting=True)) as mine:
         (reason,) = mine.take()
-        assert "taken by run other" in reason
+        assert "CPU: run other has" in reason
         other.send_signal(signal.SIGKILL)
         other.wait()
         assert mine.take() == []
@@ -202,10 +212,11 @@ def test_of_several_that_look_at_once_one_has_it(start: Start) -> None:
 
 
 def test_a_viewer_can_ask_who_has_the_devices_of_a_plan(start: Start) -> None:
-    assert who_has(on_cpu(cores())) == []
+    here = Path("/runs")
+    assert who_has(on_cpu(cores()), here) == []
     start(HOLD.format(cores=1, gpus={}))
-    (reason,) = who_has(on_cpu(cores()))
-    assert reason.startswith(f"CPU: 1 of {cores()} cores is taken by run other")
+    (reason,) = who_has(on_cpu(cores()), here)
+    assert reason.startswith("CPU: run other has 1 core, ")
 
 
 def test_others_must_not_be_able_to_write_to_the_folder(

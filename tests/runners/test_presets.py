@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from runners.errors import ConfigError
 from runners.plan import make_plan
 from runners.presets import (
     BUILT_IN,
+    described,
     find,
     listing,
     load_preset,
@@ -178,6 +180,23 @@ def test_what_is_saved_is_found_again(own_folder: Path) -> None:
     assert path == own_folder / "mine.toml"
     assert find("mine") == (config, "yours")
     assert list(own_folder.iterdir()) == [path]
+
+
+def test_only_what_differs_from_the_defaults_is_written(own_folder: Path) -> None:
+    changes = {"train.lr": 0.25, "model.args": {"hidden": [8]}, "strategy": "dp"}
+    path = save_preset("mine", RunConfig().with_changes(changes))
+    wanted = {"strategy": "dp", "train": {"lr": 0.25}, "model": {"args": {"hidden": [8]}}}
+    assert tomllib.loads(path.read_text()) == wanted
+
+
+def test_a_preset_made_of_another_says_what_it_changes() -> None:
+    base = RunConfig(description="plain")
+    config = base.with_changes({"train.lr": 0.25, "train.max_steps": 5})
+    made = described(config, "ddp", base)
+    assert made.description == "ddp with train.lr 0.25, train.max_steps 5"
+    assert described(base, "ddp", base) == base
+    own = config.with_changes({"description": "mine"})
+    assert described(own, "ddp", base) == own
 
 
 def test_a_preset_is_replaced_only_by_force(own_folder: Path) -> None:

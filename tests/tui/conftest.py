@@ -53,6 +53,7 @@ class Made:
         self.devices = devices or [Device(kind="cpu", index=index) for index in range(world)]
         self.world, self.step = len(self.devices), 0
         self.began = time.time() - ago
+        self.now, self.step_s = self.began, STEP_S
         config = RunConfig().with_changes({"train.epochs": 4, **changes})
         plan = make_plan(config, list(self.devices))
         self.dir = create_run(
@@ -91,13 +92,10 @@ class Made:
         self.writer.add(facts)
         self.writer.commit()
 
-    @property
-    def now(self) -> float:
-        return self.began + self.step * STEP_S
-
     def steps(self, count: int, loss: Callable[[int], float] = lambda step: 1 / step) -> Made:
         for _ in range(count):
             self.step += 1
+            self.now += self.step_s
             for rank in range(self.world):
                 self.writer.add(self._window(rank, loss(self.step)))
         self.writer.commit()
@@ -115,7 +113,7 @@ class Made:
             loss_min=loss,
             loss_max=loss,
             lr=0.1,
-            seconds=STEP_S,
+            seconds=self.step_s,
             data=0.01,
             forward=0.02,
             backward=0.03,

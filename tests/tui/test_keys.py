@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from runners.state import RunError
 from tui import keymap, settings
 from tui.app import DistrainApp
 from tui.screens.compare import CompareScreen
@@ -18,6 +19,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.launch import LaunchScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
+from tui.widgets.failure_card import FailureCard
 from tui.widgets.log_pane import LogPane
 
 from .conftest import Made, until
@@ -79,6 +81,21 @@ def test_every_screen_has_the_keys_that_its_user_wants(ended: Make, runs_dir: Pa
     play(story, runs_dir, "\n".join(f'"{id}" = "{key}"' for id, key in keys.items()))
 
 
+def test_texts_name_the_keys_that_are_pressed(make: Make, runs_dir: Path) -> None:
+    run = make("mine").steps(20)
+    (run.dir / "checkpoints" / "last.pt").write_bytes(b"weights")
+    run.end("failed", error=RunError(rank=1, type="ValueError", message="a label", step=7))
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        card = app.screen.query_one(FailureCard)
+        await until(pilot, lambda: card.has_class("-failed"), "failed")
+        text = str(card.render())
+        assert "the log (l), then Z reruns" in text
+        assert "F resumes" in text
+
+    play(story, runs_dir, '"run.rerun" = "Z"\n"run.resume" = "F"', run.id)
+
+
 def test_a_log_is_copied_with_the_key_that_copies(ended: Make, runs_dir: Path) -> None:
     run = ended("mine")
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")
@@ -109,7 +126,7 @@ def test_a_file_with_a_mistake_is_left_for_its_writer_to_mend(ended: Make, runs_
 
 def test_settings_that_cannot_be_written_leave_nothing_behind() -> None:
     settings.path().mkdir(parents=True)
-    with pytest.raises(OSError):
+    with pytest.raises(IsADirectoryError):
         settings.save(settings.Settings(bell=True))
     assert [*settings.path().parent.iterdir()] == [settings.path()]
 

@@ -253,7 +253,8 @@ def test_a_preset_of_ones_own_is_the_same_run() -> None:
         assert screen._command() == "distrain run mine"
 
     on_screen(steps)
-    assert load_preset("mine") == load_preset("ddp", {"train.lr": 0.05})
+    told = {"description": "ddp with train.lr 0.05"}
+    assert load_preset("mine") == load_preset("ddp", {"train.lr": 0.05, **told})
 
 
 def test_ones_own_preset_is_replaced_only_when_asked() -> None:
@@ -300,18 +301,40 @@ def test_the_command_is_copied() -> None:
     on_screen(steps)
 
 
-def test_changes_stay_with_their_preset_and_are_not_left_unasked() -> None:
+def test_changes_stay_with_their_preset_also_for_the_next_time() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "escape", "down")
         await settled(pilot, screen)
         assert screen._draft
         assert screen._draft.changes == []
         await pilot.press("up", "escape")
-        await pilot.pause()
-        assert isinstance(pilot.app.screen, Choice)
-        await pilot.press("escape")
-        assert pilot.app.screen is screen
+        assert pilot.app.screen is not screen
+
+    async def next_time(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert screen._draft
         assert screen._draft.get("train.lr") == 0.05
+        await pilot.press("ctrl+z")
+        assert isinstance(pilot.app.screen, Choice)
+        await pilot.press("enter")
+        await settled(pilot, screen)
+        assert screen._draft.changes == []
+        assert settings.load()[0].drafts == {}
+
+    on_screen(steps)
+    on_screen(next_time)
+
+
+def test_what_was_changed_of_a_preset_that_says_something_else_now_may_no_longer_hold() -> None:
+    user_folder().mkdir(parents=True)
+    settings.save(
+        settings.Settings(preset="mine", drafts={"mine": ["train.lr=x"], "gone": ["a=1"]})
+    )
+    (user_folder() / "mine.toml").write_text('strategy = "dp"\n')
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert screen._now == "mine"
+        assert screen._draft
+        assert screen._draft.changes == []
 
     on_screen(steps)
 

@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tui import keymap
 from tui.screens.dialogs import Prompt
 from tui.widgets.log_pane import CLIPBOARD, LogPane
 from tui.widgets.log_view import LogView
@@ -42,6 +43,9 @@ class Logs(App[None]):
 
     def action_back(self) -> None:
         self.fell_through.append("back")
+
+    def key(self, id: str) -> str:
+        return " ".join(map(self.get_key_display, keymap.pressed(id, {})))
 
     @property
     def pane(self) -> LogPane:

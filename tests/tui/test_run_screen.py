@@ -103,6 +103,60 @@ def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
     watch(run, story)
 
 
+@pytest.mark.parametrize(
+    ("status", "offered", "not_offered"),
+    [
+        (None, "Stop", ("Rerun", "Resume")),
+        ("completed", "Rerun", ("Stop", "Resume")),
+        ("stopped", "Resume", ("Stop", "Rerun")),
+    ],
+)
+def test_the_footer_offers_what_can_be_done_with_the_run(
+    status: str | None, offered: str, not_offered: tuple[str, ...], make: Make
+) -> None:
+    run = make().steps(25)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert "Stop" in shown(app).splitlines()[-1]
+        if status:
+            run.end(status)
+        await until(pilot, lambda: offered in shown(app).splitlines()[-1], "offered")
+        footer = shown(app).splitlines()[-1]
+        assert not any(other in footer for other in not_offered)
+
+    watch(run, story)
+
+
+def test_while_ranks_start_it_is_told_how_long_they_take(make: Make) -> None:
+    run = make(ago=65)
+    run.writer.set_state(facts=None)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        def line() -> str:
+            return next(line for line in shown(app).splitlines() if "the ranks are" in line)
+
+        before = line()
+        assert " 1 min" in before
+        await until(pilot, lambda: line() != before, "counted on")
+
+    watch(run, story)
+
+
+def test_rates_of_a_run_that_has_ended_are_of_all_its_steps(make: Make) -> None:
+    run = make(ago=100).steps(20)
+    run.step_s = 0.4  # from here on
+    run.steps(20).end()
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "completed" in shown(app), "ended")
+        ranks = screen.query_one(RankTable)._ranks
+        rates = [rank.samples_per_s for rank in ranks]
+        assert rates == [pytest.approx(64 * 40 / (20 * 0.1 + 20 * 0.4))] * 2
+        assert words.rate(sum(map(float, rates))) in shown(app).splitlines()[2]
+
+    watch(run, story)
+
+
 @pytest.mark.parametrize("bell", [True, False])
 def test_the_end_rings_once_for_who_wants_it(
     bell: bool, make: Make, monkeypatch: pytest.MonkeyPatch

@@ -162,6 +162,9 @@ def test_the_command_line_and_the_environment_are_obeyed(terminal: Terminal) -> 
     terminal.until("what follows")
     assert not terminal.is_set("mouse_any_flag")
     assert terminal.is_grey()
+    terminal.close()
+    terminal.open("nope", shell=True)
+    terminal.until("distrain-tui: there are no runs in", "it left with 2")
 
 
 def test_who_ends_the_app_finds_the_terminal_as_it_was(terminal: Terminal) -> None:

@@ -22,9 +22,11 @@ _ADVICE = (
 
 
 def advice(error: RunError) -> str:
-    """What to try; where nothing better is known, where to look."""
+    """What to try; where nothing better is known, where to look. May hold ids of keys."""
     text = f"{error.type} {error.message}".lower()
     for words, mend in _ADVICE:
         if all(word.lower() in text for word in words):
             return mend
-    return "the traceback in the log (l), then rerun (r) with what you have changed"
+    return (
+        "the traceback in the log ({run.logs}), then {run.rerun} reruns with what you have changed"
+    )

@@ -19,7 +19,7 @@ from runners.snapshot import Follower
 from tui import marks
 from tui.data.chart import Chart, Line
 from tui.data.growth import Growth
-from tui.data.plots import View
+from tui.data.plots import PLOTS, View
 from tui.data.rows import Row, ended_row, headline, live_row
 from tui.marks import RUN_MARK, Mark
 
@@ -104,17 +104,10 @@ def names(rows: Sequence[Row]) -> list[str]:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
-    """A kind of chart; `values` gives a run's x and y."""
-
-    title: str
-    values: Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]
-    unit: str = ""
-    worded: Callable[[float], str] = words.figure
-    hint: str = "nothing yet"
+Values = Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]
 
 
-def _column(name: str) -> Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]:
+def _column(name: str) -> Values:
     def values(run: Compared, axis: str) -> tuple[Sequence[float], Sequence[float]]:
         if not len(run.curve):
             return (), ()
@@ -123,7 +116,7 @@ def _column(name: str) -> Callable[[Compared, str], tuple[Sequence[float], Seque
     return values
 
 
-def _metric(name: str) -> Callable[[Compared, str], tuple[Sequence[float], Sequence[float]]]:
+def _metric(name: str) -> Values:
     def values(run: Compared, axis: str) -> tuple[Sequence[float], Sequence[float]]:
         found = [each for each in run.evaluations if name in each.metrics]
         x = [float(getattr(each, axis)) for each in found]
@@ -138,43 +131,35 @@ def _since(run: Compared, axis: str, x: Sequence[float]) -> Sequence[float]:
     return array("d", [at - run.began for at in x]) if axis == "time" else x
 
 
-KINDS = {
-    "loss": Kind("training loss", _column("loss")),
-    "throughput": Kind(
-        "throughput",
-        _column("samples_per_s"),
-        "samples/s",
-        words.round_rate,
-        "no step after the warm-up yet",
-    ),
-    "evaluation": Kind("evaluation", _metric(""), hint="no evaluation yet"),
-    "lr": Kind("learning rate", _column("lr")),
-    "eval loss": Kind("evaluation loss", _metric("loss"), hint="no evaluation yet"),
+CHARTS = {  # each is one of PLOTS, and gives a run's x and y
+    "loss": _column("loss"),
+    "throughput": _column("samples_per_s"),
+    "evaluation": _metric(""),
+    "lr": _column("lr"),
+    "eval loss": _metric("loss"),
 }
 
 
 def chart(name: str, runs: Sequence[Compared], view: View) -> Chart:
-    """One chart with a line for each run; raises KeyError for a name that KINDS has not."""
-    kind = KINDS[name]
+    """One chart with a line for each run; raises KeyError for a name that CHARTS has not."""
+    plot, values = PLOTS[name], CHARTS[name]
+    title, worded = plot.title, plot.worded
     if name == "evaluation" and (metric := common_metric(runs)):
-        kind = kind._replace(
-            title=f"evaluation: {metric}",
-            values=_metric(metric),
-            worded=partial(words.metric_value, metric),
-        )
+        title, values = f"evaluation: {metric}", _metric(metric)
+        worded = partial(words.metric_value, metric)
     lines = []
     for run in runs:
-        x, y = kind.values(run, view.axis)
+        x, y = values(run, view.axis)
         if len(x):
             lines.append(Line(run.name, run.mark, x, y))
     return Chart(
-        title=kind.title,
+        title=title,
         lines=lines,
         x_axis="duration" if view.axis == "time" else view.axis,
-        unit=kind.unit,
-        worded=kind.worded,
+        unit=plot.unit,
+        worded=worded,
         span=view.span,
-        empty=kind.hint,
+        empty=plot.hint,
     )
 
 

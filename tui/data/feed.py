@@ -66,9 +66,12 @@ class Feed:
         self._last: dict[str, dict[int, Gauge[Any]]] = {}
 
     def changed(self) -> bool:
-        """Whether there is anything to see since the last call."""
+        """Whether there is anything to see since the last call: also how long ranks take to start
+        is news.
+        """
         owed, self._owed = self._owed, False
-        return self._growth.changed() or owed
+        state = self._follower.state
+        return self._growth.changed() or owed or (state.live and state.facts is None)
 
     def look(self, view: View) -> Frame:
         """The run as it is now; raises DistrainError where the record cannot be read."""

@@ -5,7 +5,8 @@ Types, ranges and descriptions of the fields are those of the config's annotatio
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -189,8 +190,11 @@ class Draft:
     config: RunConfig
 
     @classmethod
-    def of(cls, name: str, config: RunConfig) -> Draft:
-        """A preset as it is."""
+    def of(cls, name: str, config: RunConfig, assignments: Iterable[str] = ()) -> Draft:
+        """A preset with what was changed of it, as far as that still holds."""
+        with suppress(ConfigError):
+            changes = dict(map(parse_assignment, assignments))
+            return cls(name, config, config.with_changes(changes))
         return cls(name, config, config)
 
     def get(self, key: str) -> Any:
@@ -215,17 +219,23 @@ class Draft:
         """With the preset's own value."""
         return self.with_value(key, self.preset_value(key))
 
+    @property
+    def assignments(self) -> list[str]:
+        """What differs from the preset, as `--set` takes it."""
+        changes = differences(self.base, self.config).items()
+        return [f"{key}={_assigned(key, value)}" for key, (_, value) in changes]
+
     def command(self, runs_dir: Path | None = None) -> list[str]:
         """The shortest command line that does the same run, as its words.
 
         `runs_dir` is named where it is not the usual one.
         """
-        changes = {key: value for key, (_, value) in differences(self.base, self.config).items()}
         words = ["distrain", "run", self.name]
-        devices = changes.pop("devices", None)
-        for key, value in changes.items():
-            words += ["--set", f"{key}={_assigned(key, value)}"]
-        words += [] if devices is None else ["--devices", as_typed(devices)]
+        for assignment in self.assignments:
+            if not assignment.startswith("devices="):
+                words += ["--set", assignment]
+        if self.changed("devices"):
+            words += ["--devices", as_typed(self.get("devices"))]
         return words + ([] if runs_dir is None else ["--runs-dir", str(runs_dir)])
 
 

@@ -35,12 +35,15 @@ _STEP_COLUMNS = (
 )
 
 
+USUAL = ("loss", "throughput", "evaluation", "phases")
+
+
 class View(NamedTuple):
     """What of a run is to be seen: the x axis ("step", "epoch", "time"), the part of it (None:
     all), and how many points a line may have.
     """
 
-    plots: tuple[str, ...] = ("loss", "throughput", "evaluation", "phases")
+    plots: tuple[str, ...] = USUAL
     axis: str = "step"
     span: tuple[float, float] | None = None
     points: int = 256

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from textual.binding import Binding
 from textual.reactive import Reactive
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
@@ -20,6 +21,10 @@ class AppScreen(Surviving, Screen[None]):
     KEYS: tuple[str, ...] = ()
     # Textual's is painted all anew when the focus moves; the panes that it concerns do so anyway.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+
+    def offers(self, binding: Binding) -> bool:
+        """Whether the footer is to show a key."""
+        return binding.show
 
     @property
     def is_current(self) -> bool:

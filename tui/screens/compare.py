@@ -15,9 +15,8 @@ from textual.worker import get_current_worker
 from runners.errors import DistrainError
 from runners.runs import Run
 from tui import keymap
-from tui.data.comparison import KINDS, Comparer, Comparison
+from tui.data.comparison import CHARTS, Comparer, Comparison
 from tui.keymap import COMPARE, PLOT
-from tui.screens.dialogs import PickOne
 from tui.screens.plotting import PlottingScreen
 from tui.widgets.diff_pane import DiffPane, RunSummaries
 from tui.widgets.key_bar import KeyBar
@@ -30,10 +29,12 @@ class CompareScreen(PlottingScreen):
     """Shows comparisons that a thread makes of the runs' records."""
 
     HELP = (
-        "Runs lie over each other by step, by epoch or by the time since each was started (x). "
-        "Tab goes from pane to pane, f shows one alone. Plots share x axis, zoom and cursor."
+        "Runs lie over each other by step, by epoch or by the time since each was started "
+        "({plot.axis}). Tab goes from pane to pane, {app.full} shows one alone. Plots share x "
+        "axis, zoom and cursor."
     )
     KEYS = (COMPARE, PLOT)
+    CHARTS = CHARTS
     BINDINGS = [*keymap.bindings(COMPARE, PLOT), *PlottingScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class Looked(Message):
@@ -111,18 +112,3 @@ class CompareScreen(PlottingScreen):
     def action_differences(self) -> None:
         self._everything = not self._everything
         self._paint()
-
-    def action_metric(self) -> None:
-        panes = list(self.query(PlotPane))
-        index = panes.index(self._plot())
-
-        def choose(name: str | None) -> None:
-            if name:
-                plots = list(self._view.plots)
-                plots[index] = name
-                self._see(plots=tuple(plots))
-
-        options = [(name, kind.title) for name, kind in KINDS.items()]
-        self.app.push_screen(
-            PickOne("What this plot shows", options, self._view.plots[index]), choose
-        )

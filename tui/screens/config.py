@@ -27,7 +27,9 @@ LABEL = 15  # cells of a name
 class ConfigScreen(AppScreen):
     """A page to read; it does not follow the run."""
 
-    HELP = "Notes, config, plan and provenance of the run. y copies the config as a preset."
+    HELP = (
+        "Notes, config, plan and provenance of the run. {app.copy} copies the config as a preset."
+    )
     BINDINGS = [keymap.hidden("i", "leave", "run.config")]  # noqa: RUF012
 
     def __init__(self, record: Record) -> None:

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from runners import presets, runs, words
+from runners.config import RunConfig
 from runners.presets import Preset
 from tui import keymap
 from tui.data import form
@@ -38,8 +39,9 @@ class LaunchScreen(AppScreen):
     """Keeps a draft for each preset; its panes show the one under the cursor."""
 
     HELP = (
-        "Enter on a preset launches it; ctrl+r launches from anywhere. Changes stay with their "
-        "preset until you leave this screen; ctrl+s keeps them under a name of your own."
+        "Enter on a preset launches it; {launch.start} launches from anywhere. Changes stay with "
+        "their preset, also for the next time; {launch.save} keeps them under a name of your own, "
+        "{launch.reset} takes them back."
     )
     KEYS = (LAUNCH,)
     BINDINGS = [  # noqa: RUF012
@@ -104,21 +106,16 @@ class LaunchScreen(AppScreen):
 
     def on_launch_screen_listed(self, event: Listed) -> None:
         self._presets = {preset.name: preset for preset in event.found}
-        for preset in event.found:
-            if preset.config is not None:
-                self._drafts[preset.name] = self._draft_of(preset)
+        kept = self.distrain.settings.drafts
+        self._drafts = {
+            preset.name: Draft.of(preset.name, preset.config, kept.get(preset.name, ()))
+            for preset in event.found
+            if preset.config is not None
+        }
         if self._now not in self._presets:
             self._now = USUAL if USUAL in self._presets else next(iter(self._presets), "")
         self._paint()
         self._work_out(0)
-
-    def _draft_of(self, preset: Preset) -> Draft:
-        """As it was left, unless nothing was changed or the file says something else now."""
-        assert preset.config is not None, "an invalid file has no draft"
-        before = self._drafts.get(preset.name)
-        if before is None or before.base != preset.config:
-            return Draft.of(preset.name, preset.config)
-        return before
 
     @property
     def _draft(self) -> Draft | None:
@@ -151,15 +148,30 @@ class LaunchScreen(AppScreen):
 
     def _keep(self, draft: Draft) -> None:
         self._drafts[draft.name] = draft
+        kept = {**self.distrain.settings.drafts, draft.name: draft.assignments}
+        self.distrain.remember(drafts={name: changes for name, changes in kept.items() if changes})
         self._paint()
         self._work_out(PAUSE_S)
 
     def action_reset(self) -> None:
+        """Of the field under the cursor; in the list, of the whole preset."""
         field, draft = self._form.field, self._draft
-        if draft and field and draft.changed(field.key):
+        if draft and self._list.has_focus and draft.changes:
+            self._ask_to_reset(draft)
+        elif draft and field and draft.changed(field.key) and not self._list.has_focus:
             self._keep(draft.reset(field.key))
         else:
-            self.distrain.refuse("the field under the cursor is as in the preset")
+            what = "the preset" if self._list.has_focus else "the field under the cursor"
+            self.distrain.refuse(f"{what} is as in its file")
+
+    def _ask_to_reset(self, draft: Draft) -> None:
+        def answer(how: str | None) -> None:
+            if how:
+                self._keep(Draft.of(draft.name, draft.base))
+
+        text = f"Changed and not saved: {', '.join(draft.assignments)}"
+        answers = [("yes", "Take them back", "warning")]
+        self.app.push_screen(Choice(f"{draft.name} as in its file?", text, answers), answer)
 
     def action_all(self) -> None:
         self._form.show_all()
@@ -311,10 +323,11 @@ class LaunchScreen(AppScreen):
         else:
             self._refuse_file()
 
-    def _saved(self, draft: Draft, name: str) -> None:
+    def _saved(self, name: str, config: RunConfig) -> None:
         """The changes are the new preset's now, no longer those of the one before."""
-        self._drafts[draft.name] = Draft.of(draft.name, draft.base)
-        self._drafts[name] = Draft.of(name, draft.config)
+        before = self._drafts[self._now]
+        self._keep(Draft.of(before.name, before.base))
+        self._keep(Draft.of(name, config))
         self._now = name
         self.distrain.remember(preset=name)
         self._look_for_presets()
@@ -328,21 +341,4 @@ class LaunchScreen(AppScreen):
         elif not self._list.has_focus:
             self._list.focus()
         else:
-            self._ask_to_leave()
-
-    def _ask_to_leave(self) -> None:
-        changed = [draft for draft in self._drafts.values() if draft.config != draft.base]
-        if not changed:
             self.app.pop_screen()
-            return
-
-        def answer(how: str | None) -> None:
-            if how:
-                self.app.pop_screen()
-
-        what = "; ".join(
-            f"{draft.name}: {', '.join(field.key for field in draft.changes)}" for draft in changed
-        )
-        text = f"Changed and not saved: {what}"
-        answers = [("yes", "Leave", "warning")]
-        self.app.push_screen(Choice("Leave without these changes?", text, answers), answer)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 from textual.widget import Widget
 
 from tui import keymap
-from tui.data.plots import View
+from tui.data.plots import PLOTS, View
+from tui.plotting.picture import STRONGEST
 from tui.screens.base import AppScreen
+from tui.screens.dialogs import PickOne
 from tui.widgets.plot import PlotPane
 
 AXES = ("step", "epoch", "time")
-SMOOTHEST = 3
 LOOK_S, RAREST_S = 0.5, 2.0  # between two looks; the supervisor commits every half second
 SHARE = 0.08  # of a core is what looking on may take, in reading and in painting
 
@@ -26,6 +28,7 @@ class PlottingScreen(AppScreen):
     the one that is `-current`.
     """
 
+    CHARTS: Collection[str] = PLOTS  # that a plot may show
     PANE_BINDINGS = (keymap.hidden("tab", "pane(1)"), keymap.hidden("shift+tab", "pane(-1)"))
 
     def __init__(self, plots: tuple[str, ...]) -> None:
@@ -122,10 +125,24 @@ class PlottingScreen(AppScreen):
         self.distrain.remember(log_y=log_y)
 
     def action_smooth(self) -> None:
-        smooth = (self._plot().smooth + 1) % (SMOOTHEST + 1)
+        smooth = (self._plot().smooth + 1) % (STRONGEST + 1)
         for plot in self.query(PlotPane):
             plot.smooth = smooth
         self.distrain.remember(smooth=smooth)
+
+    def action_metric(self) -> None:
+        at = list(self.query(PlotPane)).index(self._plot())
+        plots = self._view.plots
+
+        def choose(name: str | None) -> None:
+            if name:
+                self._choose((*plots[:at], name, *plots[at + 1 :]))
+
+        options = [(name, PLOTS[name].title) for name in self.CHARTS]
+        self.app.push_screen(PickOne("What this plot shows", options, plots[at]), choose)
+
+    def _choose(self, plots: tuple[str, ...]) -> None:
+        self._see(plots=plots)
 
     def action_zoom(self, factor: float) -> None:
         self._see(span=self._plot().zoomed(factor))

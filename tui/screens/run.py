@@ -7,6 +7,7 @@ import time
 import msgspec
 from textual import work
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
@@ -16,9 +17,8 @@ from runners.errors import DistrainError
 from runners.runs import Run
 from tui import keymap
 from tui.data.feed import Feed, Frame
-from tui.data.plots import PLOTS
+from tui.data.plots import PLOTS, USUAL
 from tui.keymap import LOG, PLOT, RUN
-from tui.screens.dialogs import PickOne
 from tui.screens.plotting import PlottingScreen
 from tui.settings import Settings
 from tui.widgets.failure_card import FailureCard
@@ -29,7 +29,6 @@ from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
 
-USUAL_PLOTS = ("loss", "throughput", "evaluation", "phases")
 # Tables take the lines that they need, up to this part of the screen.
 TABLES_PART, LEAST_TABLE, BORDER = 3, 5, 2
 
@@ -38,8 +37,8 @@ class RunScreen(PlottingScreen):
     """Shows frames that a thread reads of the record; its panes hold nothing else."""
 
     HELP = (
-        "A run, live or ended. Tab goes from pane to pane, f shows one alone, Esc goes back; the "
-        "run goes on without you. Plots share their x axis, zoom and cursor."
+        "A run, live or ended. Tab goes from pane to pane, {app.full} shows one alone, Esc goes "
+        "back; the run goes on without you. Plots share their x axis, zoom and cursor."
     )
     KEYS = (RUN, PLOT, LOG)
     BINDINGS = [*keymap.bindings(RUN, PLOT), *PlottingScreen.PANE_BINDINGS]  # noqa: RUF012
@@ -104,10 +103,10 @@ class RunScreen(PlottingScreen):
             return
         self._frame = event.frame
         self._paint()
-        live = event.frame.snapshot.state.live
-        if self._was_live and not live:
+        if self._was_live and not event.frame.snapshot.state.live:
+            self._was_live = False
+            self.refresh_bindings()
             self.distrain.tell_end(self.run)
-        self._was_live = live
 
     def _paint(self) -> None:
         frame = self._frame
@@ -156,20 +155,16 @@ class RunScreen(PlottingScreen):
 
     # --- actions --------------------------------------------------------------------------------
 
-    def action_metric(self) -> None:
-        panes = list(self.query(PlotPane))
-        index = panes.index(self._plot())
-        options = [(name, plot.title) for name, plot in PLOTS.items()]
-        now = self._view.plots[index]
+    def offers(self, binding: Binding) -> bool:
+        """What has ended is not to be stopped, but may be had again."""
+        if self._was_live:
+            return super().offers(binding)
+        again = "rerun" if self.run.record.status == "completed" else "resume"
+        return binding.id == f"run.{again}" or (binding.id != "run.stop" and binding.show)
 
-        def choose(name: str | None) -> None:
-            if name:
-                plots = list(self._view.plots)
-                plots[index] = name
-                self._see(plots=tuple(plots))
-                self.distrain.remember(plots=plots)
-
-        self.app.push_screen(PickOne("What this plot shows", options, now), choose)
+    def _choose(self, plots: tuple[str, ...]) -> None:
+        super()._choose(plots)
+        self.distrain.remember(plots=list(plots))
 
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
@@ -202,5 +197,5 @@ class RunScreen(PlottingScreen):
 def _chosen(settings: Settings) -> tuple[str, ...]:
     """The plots that were shown last, filled up with the usual ones."""
     names = [name for name in settings.plots if name in PLOTS]
-    names += [name for name in USUAL_PLOTS if name not in names]
-    return tuple(names[: len(USUAL_PLOTS)])
+    names += [name for name in USUAL if name not in names]
+    return tuple(names[: len(USUAL)])

@@ -28,7 +28,7 @@ from tui.widgets.run_table import RunTable
 
 LOOK_S = 1.0
 PAUSE_S = 0.02  # between batches, for the table to be painted
-NONE_YET = "No runs yet. {} launches one."
+NONE_YET = "No runs yet. {app.new} launches one."
 
 
 class RunsScreen(AppScreen):
@@ -146,7 +146,7 @@ class RunsScreen(AppScreen):
         if self._rows:
             empty = "No run has all of these words. esc shows all."
         elif self._complete:
-            empty = NONE_YET.format(self.distrain.key("app.new"))
+            empty = keymap.keyed(NONE_YET, self.app)
         self._table.show(rows, self._marked, by, descending, empty, hold=self._complete)
         self._paint_about(self._table.row)
         self._paint_head()
@@ -279,9 +279,8 @@ class RunsScreen(AppScreen):
         if len(runs) > 1:
             self.app.push_screen(CompareScreen(runs))
         else:
-            self.distrain.refuse(
-                "mark two runs or more with space, then c lays them over each other"
-            )
+            hint = "mark two runs or more with {runs.mark}, then {runs.compare} compares them"
+            self.distrain.refuse(keymap.keyed(hint, self.app))
 
     def action_stop(self) -> None:
         if run := self._here():

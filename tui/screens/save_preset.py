@@ -10,6 +10,7 @@ from typing import Any
 from textual.app import App
 
 from runners import presets
+from runners.config import RunConfig
 from runners.errors import ConfigError
 from runners.presets import Preset
 from tui.data.form import Draft
@@ -20,7 +21,7 @@ def save_as(
     app: App[Any],
     draft: Draft,
     known: Mapping[str, Preset],
-    done: Callable[[Draft, str], None],
+    done: Callable[[str, RunConfig], None],
 ) -> None:
     """Ask for the name, and once more where that replaces a file; `done` hears what was saved."""
 
@@ -60,12 +61,13 @@ def _ask_to_replace(app: App[Any], preset: Preset, save: Callable[..., None]) ->
 
 
 def _save(
-    app: App[Any], draft: Draft, name: str, done: Callable[[Draft, str], None], force: bool
+    app: App[Any], draft: Draft, name: str, done: Callable[[str, RunConfig], None], force: bool
 ) -> None:
     try:
-        path = presets.save_preset(name, draft.config, force=force)
+        config = presets.described(draft.config, draft.name, draft.base)
+        path = presets.save_preset(name, config, force=force)
     except ConfigError as error:
         app.notify(str(error), severity="warning", timeout=8)
     else:
         app.notify(f"saved {path}")
-        done(draft, name)
+        done(name, config)

@@ -10,6 +10,7 @@ from rich.text import Text
 from runners import words
 from tui.data import consequences
 from tui.data.consequences import Outlook
+from tui.keymap import keyed
 from tui.widgets.text_pane import TextPane
 
 LABEL = 12
@@ -21,7 +22,7 @@ class Consequences(TextPane):
 
     HELP = (
         "What the form means on this machine. The length is that of the newest run of the same "
-        "strategy, model, data and number of devices. y copies the command."
+        "strategy, model, data and number of devices. {app.copy} copies the command."
     )
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -41,9 +42,9 @@ class Consequences(TextPane):
     def _paint(self) -> None:
         if self.width < LABEL:
             return
-        hint = "y copies the command"
+        hint = keyed("{app.copy} copies the command", self.app)
         if self.height < BRIEF:
-            hint = f"tab, f: in full · {hint}"
+            hint = keyed(f"tab, {{app.full}}: in full · {hint}", self.app)
             self.put(gist(self._outlook, self._command, self.width, self.height))
         else:
             self.put(in_full(self._outlook, self._command, self.width))

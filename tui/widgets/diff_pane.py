@@ -9,6 +9,7 @@ from rich.text import Text
 
 from runners import words
 from tui.data.comparison import Compared, Setting, settings
+from tui.keymap import keyed
 from tui.widgets.run_header import DOTS
 from tui.widgets.run_lines import legible
 from tui.widgets.text_pane import TextPane
@@ -33,17 +34,16 @@ class DiffPane(TextPane):
     """`show` gives it the runs; `everything` shows keys that are alike as well."""
 
     HELP = (
-        "The settings that differ between the runs; d shows all of them. What stands after "
-        "“ran on” follows from the machine, not from the config."
+        "The settings that differ between the runs; {compare.differences} shows all. What stands "
+        "after “ran on” follows from the machine, not from the config."
     )
 
     def show(self, runs: Sequence[Compared], everything: bool = False) -> None:
         found = settings([run.setting for run in runs])
         shown = [each for each in found if everything or each.differs]
         differing = sum(each.differs for each in found)
-        self.border_subtitle = (
-            f"{differing} of {len(found)} differ · d: {'less' if everything else 'all'}"
-        )
+        hint = keyed(f"{{compare.differences}}: {'less' if everything else 'all'}", self.app)
+        self.border_subtitle = f"{differing} of {len(found)} differ · {hint}"
         inks = [legible(run.mark.colour, self.background_colors[1]) for run in runs]
         across = fits(len(runs), self.width)
         self.fixed = 1 if across else 0

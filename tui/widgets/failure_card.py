@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from rich.text import Text
 from textual.widgets import Static
 
@@ -11,6 +14,7 @@ from runners.snapshot import Snapshot
 from runners.state import RunError
 from tui.data.advice import advice
 from tui.data.tail import last_lines
+from tui.keymap import keyed
 
 TAIL, SHORT_TAIL = 4, 0  # lines of the log; a short screen has none to spare
 
@@ -36,11 +40,11 @@ class FailureCard(Static):
         if error is not None and failed and tail != self._tail:
             self._tail = tail
             self.border_title = "failed"
-            self.update(card(error, record, tail))
+            self.update(card(error, record, tail, partial(keyed, app=self.app)))
 
 
-def card(error: RunError, record: Record, tail: int) -> Text:
-    """The lines of the card, with so many of the log."""
+def card(error: RunError, record: Record, tail: int, keyed: Callable[[str], str]) -> Text:
+    """The lines of the card, with so many of the log; `keyed` puts keys into words."""
     when = f", after step {error.step:,}" if error.step else ""
     who = "" if error.rank is None else f"rank {error.rank} was the first{when}: "
     kind = f"{error.type}: " if error.traceback else ""  # else the words are ours
@@ -51,6 +55,6 @@ def card(error: RunError, record: Record, tail: int) -> Text:
     if error.collateral:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
     kept = list((record.dir / "checkpoints").glob("*.pt"))
-    text.append("\ntry: ", "bold").append(advice(error))
-    rest = "R resumes from the last checkpoint" if kept else "no checkpoint was written"
-    return text.append(f"\n{rest}", "dim")
+    text.append("\ntry: ", "bold").append(keyed(advice(error)))
+    rest = "{run.resume} resumes from the last checkpoint" if kept else "no checkpoint was written"
+    return text.append(f"\n{keyed(rest)}", "dim")

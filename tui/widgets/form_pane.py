@@ -121,7 +121,9 @@ class FormPane(Vertical):
         every = len(form.fields())
         if self._filter.value:
             return f"{shown} of {every} fields · esc shows more"
-        return f"all {every} fields · a fewer" if shown == every else f"{shown} fields · a all"
+        many = f"all {every}" if shown == every else f"{shown}"
+        more = "fewer" if shown == every else "all"
+        return keymap.keyed(f"{many} fields · {{launch.all}} {more}", self.app)
 
     def on_sheet_moved(self) -> None:
         self._tell()
@@ -136,7 +138,7 @@ class FormPane(Vertical):
         if field and draft:
             text.append(field.key, "bold").append(f"  {field.wanted}", "dim")
             text.append(f"\n{field.about}\n" if field.about else "\n")
-            text.append(self._hint(field, draft), "dim")
+            text.append(keymap.keyed(self._hint(field, draft), self.app), "dim")
         elif draft:
             text.append("no field has all these words", "dim")
         else:
@@ -151,7 +153,7 @@ class FormPane(Vertical):
         if field.key in form.OFFERED:
             hint = "enter lists what there is"
         if draft.changed(field.key):
-            hint += f" · ctrl+z gives {form.shown(draft.preset_value(field.key))} back"
+            hint += f" · {{launch.reset}} gives {form.shown(draft.preset_value(field.key))} back"
         return hint
 
     # --- editing --------------------------------------------------------------------------------

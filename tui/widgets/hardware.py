@@ -27,9 +27,9 @@ class Hardware(TextPane):
 
     HELP = (
         "Each GPU's utilisation (a kernel was running, not that the chip was busy), memory, power, "
-        "temperature and clock (where there is room: f), with two minutes of history, the marks of "
-        "the ranks on it and the other processes that use it. N/A: the device does not offer "
-        "this. Without GPUs: the host."
+        "temperature and clock (where there is room: {app.full}), with two minutes of history, the "
+        "marks of the ranks on it and the other processes that use it. N/A: the device does not "
+        "offer this. Without GPUs: the host."
     )
 
     _frame: Frame | None = None

@@ -6,7 +6,7 @@ cuts off what has no room.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rich.text import Text
 from textual import events
@@ -16,6 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.widgets.text_pane import strip_of
+
+if TYPE_CHECKING:
+    from tui.screens.base import AppScreen
 
 PALETTE = "palette"
 
@@ -54,7 +57,7 @@ class KeyBar(Widget):
     def _look(self, screen: Screen[object]) -> None:
         found: dict[str, Shown] = {}
         for active in screen.active_bindings.values():
-            if active.binding.show:
+            if cast("AppScreen", screen).offers(active.binding):
                 found.setdefault(active.binding.action, self._shown(active.binding))
         palette = Shown(
             self.app.COMMAND_PALETTE_BINDING, self.app.get_key_display(_PALETTE), PALETTE

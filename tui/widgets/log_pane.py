@@ -35,11 +35,11 @@ class LogPane(Widget, can_focus=True):
     """`show` gives it the folder of a run, `choose` says whose log is to be seen."""
 
     HELP = (
-        "What the ranks, the launcher and the supervisor print; logs without a line are dim. "
-        "The pane follows the end until you scroll up, and again after End. › stands where a line "
-        "goes on: the arrow keys show it. / searches as you type: Enter goes on; up and down leave "
-        "what you typed, then > and < go on. y copies the lines that are selected with the mouse, "
-        "else those in sight."
+        "What the ranks, the launcher and the supervisor print; logs without a line are dim. The "
+        "pane follows the end until you scroll up, and again after {log.follow}. › stands where a "
+        "line goes on: the arrow keys show it. {log.search} searches as you type: Enter goes on; "
+        "up and down leave what you typed, then {log.next} and {log.previous} go on. {app.copy} "
+        "copies the lines that are selected with the mouse, else those in sight."
     )
     BINDINGS = [  # noqa: RUF012
         *keymap.bindings(LOG),
@@ -213,8 +213,10 @@ class LogPane(Widget, can_focus=True):
             return ""
         if page.problem:
             return f"the log of {called} cannot be read: {page.problem}"
+        if self._chosen not in self._names:
+            return "no rank has been started yet" if self._live else "no rank was started"
         said = f"{called} has printed nothing{' yet' if self._live else ''}"
-        return f"{said} · ] shows the next log"
+        return keymap.keyed(f"{said} · {{log.after}} shows the next log", self.app)
 
     def _status(self) -> str:
         view, page = self._view, self._page
@@ -233,7 +235,8 @@ class LogPane(Widget, can_focus=True):
         new = view.total - self._seen
         if not view.following:
             parts += [words.things(new, "new line")] if new > 0 else []
-            parts.append("end follows" if self._live else "end: to the end")
+            key = keymap.keyed("{log.follow}", self.app)
+            parts.append(f"{key} follows" if self._live else f"{key}: to the end")
         elif self._live:
             parts.append("follows")
         return " · ".join(parts)

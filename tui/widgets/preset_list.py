@@ -19,8 +19,8 @@ class PresetList(OptionList):
     """`show` gives it the presets; it says which is chosen or launched."""
 
     HELP = (
-        "Named configurations. Enter launches the one under the cursor; → goes into its fields. "
-        "◆ marks your own, • what you have changed and not saved, ✘ a file that cannot be used."
+        "Named configurations. Enter launches the one under the cursor; → goes into its fields. ◆ "
+        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used."
     )
     DEFAULT_CSS = """
     PresetList {

@@ -54,9 +54,10 @@ class RankTable(TextPane):
     """`show` gives it the ranks."""
 
     HELP = (
-        "Each rank's step, loss and rate over the last three seconds, and what its time goes to: "
-        "waiting for data, compute (forward and backward), waiting for the other ranks, optimizer. "
-        "The rank that the others wait for is marked ◀: it waits least itself."
+        "Each rank's step, loss and rate over the last three seconds (of a run that has ended: "
+        "rate and times over all steps), and what its time goes to: waiting for data, compute "
+        "(forward and backward), waiting for the other ranks, optimizer. The rank that the others "
+        "wait for is marked ◀: it waits least itself."
     )
     fixed = 1
 

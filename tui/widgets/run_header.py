@@ -95,16 +95,15 @@ def _waiting(now: Snapshot) -> str:
         return "; ".join(now.state.waiting_for)
     if not now.state.live:
         return words.line(now.state.reason or now.state.status)
-    doing = {rank.info.phase for rank in now.ranks}
-    return f"the ranks are {' and '.join(sorted(doing))}" if doing else "the ranks are starting"
+    doing = sorted({rank.info.phase for rank in now.ranks}) or ["starting"]
+    since = words.duration(now.time - (now.state.started or now.state.created))
+    return f"the ranks are {' and '.join(doing)}, {since} after the start"
 
 
 def _figures(now: Snapshot, width: int) -> Text:
     parts = [Text.assemble("loss ", (words.figure(now.loss), "bold"))]
-    # Of a live run the rate of the last seconds, of one that has ended that of all its steps.
-    rate = now.samples_per_s if now.state.live else (now.state.summary or {}).get("samples_per_s")
-    if rate is not None:
-        parts.append(Text(words.rate(rate), "bold"))
+    if now.samples_per_s is not None:
+        parts.append(Text(words.rate(now.samples_per_s), "bold"))
     if now.last:
         parts += _evaluation("evaluated:", now.last)
     if now.best and now.best is not now.last:

@@ -34,8 +34,8 @@ class Sheet(TextPane):
 
     HELP = (
         "The fields of the run. Enter edits the one under the cursor, a digit begins a number at "
-        "once; left and right go through choices, space switches on and off. • marks what "
-        "differs from the preset, ✘ what cannot run."
+        "once; left and right go through choices, space switches on and off. • marks what differs "
+        "from the preset, ✘ what cannot run."
     )
     DEFAULT_CSS = """
     Sheet {
