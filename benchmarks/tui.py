@@ -60,7 +60,7 @@ main()
 
 
 def app(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tui.app", *map(str, arguments)]
+    return [sys.executable, "-m", "tui", *map(str, arguments)]
 
 
 class Claim(NamedTuple):

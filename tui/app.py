@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from runners.errors import DistrainError
 from runners.runs import find, runs_folder
 from tui import keymap, settings
 from tui.run_actions import RunActions
+from tui.screens.base import BREAKPOINTS
 from tui.survival import Surviving
 
 
@@ -30,8 +32,7 @@ class DistrainApp(Surviving, RunActions):
     ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False  # what is being typed goes first: `leave` knows
     BINDINGS = keymap.bindings(keymap.EVERYWHERE)  # type: ignore[assignment]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-medium"), (50, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
 
     def __init__(
         self, runs_dir: Path | None = None, readonly: bool = False, run: str | None = None
@@ -52,13 +53,15 @@ class DistrainApp(Surviving, RunActions):
         wrong = [self._complaint] if self._complaint else keymap.complaints(self.settings.keys)
         for complaint in wrong:
             self.notify(complaint, severity="warning", timeout=10)
-        from tui.screens.runs import RunsScreen
-
-        self.push_screen(RunsScreen())
         if self._first:
             self.open_run(self._first)
         elif not self.readonly and not _has_runs(self.runs_dir):
             self.action_new()
+
+    def get_default_screen(self) -> Screen[Any]:
+        from tui.screens.runs import RunsScreen
+
+        return RunsScreen()
 
     def _use_theme(self, name: str) -> None:
         if name in self.available_themes:
@@ -88,6 +91,11 @@ class DistrainApp(Surviving, RunActions):
     def action_help_quit(self) -> None:
         """Ctrl+C ends nothing: say what does."""
         self.notify(f"{self.key('app.quit')} leaves the app; runs go on")
+
+    def settle(self) -> None:
+        """Everything is there: from now on look for garbage, among what is new."""
+        gc.freeze()
+        gc.enable()
 
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""
@@ -162,11 +170,9 @@ class DistrainApp(Surviving, RunActions):
 
     def _begin_anew(self, _: None) -> None:
         """A widget whose handler has raised is deaf from then on: make new screens."""
-        from tui.screens.runs import RunsScreen
-
         while len(self.screen_stack) > 1:
             self.pop_screen()
-        self.push_screen(RunsScreen())
+        self.push_screen(self.get_default_screen())
 
 
 def _has_runs(folder: Path) -> bool:
@@ -198,7 +204,3 @@ def main() -> int:
         return error.exit_code
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,14 +11,13 @@ from typing import Any
 from textual import work
 from textual.app import App
 
-from runners import claims, words
 from runners import record as records
+from runners import words
 from runners.config import RunConfig
 from runners.errors import DistrainError
 from runners.plan import make_plan
 from runners.runs import Run
 from tui import keymap
-from tui.screens.dialogs import Choice, Edit
 from tui.settings import Settings
 
 
@@ -64,6 +63,8 @@ class RunActions(App[None]):
             return None
         if not run.is_live:
             return self.refuse(f"{_called(run)} has ended: {run.record.status}")
+
+        from tui.screens.dialogs import Choice
 
         def answer(how: str | None) -> None:
             if how:
@@ -123,6 +124,7 @@ class RunActions(App[None]):
         self, what: str, config: RunConfig, answer: Callable[[str | None], None]
     ) -> None:
         """Two runs on one device slow each other down: that is for the person to decide."""
+        from runners import claims  # with psutil, which nobody else waits for
         from tui.screens.busy import Busy
 
         obstacles: list[str] = []
@@ -151,6 +153,8 @@ class RunActions(App[None]):
         """Name, notes and tags."""
         if not self.may_change():
             return
+        from tui.screens.dialogs import Edit
+
         meta = run.record.meta
 
         def save(fields: dict[str, str]) -> str:
@@ -173,6 +177,8 @@ class RunActions(App[None]):
         live = [run for run in runs if run.is_live]
         if live:
             return self.refuse(f"{_called(live[0])} is {live[0].record.status}; stop it first")
+
+        from tui.screens.dialogs import Choice
 
         def answer(how: str | None) -> None:
             if how:

@@ -39,7 +39,7 @@ class Terminal:
     def open(self, *arguments: str, size: tuple[int, int] = (120, 36), shell: bool = False) -> None:
         """Start the app; with `shell` in one, which stays and tells how it left."""
         self._opened += 1  # a server that was told to end may still be there for a moment
-        program = [sys.executable, "-m", "tui.app", *arguments]
+        program = [sys.executable, "-m", "tui", *arguments]
         if shell:
             program = ["sh", "-c", f"{shlex.join(program)}; echo it left with $?; sleep 60"]
         width, height = map(str, size)

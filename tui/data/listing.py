@@ -20,7 +20,7 @@ from runners.record import Record
 from runners.snapshot import Follower
 from tui.data.rows import Row, ended_row, live_row
 
-FIRST_BATCH = 64  # rows: more than one screen shows
+FIRST_BATCH = 32  # rows: about what a screen shows
 DETAILS = 64  # configs that are read in one go
 MOST_DETAILS = 4 * DETAILS  # of a look, so that live runs need not wait for the rest
 _SETTLED_S = 2.0  # a folder may change again within one tick of its clock

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from tui.app import DistrainApp
 
 
+# The classes of screens by their width and height in cells, from so many on.
+BREAKPOINTS = (
+    [(0, "-narrow"), (100, "-normal"), (160, "-wide")],
+    [(0, "-short"), (30, "-medium"), (50, "-tall")],
+)
+
+
 class AppScreen(Surviving, Screen[None]):
     """A screen that outlives its errors; `KEYS` are its groups of the keymap."""
 
@@ -50,6 +57,12 @@ class AppScreen(Surviving, Screen[None]):
 
     def action_copy(self) -> None:
         self.distrain.refuse("there is nothing to copy here")
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Textual gives these once the screen is styled, and then styles it once more.
+        for cells, marks in zip(self.app.size, BREAKPOINTS, strict=True):
+            self.add_class(max(mark for mark in marks if mark[0] <= cells)[1])
 
     @property
     def distrain(self) -> DistrainApp:

@@ -122,7 +122,9 @@ class RunsScreen(AppScreen):
             self._rows.pop(gone, None)
         self._marked = [id for id in self._marked if id in self._rows]
         self._problems = self._problems if news.problems is None else news.problems
-        self._complete = self._complete or event.complete
+        if event.complete and not self._complete:
+            self._complete = True
+            self.distrain.settle()
         self._paint()
 
     def _tell_ends(self, news: News) -> None:
