@@ -7,6 +7,7 @@ description and range: the JSON Schema, the form of the app and the messages com
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Annotated, Any, Literal
 
@@ -340,6 +341,14 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"the value of {key.strip()} cannot be read: {error}") from None
+
+
+def parse_devices(text: str) -> str | list[int | str]:
+    """`--devices` as the config has it: "0,1" → [0, 1], "GPU-a,GPU-b" → a list, else as it is."""
+    if text in ("auto", "all") or text.startswith("cpu"):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts]
 
 
 def differences(ours: RunConfig, theirs: RunConfig) -> dict[str, tuple[Any, Any]]:

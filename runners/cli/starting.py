@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from runners import presets, runs
 from runners.cli.ending import CODES
 from runners.cli.signals import Signals
 from runners.cli.text import print_json, say
-from runners.config import parse_assignment
+from runners.config import parse_assignment, parse_devices
 from runners.errors import ConfigError
 
 
@@ -51,16 +50,8 @@ def changes(arguments: Namespace) -> dict[str, Any]:
     if problems:
         raise ConfigError(problems)
     if getattr(arguments, "devices", None) is not None:
-        found["devices"] = devices(arguments.devices)
+        found["devices"] = parse_devices(arguments.devices)
     return found
-
-
-def devices(text: str) -> str | list[int | str]:
-    """`--devices` as the config has it: "0,1" → [0, 1], "GPU-a,GPU-b" → a list, else as it is."""
-    if text in ("auto", "all") or text.startswith("cpu"):
-        return text
-    parts = [part.strip() for part in text.split(",")]
-    return [int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts]
 
 
 def _started(arguments: Namespace, start: Callable[[], runs.Run]) -> int:

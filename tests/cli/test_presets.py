@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from runners.cli.starting import devices
+from runners.config import parse_devices as devices
 
 from .conftest import Distrain, Fabricated
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.datasets import digits, synthetic
-from runners.cli.starting import devices as devices_option
 from runners.config import Data, RunConfig, parse_assignment
+from runners.config import parse_devices as devices_option
 from runners.devices import Device
 from runners.errors import ConfigError
 from runners.plan import make_plan

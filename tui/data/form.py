@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import tomli_w
 
 from models.catalog import BUILTINS, torchvision_networks
-from runners.cli.starting import devices as devices_of
-from runners.config import RunConfig, differences, parse_assignment
+from runners.config import RunConfig, differences, parse_assignment, parse_devices
 from runners.errors import ConfigError
 from runners.validation import Devices, Section, wanted
 
@@ -122,7 +121,7 @@ def typed(field: Field, text: str) -> Any:
     if field.kind == "number":
         return _number(text)
     if field.kind == "devices":
-        return devices_of(text)
+        return parse_devices(text)
     if field.kind == "table":
         return parse_assignment(f"{field.key}={text}")[1]
     return text or (None if field.optional else "")

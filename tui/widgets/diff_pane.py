@@ -10,8 +10,8 @@ from rich.text import Text
 from runners import words
 from tui.data.comparison import Compared, Setting, settings
 from tui.keymap import keyed
-from tui.widgets.run_header import DOTS
-from tui.widgets.run_lines import legible
+from tui.widgets.columns import Column, aligned, fitting, taken
+from tui.widgets.inks import STATUSES, UNKNOWN, legible
 from tui.widgets.text_pane import TextPane
 
 KEY, LEAST = 24, 9  # cells of a key at most, of a value at least
@@ -98,43 +98,37 @@ def below(
 
 
 COLUMNS = (
-    # head, cells, how soon it goes where room is short
-    ("status", 11, 2),
-    ("samples/s", 9, 0),
-    ("metric", 14, 0),
-    ("took", 11, 0),
-    ("ranks", 5, 3),
-    ("devices", 16, 4),
+    Column("status", 11, 2),
+    Column("samples/s", 9),
+    Column("metric", 14),
+    Column("took", 11),
+    Column("ranks", 5, 3),
+    Column("devices", 16, 4),
 )
+LEAST_NAME = 16  # cells
 
 
 def summaries(
     runs: Sequence[Compared], inks: Sequence[Style], width: int, hint: str = ""
 ) -> list[Text]:
     """The head and a line for each run, as wide as there is room."""
-    columns = list(COLUMNS)
-    for spare in (4, 3, 2, 1):
-        if 16 + sum(cells + 1 for _, cells, _ in columns) <= width:
-            break
-        columns = [column for column in columns if column[2] != spare]
-    room = max(width - sum(cells + 1 for _, cells, _ in columns), 8)
+    columns = fitting(COLUMNS, width - LEAST_NAME)
+    room = max(width - taken(columns), 8)
     longest = max(len(run.name) for run in runs) + 4
     name = min(room, max(longest, len(hint) + 8))
     wanted = max(len(" ".join(run.row.devices)) for run in runs)
-    columns = [
-        (title, max(cells, min(cells + room - name, wanted)) if title == "devices" else cells, rank)
-        for title, cells, rank in columns
-    ]
+    if columns[-1].name == "devices":
+        devices = columns[-1].width
+        wide = max(devices, min(devices + room - name, wanted))
+        columns[-1] = columns[-1]._replace(width=wide)
     head = _cell(f"  run   {hint}", name, Style(dim=True))
-    for title, cells, _ in columns:
-        head.append(" ").append(title.rjust(cells), "dim")
+    for column in columns:
+        head.append(" ").append_text(aligned(Text(column.name, "dim"), column))
     lines = [head]
     for run, ink in zip(runs, inks, strict=True):
         line, texts = _cell(f"{run.mark.shape} {run.name}", name, ink), _figures(run)
-        for title, cells, _ in columns:
-            text = texts[title].copy()
-            text.truncate(cells, overflow="ellipsis")
-            line.append(" " * (1 + cells - text.cell_len)).append_text(text)
+        for column in columns:
+            line.append(" ").append_text(aligned(texts[column.name], column))
         lines.append(line)
     return lines
 
@@ -144,7 +138,7 @@ def _figures(run: Compared) -> dict[str, Text]:
     done = f" {100 * row.fraction:.0f} %" if row.live and row.fraction is not None else ""
     value = words.metric(row.metric, row.value) if row.metric else words.MISSING
     return {
-        "status": Text(done.strip() or row.status, DOTS.get(row.status, ("", ""))[1]),
+        "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
         "samples/s": Text(words.round_rate(row.samples_per_s)),
         "metric": Text(value),
         "took": Text(words.duration(row.seconds)),

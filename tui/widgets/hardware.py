@@ -14,7 +14,7 @@ from runners.snapshot import RankNow
 from tui import marks
 from tui.data.feed import Frame, Gauge
 from tui.spark import bar, spark
-from tui.widgets.run_lines import legible
+from tui.widgets.inks import legible
 from tui.widgets.text_pane import TextPane
 
 NA = "N/A"
@@ -37,9 +37,12 @@ class Hardware(TextPane):
     def show(self, frame: Frame) -> None:
         self._frame = frame
         self.border_title = "GPUs" if frame.gpus else "machine"
-        self.on_resize()
+        self._paint()
 
     def on_resize(self) -> None:
+        self._paint()
+
+    def _paint(self) -> None:
         if (frame := self._frame) is not None:
             self.put(picture(frame, self.width, self.background_colors[1]))
 

@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.content import Content
 
 from tui import marks
-from tui.widgets.run_lines import legible
+from tui.widgets.inks import legible
 
 GAP = "  "
 BEFORE, AFTER = "‹ ", " ›"

@@ -19,6 +19,7 @@ from textual.widget import Widget
 from tui.data.chart import Chart
 from tui.plotting.canvas import BLANK, Run
 from tui.plotting.picture import AXIS, CURSOR, FIRST_LINE, GRID, STRONGEST, TEXT, Picture
+from tui.widgets.inks import apart
 
 Span = tuple[float, float]
 
@@ -26,7 +27,6 @@ _WHEEL = 0.8  # of the span stays in sight at one notch
 _DRAGGED = 2  # cells from which a drag is meant
 _LEAST_WIDTH = {"step": 2.0, "time": 4.0, "duration": 4.0}
 _LEAST_PART = 1e-6  # of the whole x axis
-_FAINT = 0.25  # difference in brightness below which a colour is mixed with the text's
 _NAMES = {BLANK: "text", TEXT: "text", AXIS: "axis", GRID: "grid", CURSOR: "cursor"}
 
 
@@ -271,8 +271,7 @@ class PlotPane(Widget, can_focus=True):
         part = self.get_component_styles("plot--behind").text_opacity
         if self.app.native_ansi_color:
             return text + Style(color=ink.rich_color, dim=behind)
-        if abs(ink.brightness - paper.brightness) < _FAINT:
-            ink = ink.blend(paper.get_contrast_text(1.0), 0.35)
+        ink = apart(ink, paper)
         return text + Style.from_color((paper.blend(ink, part) if behind else ink).rich_color)
 
     def _refresh_columns(self, *cells: int | None) -> None:

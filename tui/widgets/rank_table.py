@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.text import Text
 from textual.color import Color
@@ -14,7 +13,8 @@ from tui import marks
 from tui.data.plots import PHASE_WORDS
 from tui.data.stragglers import held_up_by
 from tui.spark import stacked
-from tui.widgets.run_lines import legible
+from tui.widgets.columns import Column, aligned, fitting, taken
+from tui.widgets.inks import legible
 from tui.widgets.text_pane import TextPane
 
 # Shares of a rank's time, with the letters that stand for them in the bar, as the plot has them.
@@ -22,15 +22,6 @@ PHASES = [
     (name, letter, marks.of_rank(at).colour)
     for at, (name, letter) in enumerate(zip(events.PHASES, "dfbwo", strict=True))
 ]
-
-
-class Column(NamedTuple):
-    """`spare` columns go first where room is short, the highest first."""
-
-    head: str
-    width: int
-    spare: int = 0
-    right: bool = True
 
 
 COLUMNS = (
@@ -79,21 +70,12 @@ class RankTable(TextPane):
 
 def table(ranks: Sequence[RankNow], width: int, late: int | None, paper: Color) -> list[Text]:
     """The head and a line for each rank, as wide as there is room, to be seen on the paper."""
-    columns = _that_fit(width)
-    bar = max(width - sum(column.width + 1 for column in columns), 0)
-    head = Text(" ".join(_aligned(column.head, column) for column in columns), "dim")
+    columns = fitting(COLUMNS, width - BAR)
+    bar = max(width - taken(columns), 0)
+    head = Text(" ").join(aligned(Text(column.name, "dim"), column) for column in columns)
     head.append(" ").append_text(_legend(bar))
     lines = [_line(rank, columns, bar, late == rank.info.rank, paper) for rank in ranks]
     return [head, *lines]
-
-
-def _that_fit(width: int) -> list[Column]:
-    columns = list(COLUMNS)
-    for spare in range(max(column.spare for column in COLUMNS), 0, -1):
-        if sum(column.width + 1 for column in columns) + BAR <= width:
-            break
-        columns = [column for column in columns if column.spare != spare]
-    return columns
 
 
 def _legend(room: int) -> Text:
@@ -109,8 +91,8 @@ def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool, paper: 
     failed = now.info.phase == "failed" or now.info.code not in (None, 0)
     line = Text(no_wrap=True)
     for column in columns:
-        text = _aligned(cells[column.head], column)
-        line.append(text, ink if column.head == "rank" else "red" if failed else "").append(" ")
+        style = ink if column.name == "rank" else "red" if failed else ""
+        line.append_text(aligned(Text(cells[column.name], style), column)).append(" ")
     if bar > 2:
         shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
         for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):
@@ -145,8 +127,3 @@ def _doing(now: RankNow) -> str:
     if code is None or now.info.finished:
         return now.info.phase
     return f"signal {-code}" if code < 0 else f"exit {code}"
-
-
-def _aligned(text: str, column: Column) -> str:
-    text = text[: column.width]
-    return text.rjust(column.width) if column.right else text.ljust(column.width)

@@ -10,17 +10,8 @@ from runners import words
 from runners.config import RunConfig
 from runners.events import Evaluation
 from runners.snapshot import Snapshot
+from tui.widgets.inks import STATUSES
 from tui.widgets.text_pane import strip_of
-
-DOTS = {
-    "queued": ("◌", "yellow"),
-    "starting": ("◌", "cyan"),
-    "running": ("●", "cyan"),
-    "stopping": ("◍", "yellow"),
-    "completed": ("✔", "green"),
-    "failed": ("✘", "red"),
-    "stopped": ("■", "yellow"),
-}
 
 
 class RunHeader(Widget):
@@ -53,7 +44,7 @@ def head(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list[T
 
 def _what(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
     plan = now.state.plan
-    dot, colour = DOTS[now.state.status]
+    dot, colour = STATUSES[now.state.status]
     how: list[str] = [
         config.strategy,
         config.launcher,
@@ -86,7 +77,7 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
         ending = f"  {words.percent(now.fraction)}  took {words.duration(took)}"
     room = max(width - left.cell_len - len(ending), 0)
     filled = round(now.fraction * room)
-    colour = DOTS[state.status][1]
+    colour = STATUSES[state.status][1]
     return left.append("━" * filled, colour).append("─" * (room - filled), "dim").append(ending)
 
 

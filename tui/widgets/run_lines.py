@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from rich.style import Style
 from rich.text import Text
 from textual.color import Color
 
 from runners import words
 from tui import marks
 from tui.data.rows import Row
-from tui.widgets.run_header import DOTS
+from tui.widgets.columns import Column, aligned, fitting, taken
+from tui.widgets.inks import STATUSES, UNKNOWN, legible
 
-FAINT = 0.25  # difference in brightness below which a colour is mixed with the text's
 PREFIX = 6  # ✓↥● ✔, and a gap
 NAME, BAR = 15, 5
 GROWING = (("name", 13), ("tags", 10), ("name", 6))  # by how much, before the last one takes all
-
-
-class Column(NamedTuple):
-    """`spare` columns go first where room is short, the highest first."""
-
-    name: str
-    width: int
-    spare: int = 0
-    right: bool = True
 
 
 COLUMNS = (
@@ -46,18 +34,14 @@ HEADS = {"progress": "steps", "how": "launcher"}
 
 def columns(width: int) -> list[Column]:
     """The columns that fit, with the room that is left given to the name, then to the last."""
-    fitting = list(COLUMNS)
-    for spare in range(max(column.spare for column in COLUMNS), 0, -1):
-        if PREFIX - 1 + sum(column.width + 1 for column in fitting) <= width:
-            break
-        fitting = [column for column in fitting if column.spare != spare]
-    left = max(width - PREFIX + 1 - sum(column.width + 1 for column in fitting), 0)
-    widths = {column.name: column.width for column in fitting}
-    for name, most in (*GROWING, (fitting[-1].name, left)):
+    found = fitting(COLUMNS, width - PREFIX + 1)
+    left = max(width - PREFIX + 1 - taken(found), 0)
+    widths = {column.name: column.width for column in found}
+    for name, most in (*GROWING, (found[-1].name, left)):
         if name in widths:
             widths[name] += min(left, most)
             left -= min(left, most)
-    return [column._replace(width=widths[column.name]) for column in fitting]
+    return [column._replace(width=widths[column.name]) for column in found]
 
 
 def column_at(x: int, width: int) -> str:
@@ -80,28 +64,20 @@ def head(by: str, descending: bool, width: int) -> Text:
         text = HEADS.get(column.name, column.name)
         if column.name == by:
             text = f"{arrow}{text}" if column.right else f"{text}{arrow}"
-        line.append(_aligned(Text(text), column)).append(" ")
+        line.append(aligned(Text(text), column)).append(" ")
     return line
 
 
 def one(row: Row, width: int, marked: bool, paper: Color) -> Text:
     """A run's line."""
-    mark, (dot, colour) = marks.of_run(row.id), DOTS.get(row.status, ("?", ""))
+    mark, (dot, colour) = marks.of_run(row.id), STATUSES.get(row.status, UNKNOWN)
     line = Text(no_wrap=True)
     line.append("✓" if marked else " ", "bold").append("↥" if row.pinned else " ", "bold")
     line.append(f"{mark.shape} ", legible(mark.colour, paper)).append(f"{dot} ", colour)
     cells = _cells(row)
     for column in columns(width):
-        line.append_text(_aligned(cells[column.name], column)).append(" ")
+        line.append_text(aligned(cells[column.name], column)).append(" ")
     return line
-
-
-def legible(colour: str, paper: Color) -> Style:
-    """A mark's colour, mixed with that of text where it would not stand out from the ground."""
-    ink = Color.parse(colour)
-    if abs(ink.brightness - paper.brightness) < FAINT:
-        ink = ink.blend(paper.get_contrast_text(1.0), 0.35)
-    return Style.from_color(ink.rich_color)
 
 
 def _cells(row: Row) -> dict[str, Text]:
@@ -126,9 +102,9 @@ def _progress(row: Row) -> Text:
     if not row.live:
         return Text(words.count(row.step))
     if row.fraction is None:
-        return Text(row.status, DOTS.get(row.status, ("", ""))[1])
+        return Text(row.status, STATUSES.get(row.status, UNKNOWN)[1])
     filled = round(BAR * row.fraction)
-    bar = Text("━" * filled, DOTS.get(row.status, ("", "cyan"))[1]).append(
+    bar = Text("━" * filled, STATUSES.get(row.status, UNKNOWN)[1]).append(
         "─" * (BAR - filled), "dim"
     )
     return bar.append(f"{100 * row.fraction:.0f} %".rjust(6))
@@ -140,18 +116,11 @@ def _metric(row: Row) -> Text:
     return Text.assemble((name, "dim"), value)
 
 
-def _aligned(text: Text, column: Column) -> Text:
-    text = text.copy()
-    text.truncate(column.width, overflow="ellipsis")
-    room = " " * (column.width - text.cell_len)
-    return Text.assemble(room, text) if column.right else Text.assemble(text, room)
-
-
 def about(row: Row | None, short: bool = False) -> Text:
     """What the columns do not tell of a run: how it ended, what it trained, what was noted."""
     if row is None:
         return Text()
-    dot, colour = DOTS.get(row.status, ("?", ""))
+    dot, colour = STATUSES.get(row.status, UNKNOWN)
     ending = Text(f" {dot} {row.status}", colour)
     if row.reason and row.status != "completed":
         ending.append(f": {words.line(row.reason)}")
