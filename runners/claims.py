@@ -59,8 +59,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     def who(self, asks: Claim) -> str:
         """What the run is called, and where it is for one of another runs folder."""
         name = f"run {self.run_id} ({self.name})" if self.name else f"run {self.run_id}"
-        home = os.path.dirname(self.dir)
-        return name if home in ("", os.path.dirname(asks.dir)) else f"{name} in {home}"
+        home, other = (os.path.dirname(os.path.realpath(each.dir)) for each in (self, asks))
+        return name if home == other or not self.dir else f"{name} in {home}"
 
 
 def who_has(plan: Plan, runs_dir: Path) -> list[str]:

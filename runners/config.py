@@ -295,7 +295,7 @@ class RunConfig(Section, frozen=True):
     def to_toml(self, whole: bool = True) -> str:
         """As TOML; without `whole` only what differs from the defaults, as a person would write."""
         data = self.to_dict()
-        return tomli_w.dumps(data if whole else _beside(data, RunConfig().to_dict()))
+        return tomli_w.dumps(data if whole else _unlike(data, RunConfig().to_dict()))
 
     def with_changes(self, changes: dict[str, Any]) -> RunConfig:
         """A copy with dotted keys set, e.g. {"train.lr": 0.05}; None unsets one.
@@ -367,14 +367,15 @@ def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _beside(data: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    """What of nested data is not in other data."""
+def _unlike(data: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """What of nested data differs from the usual."""
     left: dict[str, Any] = {}
     for key, value in data.items():
         known = usual.get(key)
         if isinstance(value, dict) and isinstance(known, dict):
-            value, known = _beside(value, known), {}
-        if value != known:
+            if inner := _unlike(value, known):
+                left[key] = inner
+        elif value != known:
             left[key] = value
     return left
 

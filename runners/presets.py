@@ -111,7 +111,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
 
 
 def described(config: RunConfig, of: str, base: RunConfig) -> RunConfig:
-    """A config that was made of a preset, with a description of its own where it has not got one
+    """A config that was made of another, with a description of its own where it has not got one
     yet: what it changes.
     """
     changed = differences(base, config).items()

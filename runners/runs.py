@@ -103,8 +103,7 @@ class Run:
         queue: bool = False,
     ) -> Run:
         """The same config again, from the start, with dotted keys changed."""
-        changes = {"checkpoint.load": None, **(changes or {})}
-        return self._again(self.record.config.with_changes(changes), name, queue)
+        return self._again(self.repetition(changes), name, queue)
 
     def resume(
         self,
@@ -116,39 +115,59 @@ class Run:
         """A new run that goes on from the last checkpoint; raises as `resumption` does."""
         return self._again(self.resumption(changes), name, queue, parent=self.id)
 
+    def repetition(self, changes: dict[str, Any] | None = None) -> RunConfig:
+        """What a rerun is to do."""
+        return self.record.config.with_changes({"checkpoint.load": None, **(changes or {})})
+
+    @property
+    def launched_from(self) -> str | None:
+        """The folder that relative paths in the config mean; None where it is gone."""
+        cwd: str | None = self.record.state.provenance.get("cwd")
+        return cwd if cwd and Path(cwd).is_dir() else None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self._last_checkpoint.exists()
+
+    @property
+    def _last_checkpoint(self) -> Path:
+        return self.record.dir / "checkpoints" / "last.pt"
+
     def resumption(self, changes: dict[str, Any] | None = None) -> RunConfig:
         """What a resumed run is to do; raises DistrainError without a checkpoint, and ConfigError
         where there is nothing left to train.
         """
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.record.state.status}")
-        last = self.record.dir / "checkpoints" / "last.pt"
-        if not last.exists():
+        if not self.can_resume:
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
-        changes = {"checkpoint.load": str(last.resolve()), **(changes or {})}
+        changes = {"checkpoint.load": str(self._last_checkpoint.resolve()), **(changes or {})}
         config = self.record.config.with_changes(changes)
         if self.record.status == "completed":
             self._want_more(config)
         return config
 
     def _want_more(self, config: RunConfig) -> None:
-        key = "max_steps" if config.train.max_steps else "epochs"
-        done, wanted = self.summary()[key.removeprefix("max_")], getattr(config.train, key)
-        if done >= wanted:
-            text = f"nothing is left to train, run {self.id} has done all {done:,}; set more"
-            raise ConfigError([(f"train.{key}", text)])
+        summary, train = self.summary(), config.train
+        limits = {
+            "epochs": (summary["epochs"], train.epochs),
+            "max_steps": (summary["steps"], train.max_steps),
+        }
+        for key, (done, wanted) in limits.items():
+            if wanted is not None and done >= wanted:
+                text = f"nothing is left to train, run {self.id} has done all {done:,}; set more"
+                raise ConfigError([(f"train.{key}", text)])
 
     def _again(
         self, config: RunConfig, name: str | None, queue: bool, parent: str | None = None
     ) -> Run:
-        # Relative paths in the config mean the folder where the run was launched.
-        cwd = self.record.state.provenance.get("cwd")
         return launch(
             config,
             name=self.record.name if name is None else name,
             runs_dir=self.record.dir.parent,
             parent=parent,
-            cwd=cwd if cwd and Path(cwd).is_dir() else None,
+            cwd=self.launched_from,
             queue=queue,
         )
 
@@ -164,8 +183,16 @@ def runs_folder(given: str | os.PathLike[str] | None = None) -> Path:
         raise RunsFolderError("the current folder has been deleted; go to another") from None
 
 
-def check(config: RunConfig) -> Plan:
-    """The plan of a config that can run here; raises ConfigError with all problems at once."""
+def check(config: RunConfig, cwd: str | None = None) -> Plan:
+    """The plan of a config that can run here; raises ConfigError with all problems at once.
+
+    `cwd` as for `launch`.
+    """
+    with _FOLDER, contextlib.chdir(cwd or "."):
+        return _check(config)
+
+
+def _check(config: RunConfig) -> Plan:
     problems = task_problems(
         task=config.task.name,
         model=config.model.name,
@@ -202,7 +229,7 @@ def launch(
     there can be no queue.
     """
     with _FOLDER, contextlib.chdir(cwd or "."):
-        plan = check(config)
+        plan = _check(config)
         if queue:
             from runners import claims  # psutil, which other launches need not load
 

@@ -212,12 +212,26 @@ def read_state(folder: Path) -> RunState:
         raise not_a_record(folder, f"its run.json is broken ({error})") from None
 
 
+class _Summary(msgspec.Struct):
+    """What readers take of a summary."""
+
+    strategy: str = ""
+    launcher: str = ""
+    precision: str = ""
+    steps: int | None = None
+    epochs: int | None = None
+    samples_per_s: float | None = None
+    duration_s: float | None = None
+    eval: dict[str, float | None] | None = None
+
+
 def _is_sound(summary: dict[str, Any] | None) -> bool:
     """Whether a summary is as we write it; one that is not can be made again."""
-    found = (summary or {}).get("eval") or {}
-    return isinstance(found, dict) and all(
-        value is None or isinstance(value, int | float) for value in found.values()
-    )
+    try:
+        msgspec.convert(summary or {}, _Summary)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def read_meta(folder: Path) -> Meta:
@@ -241,14 +255,14 @@ def noted(folder: Path) -> Meta:
         raise DistrainError(f"{path} is broken: mend or remove it, it is not replaced") from None
     return msgspec.structs.replace(
         meta,
-        name=words.line(meta.name),
-        notes="\n".join(map(words.line, meta.notes.splitlines())),
-        tags=[words.line(tag) for tag in meta.tags],
+        name=words.harmless(meta.name),
+        notes="\n".join(map(words.harmless, meta.notes.splitlines())),
+        tags=[words.harmless(tag) for tag in meta.tags],
     )
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
-    """Raises ConfigError where it would write on a terminal what a terminal takes for orders."""
+    """Raises ConfigError for what a terminal would take for orders."""
     for text in (meta.name, *meta.notes.splitlines(), *meta.tags):
         if words.gives_orders(text):
             raise ConfigError(f"a name, note or tag is printable text, not {text!r}")

@@ -50,7 +50,12 @@ def count(number: float | None) -> str:
 
 def line(text: str) -> str:
     """Whatever a text holds, in one line that gives a terminal no orders."""
-    return _ORDERS.sub("·", " ".join(text.split()))
+    return harmless(" ".join(text.split()))
+
+
+def harmless(text: str) -> str:
+    """The text with a dot for all that a terminal would not show."""
+    return _ORDERS.sub("·", text)
 
 
 def gives_orders(text: str) -> bool:

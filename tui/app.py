@@ -17,7 +17,7 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from runners.errors import DistrainError
-from runners.runs import find, runs_folder
+from runners.runs import Run, find, runs_folder
 from tui import keymap, settings
 from tui.run_actions import RunActions
 from tui.screens.base import BREAKPOINTS
@@ -35,7 +35,7 @@ class DistrainApp(Surviving, RunActions):
     HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
 
     def __init__(
-        self, runs_dir: Path | None = None, readonly: bool = False, run: str | None = None
+        self, runs_dir: Path | None = None, readonly: bool = False, run: Run | None = None
     ) -> None:
         super().__init__()
         self.runs_dir = runs_folder(runs_dir)
@@ -45,7 +45,7 @@ class DistrainApp(Surviving, RunActions):
         self.settings, self._complaint = settings.load()
 
     def on_mount(self) -> None:
-        # The terminal is left as it was found; at SIGHUP there is none to leave, and no waiting.
+        # The terminal is left as it was found. SIGHUP ends the process: there is none to leave.
         leave = partial(self.exit, return_code=128 + signal.SIGTERM)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
         self.set_keymap(self.settings.keys)
@@ -54,7 +54,7 @@ class DistrainApp(Surviving, RunActions):
         for complaint in wrong:
             self.notify(complaint, severity="warning", timeout=10)
         if self._first:
-            self.open_run(self._first)
+            self.watch_run(self._first)
         elif not self.readonly and not _has_runs(self.runs_dir):
             self.action_new()
 
@@ -77,10 +77,11 @@ class DistrainApp(Surviving, RunActions):
         if changed == self.settings:
             return
         self.settings = changed
-        if self._complaint:  # a file with a mistake is the person's to mend, not ours to replace
+        on_disk, complaint = settings.load()  # another app may have written since
+        if complaint:  # a file with a mistake is the person's to mend, not ours to replace
             return
         try:
-            settings.save(changed)
+            settings.save(msgspec.structs.replace(on_disk, **changes))
         except OSError as error:
             self.notify(f"{settings.path()} cannot be written: {error.strerror}")
 
@@ -94,8 +95,9 @@ class DistrainApp(Surviving, RunActions):
 
     def settle(self) -> None:
         """Everything is there: from now on look for garbage, among what is new."""
-        gc.freeze()
-        gc.enable()
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
 
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard of the person's own machine, through OSC 52."""
@@ -169,7 +171,10 @@ class DistrainApp(Surviving, RunActions):
             self.push_screen(ErrorDialog(error), self._begin_anew)
 
     def _begin_anew(self, _: None) -> None:
-        """A widget whose handler has raised is deaf from then on: make new screens."""
+        """A widget whose handler has raised is deaf from then on: make new screens.
+
+        The lowest cannot go; what lies over it hides it and leaves it nothing to do.
+        """
         while len(self.screen_stack) > 1:
             self.pop_screen()
         self.push_screen(self.get_default_screen())
@@ -196,9 +201,8 @@ def main() -> int:
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
     try:
-        if arguments.run is not None:
-            find(arguments.run, arguments.runs_dir)
-        app = DistrainApp(arguments.runs_dir, arguments.readonly, arguments.run)
+        run = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
+        app = DistrainApp(arguments.runs_dir, arguments.readonly, run)
     except DistrainError as error:
         print(f"distrain-tui: {error}", file=sys.stderr)
         return error.exit_code

@@ -125,7 +125,7 @@ _ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
 def keyed(text: str, app: object) -> str:
     """A text with the first keys of the actions whose ids it holds: "{run.stop} ends the run"."""
     key: Callable[[str], str] = app.key  # type: ignore[attr-defined]
-    return _ID.sub(lambda found: key(found[1]).split()[0], text)
+    return _ID.sub(lambda found: (key(found[1]).split() or ["–"])[0], text)
 
 
 def bindings(*groups: str) -> list[Binding]:
@@ -158,6 +158,7 @@ def pressed(id: str, keys: Mapping[str, str]) -> list[Binding]:
 def complaints(keys: Mapping[str, str]) -> list[str]:
     """What is wrong with a remapping, by id: an action that is none, a key that has two."""
     unknown = [f"[keys] names {id}, which is no action" for id in keys if id not in BY_ID]
+    unknown += [f"[keys] gives {id} no key" for id in keys if id in BY_ID and not pressed(id, keys)]
     return unknown + list(
         dict.fromkeys(text for groups in TOGETHER for text in _twice(groups, keys))
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from textual import work
 from textual.app import App
@@ -15,10 +15,22 @@ from runners import record as records
 from runners import words
 from runners.config import RunConfig
 from runners.errors import DistrainError
-from runners.plan import make_plan
-from runners.runs import Run
+from runners.plan import Plan
+from runners.runs import Run, check
 from tui import keymap
 from tui.settings import Settings
+
+
+class Wanted(NamedTuple):
+    """A run that is to be: what to call it, its config, what launches it (told whether to
+    `queue`), and the folders that it goes to and is launched from.
+    """
+
+    what: str
+    config: RunConfig
+    launch: Callable[..., Run]
+    runs_dir: Path
+    cwd: str | None = None
 
 
 class RunActions(App[None]):
@@ -47,15 +59,11 @@ class RunActions(App[None]):
             self.refuse("this app only looks on (--readonly)")
         return not self.readonly
 
-    def open_run(self, wanted: str) -> None:
-        """Watch a run, by id, name or `latest`; says so where there is none."""
-        from runners import runs
+    def watch_run(self, run: Run) -> None:
+        """Open the screen of a run."""
         from tui.screens.run import RunScreen
 
-        try:
-            self.push_screen(RunScreen(runs.find(wanted, self.runs_dir)))
-        except DistrainError as error:
-            self.refuse(str(error))
+        self.push_screen(RunScreen(run))
 
     def stop(self, run: Run) -> None:
         """Ask how, and stop."""
@@ -85,69 +93,74 @@ class RunActions(App[None]):
     def rerun(self, run: Run) -> None:
         """The same config again."""
         if self.may_change():
-            again = partial(Run.rerun, run)
-            self.start(f"rerun of {_called(run)}", run.record.config, again)
+            self.start(_again(run, "rerun", run.repetition(), run.rerun))
 
     def resume(self, run: Run) -> None:
         """Go on from the last checkpoint."""
         if self.may_change():
-            again = partial(Run.resume, run)
-            self.start(f"resumption of {_called(run)}", run.resumption(), again)
+            self.start(_again(run, "resumption", run.resumption(), run.resume))
 
     def start(
         self,
-        what: str,
-        config: RunConfig,
-        launch: Callable[..., Run],
+        wanted: Wanted,
         then: Callable[[bool], None] = lambda began: None,
         queue: bool = False,
     ) -> None:
         """Launch and watch the new run, once a person has said what to do about busy devices;
-        with `queue` it waits for them unasked.
-
-        `launch` is told whether to `queue`, `then` whether anything began.
+        with `queue` it waits for them unasked. `then` hears whether anything began.
         """
+        if queue:
+            self._launch(wanted, then, queue)
+        else:
+            self._look_who_is_there(wanted, then)
+
+    @work(thread=True)
+    def _look_who_is_there(self, wanted: Wanted, then: Callable[[bool], None]) -> None:
+        from runners import claims  # with psutil, which nobody else waits for
+
+        try:
+            plan = check(wanted.config, wanted.cwd)
+        except DistrainError as error:
+            self.call_from_thread(self._refuse_launch, wanted, error, then)
+            return
+        obstacles: list[str] = []
+        with suppress(DistrainError):  # without a queue nobody can be asked; the run may start
+            obstacles = claims.who_has(plan, wanted.runs_dir)
+        self.call_from_thread(self._ask_if_busy, wanted, plan, obstacles, then)
+
+    def _ask_if_busy(
+        self, wanted: Wanted, plan: Plan, obstacles: list[str], then: Callable[[bool], None]
+    ) -> None:
+        """Two runs on one device slow each other down: that is for the person to decide."""
+        from tui.screens.busy import Busy
 
         def answer(how: str | None) -> None:
             if how:
-                self._launch(what, partial(launch, queue=how == "queue"), then)
+                self._launch(wanted, then, queue=how == "queue")
             else:
                 then(False)
 
-        if queue:
-            answer("queue")
-        else:
-            self._ask_if_busy(what, config, answer)
-
-    @work(thread=True)
-    def _ask_if_busy(
-        self, what: str, config: RunConfig, answer: Callable[[str | None], None]
-    ) -> None:
-        """Two runs on one device slow each other down: that is for the person to decide."""
-        from runners import claims  # with psutil, which nobody else waits for
-        from tui.screens.busy import Busy
-
-        obstacles: list[str] = []
-        with suppress(DistrainError):  # the launch will say what is wrong
-            plan = make_plan(config)
-            obstacles = claims.who_has(plan, self.runs_dir)
         if obstacles:
-            asked = Busy(what, plan, self.runs_dir, obstacles)
-            self.call_from_thread(self.push_screen, asked, answer)
+            self.push_screen(Busy(wanted.what, plan, wanted.runs_dir, obstacles), answer)
         else:
-            self.call_from_thread(answer, "now")
+            answer("now")
 
     @work(thread=True)
-    def _launch(self, what: str, launch: Callable[[], Run], then: Callable[[bool], None]) -> None:
+    def _launch(self, wanted: Wanted, then: Callable[[bool], None], queue: bool) -> None:
         """In a thread, for it takes a second."""
         try:
-            run = launch()
+            run = wanted.launch(queue=queue)
         except DistrainError as error:
-            self.call_from_thread(then, False)
-            self.call_from_thread(self.refuse, f"{what}: {error}")
+            self.call_from_thread(self._refuse_launch, wanted, error, then)
         else:
             self.call_from_thread(then, True)
-            self.call_from_thread(self.open_run, run.id)
+            self.call_from_thread(self.watch_run, run)
+
+    def _refuse_launch(
+        self, wanted: Wanted, error: DistrainError, then: Callable[[bool], None]
+    ) -> None:
+        then(False)
+        self.refuse(f"{wanted.what}: {error}")
 
     def edit(self, run: Run, then: Callable[[], None] = lambda: None) -> None:
         """Name, notes and tags."""
@@ -158,17 +171,19 @@ class RunActions(App[None]):
         meta = run.record.meta
 
         def save(fields: dict[str, str]) -> str:
-            tags = [tag.strip() for tag in fields.pop("tags").split(",") if tag.strip()]
+            changed: dict[str, Any] = {k: v for k, v in fields.items() if v != before[k]}
+            if "tags" in changed:
+                changed["tags"] = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
             try:
-                run.record.set_meta(**fields, tags=tags)
+                run.record.set_meta(**changed)
             except DistrainError as error:
                 return str(error)
             self.notify("saved")
             then()
             return ""
 
-        fields = {"name": meta.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
-        self.push_screen(Edit(f"About {run.id}", fields, save))
+        before = {"name": meta.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
+        self.push_screen(Edit(f"About {run.id}", before, save))
 
     def delete(self, runs: Sequence[Run], then: Callable[[], None] = lambda: None) -> None:
         """Move runs to the trash, from which `undo` takes them back."""
@@ -216,6 +231,11 @@ class RunActions(App[None]):
         if said:
             self.notify(said)
         return True
+
+
+def _again(run: Run, how: str, config: RunConfig, launch: Callable[..., Run]) -> Wanted:
+    what = f"{how} of {_called(run)}"
+    return Wanted(what, config, launch, run.record.dir.parent, run.launched_from)
 
 
 def _called(run: Run) -> str:

@@ -15,8 +15,7 @@ from runners.state import write_atomically
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`theme` is a name of Textual's, `bell` rings when a run ends, `keys` maps ids of the
-    keymap to keys. The rest is what was chosen last; `drafts` holds what was changed of presets,
-    as `--set` takes it.
+    keymap to keys. The rest is what was chosen last.
     """
 
     theme: str = "textual-dark"
@@ -30,7 +29,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     logs: bool = False
     sort: str = "age"
     descending: bool = True
-    drafts: dict[str, list[str]] = {}
 
 
 def path() -> Path:

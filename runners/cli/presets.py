@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from runners import presets as library
@@ -79,24 +80,27 @@ def _show(arguments: Namespace) -> int:
 
 
 def _save(arguments: Namespace) -> int:
-    base = _source(arguments.source, arguments.runs_dir)
+    source, base = _source(arguments.source, arguments.runs_dir)
     config = base.with_changes(changes(arguments))
-    config = library.described(config, arguments.source, base)
+    if source != arguments.name:
+        config = library.described(config, source, base)
     path = library.save_preset(arguments.name, config, force=arguments.force)
     print(path)
     return 0
 
 
-def _source(name: str, runs_dir: str | None) -> RunConfig:
-    """The config of a preset, else of a run, without what belongs to that run only."""
+def _source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
+    """The config of a preset, else of a run, without what belongs to that run only; and what to
+    call it.
+    """
     try:
-        return library.load_preset(name)
+        return Path(name).stem, library.load_preset(name)
     except ConfigError as error:
         try:
-            config = runs.find(name, runs_dir).record.config
+            run = runs.find(name, runs_dir)
         except RunNotFoundError:
             raise error from None
-        return config.with_changes({"checkpoint.load": None})
+        return f"run {run.id}", run.record.config.with_changes({"checkpoint.load": None})
 
 
 def _validate(arguments: Namespace) -> int:

@@ -46,6 +46,21 @@ def test_save_takes_a_preset_or_a_run_with_changes(
     assert "did you mean" in distrain("presets", "save", "x", "--from", "ddpp").stderr
 
 
+def test_what_is_saved_of_another_says_of_which_and_ones_own_words_stay(
+    distrain: Distrain, finished: Fabricated
+) -> None:
+    def described(*arguments: str) -> str:
+        saved = distrain("presets", "save", *arguments, "--force")
+        return str(tomllib.loads(Path(saved.stdout.strip()).read_text())["description"])
+
+    change = ("--set", "train.lr=0.05")
+    assert described("mine", "--from", "ddp", *change) == "ddp with train.lr 0.05"
+    assert described("mine", "--from", "mine", "--set", "description=my words") == "my words"
+    assert described("mine", "--from", "mine", "--set", "train.lr=0.07") == "my words"
+    of_run = described("again", "--from", "latest", *change)
+    assert of_run == f"run {finished.id} with train.lr 0.05"
+
+
 def test_validate_tells_invalid_from_not_here(distrain: Distrain, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[train]\nepochs = -1\nlrr = 1\n")
     (tmp_path / "far.toml").write_text('[data]\nname = "imagefolder"\nroot = "nowhere"\n')

@@ -178,6 +178,8 @@ def test_where_a_run_of_another_folder_is_gets_told() -> None:
     assert in_the_way(of("/here", 3), [of("/here", 1)], {}) == ["GPU 0: run r1 (one) has it"]
     found = in_the_way(of("/here", 3), [of("/there", 1)], {})
     assert found == ["GPU 0: run r1 (one) in /there has it"]
+    roundabout = in_the_way(of("/here/../here", 3), [of("/here", 1)], {})
+    assert roundabout == ["GPU 0: run r1 (one) has it"]
 
 
 def test_a_long_queue_is_told_in_short() -> None:

@@ -141,6 +141,12 @@ def test_what_others_noted_gives_a_terminal_no_orders_either(folder: Path) -> No
     assert meta.tags == ["·[2J", "fine 👨‍👩"]
 
 
+def test_notes_stay_as_they_were_written_when_something_else_is_noted(folder: Path) -> None:
+    Record(folder).set_meta(notes="plan:\n  - first   item")
+    Record(folder).set_meta(pinned=True)
+    assert Record(folder).meta.notes == "plan:\n  - first   item"
+
+
 def test_a_broken_note_is_not_replaced(folder: Path) -> None:
     (folder / "meta.json").write_text('{"notes": "precious",,')
     with pytest.raises(DistrainError, match="is broken: mend or remove it"):
@@ -148,10 +154,14 @@ def test_a_broken_note_is_not_replaced(folder: Path) -> None:
     assert "precious" in (folder / "meta.json").read_text()
 
 
-@pytest.mark.parametrize("found", ["hello", [1, 2], {"top1": "x"}])
-def test_a_summary_of_odd_shape_is_made_anew(found: Any, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "odd",
+    [{"eval": "hello"}, {"eval": [1, 2]}, {"eval": {"top1": "x"}}, {"samples_per_s": "x"}],
+)
+def test_a_summary_of_odd_shape_is_made_anew(odd: dict[str, Any], folder: Path) -> None:
     state = json.loads((folder / "run.json").read_text())
-    state |= {"status": "completed", "summary": {"run_id": "a", "strategy": "ddp", "eval": found}}
+    summary = {"run_id": "a", "strategy": "ddp", "eval": None, **odd}
+    state |= {"status": "completed", "summary": summary}
     (folder / "run.json").write_text(json.dumps(state))
     summary = Record(folder).summary()
     assert (summary["run_id"], summary["eval"]) == (folder.name, None)

@@ -130,7 +130,7 @@ def test_a_value_of_the_wrong_kind_never_enters_a_draft() -> None:
 
 def test_the_command_names_what_differs_and_nothing_else() -> None:
     draft = a_draft(train__lr=0.05, devices="cpu:4")
-    assert shlex.join(draft.command()) == "distrain run ddp --set train.lr=0.05 --devices cpu:4"
+    assert shlex.join(draft.command()) == "distrain run ddp --devices cpu:4 --set train.lr=0.05"
     assert a_draft().command() == ["distrain", "run", "ddp"]
 
 
@@ -152,7 +152,10 @@ VALUES = st.one_of(
     st.tuples(st.just("devices"), st.sampled_from(["cpu:3", "all", [0, 1], ["GPU-a", 1]])),
     st.tuples(
         st.just("model.args"),
-        st.dictionaries(st.sampled_from("abc"), st.integers() | st.text(max_size=5)),
+        st.dictionaries(
+            st.sampled_from(["a", "b", "a.b", "ü"]),
+            st.integers() | st.text(max_size=5) | st.just({"a": 1}),
+        ),
     ),
 )
 
@@ -172,6 +175,7 @@ def test_the_command_makes_the_same_config(values: list[tuple[str, Any]]) -> Non
         else:
             changes["devices"] = devices_option(text)
     assert base.with_changes(changes) == draft.config
+    assert Draft.of("ddp", base, draft.assignments) == draft
 
 
 # --- what is seen ------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from runners.record import Record
+from runners.runs import Run
 from runners.state import RunError
 from tui import keymap, settings
 from tui.app import DistrainApp
@@ -32,7 +34,7 @@ def play(story: Story, runs_dir: Path, keys: str, run: str | None = None) -> Non
     """Play a story in an app with these lines in `[keys]` of its settings."""
 
     async def played() -> None:
-        app = DistrainApp(runs_dir, run=run)
+        app = DistrainApp(runs_dir, run=run and Run(Record(runs_dir / run)))
         async with app.run_test(size=(120, 60)) as pilot:
             await until(pilot, lambda: _ready(app.screen), "opened")
             await story(pilot, app)
@@ -122,6 +124,18 @@ def test_a_file_with_a_mistake_is_left_for_its_writer_to_mend(ended: Make, runs_
 
     play(story, runs_dir, '"run.stop" = "k"\n[no such thing]')
     assert "run.stop" in settings.path().read_text("utf-8")
+
+
+def test_of_two_apps_each_keeps_what_the_other_has_chosen(runs_dir: Path) -> None:
+    async def both() -> None:
+        one, other = DistrainApp(runs_dir), DistrainApp(runs_dir)
+        async with one.run_test(), other.run_test():
+            one.remember(bell=True)
+            other.remember(log_y=True)
+
+    asyncio.run(both())
+    found, _ = settings.load()
+    assert (found.bell, found.log_y) == (True, True)
 
 
 def test_settings_that_cannot_be_written_leave_nothing_behind() -> None:

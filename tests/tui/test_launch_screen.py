@@ -18,6 +18,7 @@ from runners.presets import load_preset, user_folder
 from runners.runs import Run
 from tui import settings
 from tui.app import DistrainApp
+from tui.data import drafts
 from tui.screens.dialogs import Choice
 from tui.screens.launch import LaunchScreen
 from tui.widgets.consequences import Consequences
@@ -131,7 +132,7 @@ def test_a_launch_that_begins_gives_way_to_the_run(monkeypatch: pytest.MonkeyPat
         assert screen not in pilot.app.screen_stack
 
     monkeypatch.setattr(runs, "launch", launch)
-    monkeypatch.setattr(DistrainApp, "open_run", lambda self, run_id: opened.append(run_id))
+    monkeypatch.setattr(DistrainApp, "watch_run", lambda self, run: opened.append(run.id))
     on_screen(steps)
     assert opened == [Begun.id]
 
@@ -318,7 +319,7 @@ def test_changes_stay_with_their_preset_also_for_the_next_time() -> None:
         await pilot.press("enter")
         await settled(pilot, screen)
         assert screen._draft.changes == []
-        assert settings.load()[0].drafts == {}
+        assert drafts.kept() == {}
 
     on_screen(steps)
     on_screen(next_time)
@@ -326,15 +327,15 @@ def test_changes_stay_with_their_preset_also_for_the_next_time() -> None:
 
 def test_what_was_changed_of_a_preset_that_says_something_else_now_may_no_longer_hold() -> None:
     user_folder().mkdir(parents=True)
-    settings.save(
-        settings.Settings(preset="mine", drafts={"mine": ["train.lr=x"], "gone": ["a=1"]})
-    )
+    settings.save(settings.Settings(preset="mine"))
+    drafts.keep("mine", ["train.lr=x", "train.epochs=3"])
+    drafts.keep("gone", ["a=1"])
     (user_folder() / "mine.toml").write_text('strategy = "dp"\n')
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         assert screen._now == "mine"
         assert screen._draft
-        assert screen._draft.changes == []
+        assert [field.key for field in screen._draft.changes] == ["train.epochs"]
 
     on_screen(steps)
 

@@ -42,7 +42,7 @@ def watch(
     """Play a story on the screen of a run, from its first picture on."""
 
     async def play() -> None:
-        app = DistrainApp(run.dir.parent, run=run.id, readonly=readonly)
+        app = DistrainApp(run.dir.parent, run=Run(run.record), readonly=readonly)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
             screen = app.screen

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
+from runners.runs import Run
 from tui import settings
 from tui.app import DistrainApp
 from tui.screens.compare import CompareScreen
@@ -82,7 +83,7 @@ def looks(
             monkeypatch.setenv("NO_COLOR", "1")
         elif theme:
             settings.save(settings.Settings(theme=theme))
-        app = DistrainApp(run=run.id if run else None)
+        app = DistrainApp(run=Run(run.record) if run else None)
         app.runs_dir = Path("runs")
         app.animation_level = "none"
 

@@ -66,12 +66,13 @@ class Feed:
         self._last: dict[str, dict[int, Gauge[Any]]] = {}
 
     def changed(self) -> bool:
-        """Whether there is anything to see since the last call: also how long ranks take to start
-        is news.
+        """Whether there is anything to see since the last call: how long ranks take to start is
+        news as well.
         """
         owed, self._owed = self._owed, False
         state = self._follower.state
-        return self._growth.changed() or owed or (state.live and state.facts is None)
+        starting = state.facts is None and state.status in ("starting", "running")
+        return self._growth.changed() or owed or starting
 
     def look(self, view: View) -> Frame:
         """The run as it is now; raises DistrainError where the record cannot be read."""

@@ -5,6 +5,7 @@ Types, ranges and descriptions of the fields are those of the config's annotatio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import tomli_w
 
 from models.catalog import BUILTINS, torchvision_networks
-from runners.config import RunConfig, differences, parse_assignment, parse_devices
+from runners.config import RunConfig, parse_assignment, parse_devices
 from runners.errors import ConfigError
 from runners.validation import Devices, Section, wanted
 
@@ -153,10 +154,15 @@ def shown(value: Any) -> str:
 def in_toml(value: Any) -> str:
     """A value in one line of TOML."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {in_toml(item)}" for key, item in value.items()) + "}"
+        items = [f"{_key(key)} = {in_toml(item)}" for key, item in value.items()]
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(in_toml, value)) + "]"
     return tomli_w.dumps({"v": value}).partition("= ")[2].rstrip("\n")
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else in_toml(key)
 
 
 def neighbour(field: Field, value: Any, direction: int) -> str | None:
@@ -191,10 +197,11 @@ class Draft:
     @classmethod
     def of(cls, name: str, config: RunConfig, assignments: Iterable[str] = ()) -> Draft:
         """A preset with what was changed of it, as far as that still holds."""
-        with suppress(ConfigError):
-            changes = dict(map(parse_assignment, assignments))
-            return cls(name, config, config.with_changes(changes))
-        return cls(name, config, config)
+        draft = cls(name, config, config)
+        for assignment in assignments:
+            with suppress(ConfigError):
+                draft = draft.with_value(*parse_assignment(assignment))
+        return draft
 
     def get(self, key: str) -> Any:
         return _at(self.config, key)
@@ -221,8 +228,10 @@ class Draft:
     @property
     def assignments(self) -> list[str]:
         """What differs from the preset, as `--set` takes it."""
-        changes = differences(self.base, self.config).items()
-        return [f"{key}={_assigned(key, value)}" for key, (_, value) in changes]
+        return [self._assignment(field) for field in self.changes]
+
+    def _assignment(self, field: Field) -> str:
+        return f"{field.key}={_assigned(field.key, self.get(field.key))}"
 
     def command(self, runs_dir: Path | None = None) -> list[str]:
         """The shortest command line that does the same run, as its words.
@@ -230,11 +239,11 @@ class Draft:
         `runs_dir` is named where it is not the usual one.
         """
         words = ["distrain", "run", self.name]
-        for assignment in self.assignments:
-            if not assignment.startswith("devices="):
-                words += ["--set", assignment]
-        if self.changed("devices"):
-            words += ["--devices", as_typed(self.get("devices"))]
+        for field in self.changes:
+            if field.kind == "devices":
+                words += ["--devices", as_typed(self.get(field.key))]
+            else:
+                words += ["--set", self._assignment(field)]
         return words + ([] if runs_dir is None else ["--runs-dir", str(runs_dir)])
 
 

@@ -29,6 +29,12 @@ class AppScreen(Surviving, Screen[None]):
     # Textual's is painted all anew when the focus moves; the panes that it concerns do so anyway.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Textual gives a screen its breakpoints once it is styled, and styles it once more.
+        for cells, names in zip(self.app.size, BREAKPOINTS, strict=True):
+            self.add_class(next(name for least, name in reversed(names) if cells >= least))
+
     def offers(self, binding: Binding) -> bool:
         """Whether the footer is to show a key."""
         return binding.show
@@ -57,12 +63,6 @@ class AppScreen(Surviving, Screen[None]):
 
     def action_copy(self) -> None:
         self.distrain.refuse("there is nothing to copy here")
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Textual gives these once the screen is styled, and then styles it once more.
-        for cells, marks in zip(self.app.size, BREAKPOINTS, strict=True):
-            self.add_class(max(mark for mark in marks if mark[0] <= cells)[1])
 
     @property
     def distrain(self) -> DistrainApp:

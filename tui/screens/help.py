@@ -27,7 +27,7 @@ class HelpScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):
             for text in self._texts:
-                yield Static(keymap.keyed(text, self.app), classes="help-text")
+                yield Static(keymap.keyed(text, self.app), classes="help-text", markup=False)
             for title, keys in keymap.of(self._groups).items():
                 yield Static(title, classes="dialog-title")
                 yield Static(self._table(keys))

@@ -18,10 +18,11 @@ from runners import presets, runs, words
 from runners.config import RunConfig
 from runners.presets import Preset
 from tui import keymap
-from tui.data import form
+from tui.data import drafts, form
 from tui.data.consequences import Outlook, Outlooks
 from tui.data.form import Draft
 from tui.keymap import LAUNCH
+from tui.run_actions import Wanted
 from tui.screens.base import AppScreen
 from tui.screens.dialogs import Choice
 from tui.screens.save_preset import save_as
@@ -106,7 +107,7 @@ class LaunchScreen(AppScreen):
 
     def on_launch_screen_listed(self, event: Listed) -> None:
         self._presets = {preset.name: preset for preset in event.found}
-        kept = self.distrain.settings.drafts
+        kept = drafts.kept()
         self._drafts = {
             preset.name: Draft.of(preset.name, preset.config, kept.get(preset.name, ()))
             for preset in event.found
@@ -148,8 +149,10 @@ class LaunchScreen(AppScreen):
 
     def _keep(self, draft: Draft) -> None:
         self._drafts[draft.name] = draft
-        kept = {**self.distrain.settings.drafts, draft.name: draft.assignments}
-        self.distrain.remember(drafts={name: changes for name, changes in kept.items() if changes})
+        try:
+            drafts.keep(draft.name, draft.assignments)
+        except OSError as error:
+            self.notify(f"{drafts.path()} cannot be written: {error.strerror}")
         self._paint()
         self._work_out(PAUSE_S)
 
@@ -287,7 +290,8 @@ class LaunchScreen(AppScreen):
                 runs_dir=self.distrain.runs_dir,
                 command=shlex.split(self._command()),
             )
-            self.distrain.start(draft.name, draft.config, launch, self._after_launch, queue)
+            wanted = Wanted(draft.name, draft.config, launch, self.distrain.runs_dir)
+            self.distrain.start(wanted, self._after_launch, queue)
 
     def _after_launch(self, began: bool) -> None:
         """This screen goes before the run's comes; it stays where nothing began."""
@@ -319,13 +323,12 @@ class LaunchScreen(AppScreen):
 
     def _ask_name(self) -> None:
         if draft := self._draft:
-            save_as(self.app, draft, self._presets, self._saved)
+            save_as(self.app, draft, self._presets, partial(self._saved, draft))
         else:
             self._refuse_file()
 
-    def _saved(self, name: str, config: RunConfig) -> None:
+    def _saved(self, before: Draft, name: str, config: RunConfig) -> None:
         """The changes are the new preset's now, no longer those of the one before."""
-        before = self._drafts[self._now]
         self._keep(Draft.of(before.name, before.base))
         self._keep(Draft.of(name, config))
         self._now = name

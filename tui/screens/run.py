@@ -55,6 +55,7 @@ class RunScreen(PlottingScreen):
         self.run = run
         self._frame: Frame | None = None
         self._was_live = run.is_live
+        self._again = ""  # the key of what can be done once it has ended
         self._tables_height = 0
 
     def compose(self) -> ComposeResult:
@@ -103,10 +104,13 @@ class RunScreen(PlottingScreen):
             return
         self._frame = event.frame
         self._paint()
-        if self._was_live and not event.frame.snapshot.state.live:
-            self._was_live = False
+        state = event.frame.snapshot.state
+        if not (state.live or self._again):
+            resumes = state.status != "completed" and self.run.can_resume
+            self._again = "run.resume" if resumes else "run.rerun"
             self.refresh_bindings()
-            self.distrain.tell_end(self.run)
+            if self._was_live:
+                self.distrain.tell_end(self.run)
 
     def _paint(self) -> None:
         frame = self._frame
@@ -157,10 +161,9 @@ class RunScreen(PlottingScreen):
 
     def offers(self, binding: Binding) -> bool:
         """What has ended is not to be stopped, but may be had again."""
-        if self._was_live:
+        if not self._again:
             return super().offers(binding)
-        again = "rerun" if self.run.record.status == "completed" else "resume"
-        return binding.id == f"run.{again}" or (binding.id != "run.stop" and binding.show)
+        return binding.id == self._again or (binding.id != "run.stop" and binding.show)
 
     def _choose(self, plots: tuple[str, ...]) -> None:
         super()._choose(plots)

@@ -267,10 +267,11 @@ class RunsScreen(AppScreen):
 
     def action_open(self) -> None:
         if run := self._here():
-            self.distrain.open_run(run.id)
+            self.distrain.watch_run(run)
 
     def on_run_table_opened(self, event: RunTable.Opened) -> None:
-        self.distrain.open_run(event.row.id)
+        if run := self._run(event.row.id):
+            self.distrain.watch_run(run)
 
     def action_compare(self) -> None:
         from tui.screens.compare import CompareScreen

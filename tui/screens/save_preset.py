@@ -64,7 +64,9 @@ def _save(
     app: App[Any], draft: Draft, name: str, done: Callable[[str, RunConfig], None], force: bool
 ) -> None:
     try:
-        config = presets.described(draft.config, draft.name, draft.base)
+        config = draft.config
+        if name != draft.name:
+            config = presets.described(config, draft.name, draft.base)
         path = presets.save_preset(name, config, force=force)
     except ConfigError as error:
         app.notify(str(error), severity="warning", timeout=8)

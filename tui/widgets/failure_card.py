@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from rich.text import Text
 from textual.widgets import Static
@@ -40,11 +39,11 @@ class FailureCard(Static):
         if error is not None and failed and tail != self._tail:
             self._tail = tail
             self.border_title = "failed"
-            self.update(card(error, record, tail, partial(keyed, app=self.app)))
+            self.update(card(error, record, tail, lambda text: keyed(text, self.app)))
 
 
-def card(error: RunError, record: Record, tail: int, keyed: Callable[[str], str]) -> Text:
-    """The lines of the card, with so many of the log; `keyed` puts keys into words."""
+def card(error: RunError, record: Record, tail: int, in_keys: Callable[[str], str]) -> Text:
+    """The lines of the card, with so many of the log; `in_keys` puts keys into words."""
     when = f", after step {error.step:,}" if error.step else ""
     who = "" if error.rank is None else f"rank {error.rank} was the first{when}: "
     kind = f"{error.type}: " if error.traceback else ""  # else the words are ours
@@ -55,6 +54,6 @@ def card(error: RunError, record: Record, tail: int, keyed: Callable[[str], str]
     if error.collateral:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
     kept = list((record.dir / "checkpoints").glob("*.pt"))
-    text.append("\ntry: ", "bold").append(keyed(advice(error)))
+    text.append("\ntry: ", "bold").append(in_keys(advice(error)))
     rest = "{run.resume} resumes from the last checkpoint" if kept else "no checkpoint was written"
-    return text.append(f"\n{keyed(rest)}", "dim")
+    return text.append(f"\n{in_keys(rest)}", "dim")

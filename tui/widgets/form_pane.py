@@ -138,7 +138,7 @@ class FormPane(Vertical):
         if field and draft:
             text.append(field.key, "bold").append(f"  {field.wanted}", "dim")
             text.append(f"\n{field.about}\n" if field.about else "\n")
-            text.append(keymap.keyed(self._hint(field, draft), self.app), "dim")
+            text.append(self._hint(field, draft), "dim")
         elif draft:
             text.append("no field has all these words", "dim")
         else:
@@ -153,7 +153,8 @@ class FormPane(Vertical):
         if field.key in form.OFFERED:
             hint = "enter lists what there is"
         if draft.changed(field.key):
-            hint += f" · {{launch.reset}} gives {form.shown(draft.preset_value(field.key))} back"
+            before = form.shown(draft.preset_value(field.key))
+            hint += keymap.keyed(" · {launch.reset} gives ", self.app) + f"{before} back"
         return hint
 
     # --- editing --------------------------------------------------------------------------------

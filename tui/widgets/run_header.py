@@ -86,6 +86,8 @@ def _waiting(now: Snapshot) -> str:
         return "; ".join(now.state.waiting_for)
     if not now.state.live:
         return words.line(now.state.reason or now.state.status)
+    if now.state.status == "queued":
+        return "in the queue"
     doing = sorted({rank.info.phase for rank in now.ranks}) or ["starting"]
     since = words.duration(now.time - (now.state.started or now.state.created))
     return f"the ranks are {' and '.join(doing)}, {since} after the start"
