@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast, overload
@@ -55,6 +56,7 @@ __all__ = [
 
 T = TypeVar("T", bound=msgspec.Struct)
 TRASH = ".trash"
+AGAIN = "~"  # before the number of one more of the same name in the trash
 
 
 class Record:
@@ -93,8 +95,10 @@ class Record:
 
     @property
     def state(self) -> RunState:
-        """run.json; "failed" by SupervisorLost where it is live but its supervisor is gone."""
-        return as_it_is(self._written())
+        """run.json; "failed" by SupervisorLost where it is live but its supervisor is gone, or
+        writes to another folder.
+        """
+        return as_it_is(self._written(), self.id)
 
     @property
     def status(self) -> Status:
@@ -121,6 +125,12 @@ class Record:
         except OSError as error:
             raise RunsFolderError(f"cannot write to {self.dir}: {error.strerror}") from None
         return meta
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """What a resumed run goes on from."""
+        path = self.dir / "checkpoints" / "last.pt"
+        return path.resolve() if path.exists() else None
 
     @cached_property
     def config(self) -> RunConfig:
@@ -311,7 +321,9 @@ def remove(record: Record) -> Path:
     if record.live:
         raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
     record.close()
-    return _move(record.dir, record.dir.parent / TRASH / record.dir.name)
+    trash = record.dir.parent / TRASH
+    names = chain([record.id], (f"{record.id}{AGAIN}{number}" for number in count(2)))
+    return _move(record.dir, next(trash / name for name in names if not (trash / name).exists()))
 
 
 def in_trash(runs_dir: Path, wanted: str) -> Record:
@@ -325,10 +337,12 @@ def in_trash(runs_dir: Path, wanted: str) -> Record:
 def restore(record: Record) -> Record:
     """Take a record back out of the trash; raises RunsFolderError."""
     record.close()
-    return Record(_move(record.dir, record.dir.parents[1] / record.dir.name))
+    return Record(_move(record.dir, record.dir.parents[1] / record.id.partition(AGAIN)[0]))
 
 
 def _move(source: Path, target: Path) -> Path:
+    if target.exists():
+        raise RunsFolderError(f"{target} is there already; rename one of the two first")
     try:
         target.parent.mkdir(exist_ok=True)
         return source.rename(target)

@@ -125,24 +125,15 @@ class Run:
         cwd: str | None = self.record.state.provenance.get("cwd")
         return cwd if cwd and Path(cwd).is_dir() else None
 
-    @property
-    def can_resume(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return self._last_checkpoint.exists()
-
-    @property
-    def _last_checkpoint(self) -> Path:
-        return self.record.dir / "checkpoints" / "last.pt"
-
     def resumption(self, changes: dict[str, Any] | None = None) -> RunConfig:
         """What a resumed run is to do; raises DistrainError without a checkpoint, and ConfigError
         where there is nothing left to train.
         """
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.record.state.status}")
-        if not self.can_resume:
+        if (last := self.record.last_checkpoint) is None:
             raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
-        changes = {"checkpoint.load": str(self._last_checkpoint.resolve()), **(changes or {})}
+        changes = {"checkpoint.load": str(last), **(changes or {})}
         config = self.record.config.with_changes(changes)
         if self.record.status == "completed":
             self._want_more(config)

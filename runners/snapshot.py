@@ -6,6 +6,7 @@ the run. Viewers show its snapshots and hold no data of their own.
 
 from __future__ import annotations
 
+import math
 import time
 
 import msgspec
@@ -16,6 +17,7 @@ from runners.series import GPU, PROCS, STEPS, rate_of_all
 from runners.state import RunState
 
 RECENT_S = 3.0  # what "now" means for loss, rates and shares
+LAST_PART = 0.1  # of a short run that has ended, for its loss
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
 _WHOLE = ("timed_samples", "timed_seconds", "seconds", *PHASES)
 _SUMS = ("loss_sum", "loss_samples", *_WHOLE)
@@ -126,15 +128,17 @@ class Follower:
         found = []
         for info in self.record.ranks(windows):
             window, gpu = windows.get(info.rank), gpus.get(info.device_uuid)
-            sums = self._recent(info.rank, window.time) if window else {}
-            sums |= {name: totals[info.rank][name] for name in _WHOLE if info.rank in totals}
+            whole = totals.get(info.rank, {})
+            span = min(RECENT_S, LAST_PART * (whole.get("seconds") or math.inf))
+            sums = self._recent(info.rank, window.time, span) if window else {}
+            sums |= {name: whole[name] for name in _WHOLE if whole}
             found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
         return found
 
-    def _recent(self, rank: int, until: float) -> dict[str, float]:
-        """Sums over the last RECENT_S seconds in which the rank reported."""
+    def _recent(self, rank: int, until: float, span: float) -> dict[str, float]:
+        """Sums over the last `span` seconds in which the rank reported."""
         curve = self.record.curve(
-            STEPS, rank, columns=_SUMS, axis="time", start=until - RECENT_S, points=8
+            STEPS, rank, columns=_SUMS, axis="time", start=until - span, points=8
         )
         return {name: sum(value for value in curve[name] if value == value) for name in _SUMS}
 

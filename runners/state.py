@@ -273,14 +273,19 @@ def not_a_record(folder: Path, why: str | None) -> DistrainError:
     return DistrainError(f"{folder} is not a record: {why}")
 
 
-def as_it_is(state: RunState) -> RunState:
-    """The state with a live status corrected where its supervisor is gone.
+def as_it_is(state: RunState, name: str) -> RunState:
+    """The state with a live status corrected where its supervisor is gone, or has a folder of
+    another `name`.
 
     Only a supervisor of this host can be looked for; elsewhere run.json is believed.
     """
-    if not state.live or state.host != socket.gethostname():
+    if not state.live:
         return state
-    if state.supervisor_pid is None:
+    if state.run_id != name:
+        reason = f"copied or renamed from {state.run_id} while that was {state.status}"
+    elif state.host != socket.gethostname():
+        return state
+    elif state.supervisor_pid is None:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = NEVER_STARTED

@@ -119,6 +119,7 @@ KEYMAP = (
     Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
 )
 BY_ID = {key.id: key for key in KEYMAP}
+CHANGES = {"app.new", "run.stop", "run.rerun", "run.resume"}  # of those that are shown
 _ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
 
 

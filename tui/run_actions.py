@@ -44,6 +44,7 @@ class RunActions(App[None]):
         super().__init__()
         self.deleted: Sequence[str] = ()
         self._told: set[str] = set()
+        self._launching = ""  # what is, or is asked about
 
     def key(self, id: str) -> str:
         """The key that an action has, as it is written."""
@@ -74,8 +75,12 @@ class RunActions(App[None]):
 
         from tui.screens.dialogs import Choice
 
+        queued = run.record.status == "queued"
+
         def answer(how: str | None) -> None:
-            if how:
+            if how and queued and run.record.status != "queued":
+                self.refuse(f"{_called(run)} has left the queue meanwhile, and goes on")
+            elif how:
                 self._try(partial(run.stop, now=how == "now"), f"stopping {_called(run)}")
 
         text = (
@@ -84,7 +89,7 @@ class RunActions(App[None]):
             "after the last checkpoint is lost."
         )
         answers = [("gently", "Stop with a checkpoint", "warning"), ("now", "Now", "error")]
-        if run.record.status == "queued":
+        if queued:
             text = "It leaves the queue and never starts."
             answers = [("now", "Take it out of the queue", "warning")]
         self.push_screen(Choice(f"Stop {_called(run)}?", text, answers), answer)
@@ -109,10 +114,19 @@ class RunActions(App[None]):
         """Launch and watch the new run, once a person has said what to do about busy devices;
         with `queue` it waits for them unasked. `then` hears whether anything began.
         """
+        if self._launching:
+            self.refuse(f"{self._launching} is being launched")
+            return
+        self._launching = wanted.what
+
+        def done(began: bool) -> None:
+            self._launching = ""
+            then(began)
+
         if queue:
-            self._launch(wanted, then, queue)
+            self._launch(wanted, done, queue)
         else:
-            self._look_who_is_there(wanted, then)
+            self._look_who_is_there(wanted, done)
 
     @work(thread=True)
     def _look_who_is_there(self, wanted: Wanted, then: Callable[[bool], None]) -> None:
@@ -197,7 +211,7 @@ class RunActions(App[None]):
 
         def answer(how: str | None) -> None:
             if how:
-                gone = [run.id for run in runs if self._try(run.remove, "")]
+                gone = [path.name for run in runs if (path := self._try(run.remove))]
                 if gone:
                     self.deleted = gone
                     told = words.things(len(gone), "run")
@@ -222,15 +236,15 @@ class RunActions(App[None]):
         if self.settings.bell:
             self.bell()
 
-    def _try(self, do: Callable[[], Any], said: str) -> bool:
+    def _try(self, do: Callable[[], Path | None], said: str = "") -> Path | None:
         try:
-            do()
+            found = do()
         except DistrainError as error:
             self.refuse(str(error))
-            return False
+            return None
         if said:
             self.notify(said)
-        return True
+        return found
 
 
 def _again(run: Run, how: str, config: RunConfig, launch: Callable[..., Run]) -> Wanted:

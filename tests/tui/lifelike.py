@@ -82,7 +82,7 @@ class Lifelike(Made):
         return self
 
     def saved(self) -> None:
-        path = f"checkpoints/epoch-{self.step // 10}.pt"
+        path = f"checkpoints/step-{self.step:08}.pt"
         self.writer.add(
             Saved(
                 time=self.now,
@@ -95,6 +95,9 @@ class Lifelike(Made):
             )
         )
         (self.dir / path).touch()
+        last = self.dir / "checkpoints" / "last.pt"
+        last.unlink(missing_ok=True)
+        last.symlink_to(Path(path).name)
 
     def _window(self, rank: int, loss: float) -> Window:
         chance = Random(f"{self.step} {rank}")

@@ -118,6 +118,8 @@ def test_the_footer_offers_what_can_be_done_with_the_run(
 
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert "Stop" in shown(app).splitlines()[-1]
+        if status == "stopped":
+            (run.dir / "checkpoints" / "last.pt").write_bytes(b"weights")
         if status:
             run.end(status)
         await until(pilot, lambda: offered in shown(app).splitlines()[-1], "offered")
@@ -125,6 +127,17 @@ def test_the_footer_offers_what_can_be_done_with_the_run(
         assert not any(other in footer for other in not_offered)
 
     watch(run, story)
+
+
+def test_who_only_looks_on_is_offered_nothing_that_changes(make: Make) -> None:
+    run = make().steps(25)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        footer = shown(app).splitlines()[-1]
+        assert "Axis" in footer
+        assert not any(word in footer for word in ("Stop", "New", "Rerun", "Resume"))
+
+    watch(run, story, readonly=True)
 
 
 def test_while_ranks_start_it_is_told_how_long_they_take(make: Make) -> None:

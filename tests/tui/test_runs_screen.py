@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from textual.widgets import Input, Label, Static
 
 from runners.errors import DistrainError
 from runners.record import Record
+from runners.runs import Run
 from tui import settings
 from tui.app import DistrainApp
 from tui.screens.compare import CompareScreen
@@ -301,6 +303,92 @@ def test_a_copy_of_a_record_is_a_run_of_its_own(ended: Make, runs_dir: Path) -> 
     tell(story, runs_dir)
 
 
+def test_a_copy_of_a_live_record_is_no_live_run(make: Make, runs_dir: Path) -> None:
+    run = make("live").steps(20)
+    shutil.copytree(run.dir, runs_dir / "copy")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: len(lines(app)) == 2, "listed")
+        table(app).point_at(next(at for at, row in enumerate(table(app)._rows) if not row.live))
+        await pilot.press("s")
+        assert "has ended: failed" in said(app)
+        about = app.screen.query_one("#runs-about", Static)
+        assert f"copied or renamed from {run.id} while that was running" in str(about.render())
+
+    tell(story, runs_dir)
+
+
+def test_a_live_record_that_goes_away_is_no_longer_listed(make: Make, runs_dir: Path) -> None:
+    run = make("live").steps(20)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: shows(app, "live"), "listed")
+        (run.dir / "run.json").unlink()
+        await until(pilot, lambda: not tables_of(app)[0]._rows, "gone")
+
+    tell(story, runs_dir)
+
+
+def test_a_stop_that_was_meant_for_the_queue_ends_no_training(make: Make, runs_dir: Path) -> None:
+    run = make("patient")
+    run.writer.set_state(status="queued")
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: shows(app, "patient"), "listed")
+        await pilot.press("s")
+        assert isinstance(app.screen, Choice)
+        run.writer.set_state(status="running", socket="tcp:127.0.0.1:1")
+        await pilot.press("enter")
+        await until(pilot, lambda: "has left the queue meanwhile" in said(app), "refused")
+
+    tell(story, runs_dir)
+
+
+def test_a_second_launch_waits_for_the_first_to_begin(
+    ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended("mine")
+    goes_on, launched = threading.Event(), []
+
+    def launch(*_: Any, **__: Any) -> Run:
+        launched.append(1)
+        goes_on.wait(30)
+        raise DistrainError("enough")
+
+    monkeypatch.setattr("runners.runs.launch", launch)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("r", "r", "r")
+        await until(pilot, lambda: launched, "launched")
+        assert "rerun of mine is being launched" in said(app)
+        goes_on.set()
+        await until(pilot, lambda: "rerun of mine: enough" in said(app), "refused")
+        assert launched == [1]
+        await pilot.press("r")
+        await until(pilot, lambda: len(launched) == 2, "launched again")
+
+    tell(story, runs_dir)
+
+
+def test_two_of_one_name_have_room_in_the_trash(ended: Make, runs_dir: Path) -> None:
+    run = ended("mine")
+    keep = runs_dir.parent / "keep"
+    shutil.copytree(run.dir, keep)
+
+    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+        for _ in range(2):
+            await until(pilot, lambda: shows(app, "mine"), "listed")
+            await pilot.press("d", "enter")
+            await until(pilot, lambda: not shows(app, "mine"), "deleted")
+            if keep.exists():
+                keep.rename(run.dir)
+        await pilot.press("u")
+        await until(pilot, lambda: shows(app, "mine"), "restored")
+        assert run.dir.exists()
+
+    tell(story, runs_dir)
+
+
 def test_a_name_may_hold_anything(make: Make, runs_dir: Path) -> None:
     name = "[/b] [red]odd"
     run = make(name).steps(20)
@@ -362,10 +450,10 @@ def test_what_could_not_be_taken_back_may_be_tried_again(ended: Make, runs_dir: 
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("d", "enter")
         await until(pilot, lambda: not lines(app)[1:] and not shows(app, "mine"), "deleted")
-        (run.dir / "in the way").mkdir(parents=True)
+        run.dir.mkdir()
         await pilot.press("u")
-        await until(pilot, lambda: "cannot move" in said(app), "refused")
-        (run.dir / "in the way").rmdir()
+        await until(pilot, lambda: "is there already" in said(app), "refused")
+        shutil.rmtree(run.dir)
         await pilot.press("u")
         await until(pilot, lambda: shows(app, "mine"), "restored")
 

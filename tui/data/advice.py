@@ -8,7 +8,7 @@ from runners.state import RunError
 _ADVICE = (
     (("out of memory",), "smaller train.batch_size, larger train.accumulate, or precision bf16"),
     (("NonFinite",), "a smaller train.lr, train.clip_norm = 1.0, warm-up, or precision fp32"),
-    (("SIGKILL",), "look whether the host ran out of memory (dmesg); fewer loader workers"),
+    (("SIGKILL",), "look whether the host ran out of memory (dmesg), or somebody ended it"),
     (("unused",), "ddp.find_unused_parameters = true"),
     (("did not receive grad",), "ddp.find_unused_parameters = true"),
     (("Timeout",), "the log of the rank that is absent; dist.timeout_s gives it longer"),

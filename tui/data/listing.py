@@ -49,6 +49,7 @@ class Lister:
         self._rows: dict[str, Row] = {}
         self._live: dict[str, Follower] = {}
         self._problems: dict[str, str] = {}
+        self._lost: list[str] = []  # rows that were told and can be read no more
         self._stamps: dict[str, int] = {}
         self._seen: int | None = -1
         self.behind = False
@@ -63,6 +64,9 @@ class Lister:
         yield from self._listed(oldest_first)
         if self._live:
             yield News(rows=self._followed())
+        if self._lost:
+            lost, self._lost = self._lost, []
+            yield News(gone=lost)
         if self._problems != told:
             yield News(problems=dict(self._problems))
         yield from self._detailed()
@@ -138,6 +142,8 @@ class Lister:
 
     def _cannot(self, name: str, error: Exception) -> None:
         """Whatever is wrong with one record, the others are listed."""
+        if self._rows.pop(name, None) is not None:
+            self._lost.append(name)
         known = isinstance(error, DistrainError)
         what = str(error) if known else f"{self.folder / name} cannot be read: {error!r}"
         self._problems[name] = what

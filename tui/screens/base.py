@@ -9,6 +9,7 @@ from textual.reactive import Reactive
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
+from tui import keymap
 from tui.survival import Surviving
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class AppScreen(Surviving, Screen[None]):
 
     def offers(self, binding: Binding) -> bool:
         """Whether the footer is to show a key."""
-        return binding.show
+        changes = self.distrain.readonly and binding.id in keymap.CHANGES
+        return binding.show and not changes
 
     @property
     def is_current(self) -> bool:

@@ -72,7 +72,6 @@ class LaunchScreen(AppScreen):
         self._now = ""
         self._outlook: Outlook | None = None
         self._outlooks = Outlooks(self.distrain.runs_dir)
-        self._launching = False
 
     def compose(self) -> ComposeResult:
         with Container(id="launch"):
@@ -162,6 +161,7 @@ class LaunchScreen(AppScreen):
         if draft and self._list.has_focus and draft.changes:
             self._ask_to_reset(draft)
         elif draft and field and draft.changed(field.key) and not self._list.has_focus:
+            self._form.leave_line()
             self._keep(draft.reset(field.key))
         else:
             what = "the preset" if self._list.has_focus else "the field under the cursor"
@@ -277,10 +277,7 @@ class LaunchScreen(AppScreen):
             self._refuse_file()
         elif self._is_known and self._outlook and self._outlook.problems:
             self._refuse_problems(self._outlook)
-        elif self._launching:
-            self.distrain.refuse(f"{draft.name} is being launched")
         else:
-            self._launching = True
             self.distrain.remember(preset=draft.name)
             self._form.border_subtitle = "launching …"
             launch = partial(
@@ -295,7 +292,6 @@ class LaunchScreen(AppScreen):
 
     def _after_launch(self, began: bool) -> None:
         """This screen goes before the run's comes; it stays where nothing began."""
-        self._launching = False
         if began and self.app.screen is self:
             self.app.pop_screen()
         elif self.is_current:

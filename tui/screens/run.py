@@ -106,7 +106,7 @@ class RunScreen(PlottingScreen):
         self._paint()
         state = event.frame.snapshot.state
         if not (state.live or self._again):
-            resumes = state.status != "completed" and self.run.can_resume
+            resumes = state.status != "completed" and self.run.record.last_checkpoint
             self._again = "run.resume" if resumes else "run.rerun"
             self.refresh_bindings()
             if self._was_live:
@@ -163,7 +163,9 @@ class RunScreen(PlottingScreen):
         """What has ended is not to be stopped, but may be had again."""
         if not self._again:
             return super().offers(binding)
-        return binding.id == self._again or (binding.id != "run.stop" and binding.show)
+        if binding.id == self._again:
+            return not self.distrain.readonly
+        return binding.id != "run.stop" and super().offers(binding)
 
     def _choose(self, plots: tuple[str, ...]) -> None:
         super()._choose(plots)

@@ -75,7 +75,7 @@ def _problems(problems: Sequence[tuple[str, str]], width: int) -> list[Text]:
 
 
 def _figure(label: str, text: str, width: int) -> list[Text]:
-    first, *more = wrap(text, max(width - LABEL, 10), break_on_hyphens=False) or [""]
+    first, *more = wrap(text, max(width - LABEL, 10)) or [""]
     lines = [Text.assemble((label.ljust(LABEL), "dim"), first)]
     return [*lines, *(Text(" " * LABEL + line) for line in more)]
 

@@ -53,7 +53,8 @@ def card(error: RunError, record: Record, tail: int, in_keys: Callable[[str], st
         text.append("\n  ").append_text(line)
     if error.collateral:
         text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
-    kept = list((record.dir / "checkpoints").glob("*.pt"))
     text.append("\ntry: ", "bold").append(in_keys(advice(error)))
-    rest = "{run.resume} resumes from the last checkpoint" if kept else "no checkpoint was written"
+    rest = "no checkpoint was written"
+    if record.last_checkpoint:
+        rest = "{run.resume} resumes from the last checkpoint"
     return text.append(f"\n{in_keys(rest)}", "dim")

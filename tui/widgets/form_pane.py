@@ -269,6 +269,10 @@ class FormPane(Vertical):
             self.remove_class("-editing")
             self._paint()
 
+    def leave_line(self) -> None:
+        """Forget what is being typed."""
+        self._stop_editing()
+
     def action_leave(self, direction: int) -> None:
         """Keep what was typed and go to the next field."""
         if not self._editing:

@@ -24,9 +24,9 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     """`show` gives it rows; it says which one is pointed at, opened, or what to sort by."""
 
     HELP = (
-        "Each run has its own colour and mark, here and in every plot. {runs.mark} marks several, "
-        "to compare ({runs.compare}) or delete them ({runs.delete}). ↥ is pinned to the top. A "
-        "click on a head sorts."
+        "A run has the same colour and mark here and in every plot. {runs.mark} marks several, to "
+        "compare ({runs.compare}) or delete them ({runs.delete}). ↥ is pinned to the top. A click "
+        "on a head sorts."
     )
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"run-table--cursor", "run-table--head"}
