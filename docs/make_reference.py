@@ -69,6 +69,9 @@ def kind(about: dict[str, Any]) -> str:
     """The type with its range in words."""
     if "enum" in about:
         return ", ".join(f"`{choice}`" for choice in about["enum"])
+    if "examples" in about:
+        known = ", ".join(f"`{choice}`" for choice in about["examples"])
+        return f"{known}, or `package.module:Class`"
     if "anyOf" in about:
         return " or ".join(kind(each) for each in about["anyOf"] if each != {"type": "null"})
     words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}

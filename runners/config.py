@@ -16,9 +16,17 @@ import tomli_w
 from msgspec import Meta
 
 from runners.errors import ConfigError
-from runners.validation import Devices, Section, build
+from runners.validation import CHOICES, OR, Devices, Section, build
 
-Strategy = Literal["single", "dp", "allreduce", "ddp"]
+STRATEGIES = ("single", "dp", "allreduce", "ddp")
+Strategy = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({'|'.join(STRATEGIES)}|[A-Za-z_][A-Za-z_0-9.]*:[A-Za-z_][A-Za-z_0-9]*)$",
+        extra={CHOICES: STRATEGIES, OR: '"package.module:Class"'},
+        extra_json_schema={"examples": list(STRATEGIES)},
+    ),
+]
 Launcher = Literal["inline", "spawn", "torchrun"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]

@@ -42,11 +42,15 @@ class Order:
         left = self.samples - self.offset
         return left // self.batch_size if self.drop_last else -(-left // self.batch_size)
 
-    def shares(self, rank: int) -> Iterator[Share]:
-        """What each step has, and how much of it is the rank's."""
+    def totals(self) -> Iterator[int]:
+        """Samples of each step that is left, of all ranks together."""
         left = self.samples - self.offset
         for step in range(self.steps):
-            total = min(self.batch_size, left - step * self.batch_size)
+            yield min(self.batch_size, left - step * self.batch_size)
+
+    def shares(self, rank: int) -> Iterator[Share]:
+        """What each step has, and how much of it is the rank's."""
+        for total in self.totals():
             yield _share(total, self.ranks, rank, self.accumulate)
 
     def pieces(self, rank: int) -> Iterator[slice]:
@@ -55,12 +59,13 @@ class Order:
         A micro-batch without samples gets one of the step's, to be weighted with 0, because
         every rank must take part in every reduction.
         """
-        for step, (_, before, counts) in enumerate(self.shares(rank)):
-            begin = self.offset + step * self.batch_size
+        begin = self.offset
+        for total, before, counts in self.shares(rank):
             start = begin + before
             for count in counts:
                 yield slice(start, start + count) if count else slice(begin, begin + 1)
                 start += count
+            begin += total
 
 
 @cache  # all steps of a run but the last of an epoch are alike

@@ -14,13 +14,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
+from models import importing
 from models.catalog import problems as task_problems
+from models.errors import TaskError
 from runners import record as records
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFolderError
@@ -191,6 +193,11 @@ def _check(config: RunConfig) -> Plan:
         root=config.data.root,
         download=config.data.download,
     )
+    if ":" in config.strategy:
+        try:
+            importing.check("strategy", config.strategy)
+        except TaskError as error:
+            problems.append((error.key, error.sentence))
     if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
         problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
     try:
@@ -211,10 +218,12 @@ def launch(
     command: list[str] | None = None,
     cwd: str | None = None,
     queue: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Run:
     """Start a run that goes on without us; returns once its supervisor listens.
 
-    `cwd` is where relative paths and the user's own modules are looked for. With `queue` the run
+    `cwd` is where relative paths and the user's own modules are looked for, `environment` what is
+    added to ours. With `queue` the run
     waits until its devices are free; without, it starts whoever has them. Raises ConfigError
     before anything is started, RunsFolderError, or DistrainError where the supervisor fails or
     there can be no queue.
@@ -237,6 +246,7 @@ def launch(
         )
         started = subprocess.run(
             [sys.executable, "-P", "-m", "runners.supervisor", str(folder)],
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
         )

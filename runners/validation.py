@@ -12,6 +12,7 @@ import msgspec
 from runners.errors import nearest
 
 Devices = str | list[int | str]
+CHOICES, OR = "choices", "or"  # in a Meta's `extra`: known texts, and the form of others
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,14 +51,23 @@ def _hints(kind: type[Section]) -> dict[str, Any]:
 
 
 def _complaint(key: str, value: Any, hint: Any) -> str:
-    if isinstance(value, str) and (choices := _choices(hint)):
+    if isinstance(value, str) and (choices := choices_of(hint)):
         return f"unknown {key} {value!r}{nearest(value, choices)}"
     return f"must be {wanted(hint)}, not {value!r}"
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
-    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return get_args(inner) if get_origin(inner) is Literal else ()
+def choices_of(hint: Any) -> tuple[str, ...]:
+    """The texts that a field may be, or, of one that may be others too, those that are known."""
+    inner, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(inner) is Literal:
+        return get_args(inner)
+    return next((meta.extra[CHOICES] for meta in metas if CHOICES in (meta.extra or {})), ())
+
+
+def _others(hint: Any) -> str:
+    """What else it may be than one of its choices, in words."""
+    metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((f" or {meta.extra[OR]}" for meta in metas if OR in (meta.extra or {})), "")
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -68,6 +78,8 @@ def wanted(hint: Any) -> str:
     """The type of a field with its range, in words: "a whole number ≥ 1"."""
     if hint == Devices:
         return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if choices := choices_of(hint):
+        return "one of " + ", ".join(choices) + _others(hint)
     if get_origin(hint) is Annotated:
         inner, *metas = get_args(hint)
         limits = [
@@ -77,8 +89,6 @@ def wanted(hint: Any) -> str:
             if getattr(meta, name) is not None
         ]
         return " ".join([wanted(inner), " and ".join(limits)]).strip()
-    if choices := _choices(hint):
-        return "one of " + ", ".join(choices)
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
         return " or ".join(wanted(kind) for kind in get_args(hint) if kind is not type(None))
     return _WORDS.get(hint, "a table")

@@ -68,6 +68,10 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
     with joined(config, plan) as world:
         with without_collecting():
             training = make_training(config, plan, world, reporter, record.dir)
+            if "DISTRAIN_TAP" in os.environ:
+                from runners.verification.tap import attach
+
+                attach(training, record.dir)
         if world.leads:
             reporter.say(training.facts())
         try:

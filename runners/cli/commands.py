@@ -136,6 +136,20 @@ def _presets(parser: ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", default=SUPPRESS, help="as JSON")
 
 
+def _verify(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "presets", metavar="PRESET", nargs="*", help="names or TOML files; without, all usable here"
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="N,…",
+        help="on so many CPU processes each, e.g. 1,2,3; single and dp on one",
+    )
+    _set(parser)
+    parser.add_argument("--devices", metavar="WHICH", help="auto, all, cpu:N, or GPUs: 0,1")
+    _json(parser, "all checks")
+
+
 def _nothing(parser: ArgumentParser) -> None:
     """A command without arguments."""
 
@@ -224,6 +238,18 @@ GROUPS: dict[str, list[Command]] = {
             _export,
             "distrain export latest --to csv\n"
             "distrain export latest --to tensorboard --out /tmp/tb",
+        ),
+    ],
+    "trust": [
+        Command(
+            "verify",
+            "does it compute what one plain process computes?",
+            "verifying",
+            "run",
+            _verify,
+            "distrain verify\n"
+            "distrain verify ddp allreduce --ranks 1,2,3\n"
+            "distrain verify ./mine.toml --set train.accumulate=2 --json",
         ),
     ],
     "keep": [

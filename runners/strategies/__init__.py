@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.errors import TaskError
+from models.importing import load
 from runners.config import RunConfig
 from runners.meter import Clock
 from runners.world import World
@@ -83,9 +85,15 @@ def unflatten_into(flat: torch.Tensor, tensors: list[torch.Tensor]) -> None:
 
 
 def build(config: RunConfig, world: World) -> Strategy:
-    """The strategy that the config names."""
+    """The strategy that the config names; raises TaskError where a user's own is none."""
     if config.strategy == "single":
         return Strategy(config, world)
-    module = import_module(f"runners.strategies.{config.strategy}")
-    strategy: Strategy = module.STRATEGY(config, world)
-    return strategy
+    if ":" not in config.strategy:
+        module = import_module(f"runners.strategies.{config.strategy}")
+        built: Strategy = module.STRATEGY(config, world)
+        return built
+    made = load("strategy", config.strategy)(config, world)
+    if not isinstance(made, Strategy):
+        text = f"{config.strategy} gave a {type(made).__name__}, not a runners.strategies.Strategy"
+        raise TaskError("strategy", text)
+    return made

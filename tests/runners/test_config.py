@@ -31,6 +31,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return configs_of(hint)
     if get_origin(hint) is Annotated:
         inner, *metas = get_args(hint)
+        if pattern := next((meta.pattern for meta in metas if meta.pattern), None):
+            return st.from_regex(pattern, fullmatch=True)
         return numbers_of(inner, metas) if inner in (int, float) else values_of(inner)
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))

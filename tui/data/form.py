@@ -19,7 +19,7 @@ import tomli_w
 from models.catalog import BUILTINS, torchvision_networks
 from runners.config import RunConfig, parse_assignment, parse_devices
 from runners.errors import ConfigError
-from runners.validation import Devices, Section, wanted
+from runners.validation import Devices, Section, choices_of, wanted
 
 Kind = Literal["bool", "choice", "number", "text", "devices", "table"]
 
@@ -56,7 +56,9 @@ OFFERED: Mapping[str, Literal["task", "model", "data"]] = {
 
 
 class Field(NamedTuple):
-    """One key of a config; `wanted` says in words what it takes."""
+    """One key of a config; `wanted` says in words what it takes. An `open` one may be something
+    else than one of its choices.
+    """
 
     key: str
     kind: Kind
@@ -64,6 +66,7 @@ class Field(NamedTuple):
     wanted: str
     choices: tuple[str, ...] = ()
     optional: bool = False
+    open: bool = False
 
     @property
     def group(self) -> str:
@@ -91,8 +94,10 @@ def _fields(kind: type[Section], prefix: str) -> Iterator[Field]:
 
 def _field(key: str, hint: Any) -> Field:
     inner, about, optional = hint, "", False
+    known: tuple[str, ...] = ()
     while True:
         if get_origin(inner) is Annotated:
+            known = known or choices_of(inner)
             inner, *metas = get_args(inner)
             about = about or next((meta.description for meta in metas if meta.description), "")
         elif get_origin(inner) in (UnionType, Union) and type(None) in get_args(inner):
@@ -100,15 +105,16 @@ def _field(key: str, hint: Any) -> Field:
             inner = next(kind for kind in get_args(inner) if kind is not type(None))
         else:
             break
-    choices = get_args(inner) if get_origin(inner) is Literal else ()
-    return Field(key, _kind(inner), about, wanted(hint), choices, optional)
+    choices = choices_of(inner) or known
+    kind = "choice" if choices else _kind(inner)
+    return Field(key, kind, about, wanted(hint), choices, optional, open=bool(known))
 
 
 def _kind(inner: Any) -> Kind:
     if inner == Devices:
         return "devices"
     kinds: dict[Any, Kind] = {bool: "bool", int: "number", float: "number", str: "text"}
-    return "choice" if get_origin(inner) is Literal else kinds.get(inner, "table")
+    return kinds.get(inner, "table")
 
 
 # --- values ------------------------------------------------------------------------------------
@@ -168,6 +174,8 @@ def _key(key: str) -> str:
 def neighbour(field: Field, value: Any, direction: int) -> str | None:
     """The next of a field's choices, round and round; None where unset is one of them."""
     choices = [*field.choices, *([None] if field.optional else [])]
+    if value not in choices:
+        choices.append(value)
     return choices[(choices.index(value) + direction) % len(choices)]
 
 

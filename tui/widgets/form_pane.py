@@ -180,7 +180,7 @@ class FormPane(Vertical):
             self._edit(field, event.typed)
 
     def _offer(self, field: Field, draft: Draft, options: list[tuple[str, str]]) -> None:
-        if field.kind != "choice":
+        if field.open or field.kind != "choice":
             options = [*options, (OTHER, OTHER)]
 
         def choose(name: str | None) -> None:

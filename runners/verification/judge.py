@@ -1,0 +1,234 @@
+"""Compares what the ranks of a run have left with one plain process; a process of its own, for it
+loads torch. How far apart two tensors may be is measured: by what rounding does to the plain
+process itself, beside the same in fp64.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+import torch
+
+from runners import words
+from runners.config import RunConfig
+from runners.plan import Plan
+from runners.record import Record
+from runners.state import write_atomically
+from runners.verification import FOLDER, RESULT, STEPS, Check, Verdict
+from runners.verification.reference import Process, Taken
+from runners.verification.tap import Tensors, digest, place
+
+FACTOR = 10.0
+FLOOR = 16 * torch.finfo(torch.float32).eps
+COUPLED = 1e-3  # by which the loss of a batch differs from the mean of its parts' losses
+LOSSY = {"fp16_compress": 4 * 2.0**-11, "bf16_compress": 4 * 2.0**-8}
+TOLERANCE = (
+    f"{FACTOR:g} × what rounding does to one plain process of that precision, measured for each "
+    "tensor against fp64"
+)
+
+
+Scale = Callable[[str, Tensors], float]
+"""What an error of a tensor is relative to."""
+
+
+def main() -> int:
+    """Judge the record that the argument names; leaves the result in it."""
+    record = Record(sys.argv[1])
+    plan = record.state.plan
+    assert plan is not None
+    torch.set_num_threads(plan.threads)
+    verdict = Judge(record.config, plan, record).verdict()
+    write_atomically(record.dir / FOLDER / RESULT, msgspec.json.encode(verdict))
+    return 0
+
+
+class Judge:
+    """Follows the steps of a run with a plain process and an exact one."""
+
+    def __init__(self, config: RunConfig, plan: Plan, record: Record) -> None:
+        self.config, self.plan, self.record = config, plan, record
+        cpu = plan.devices[0].kind == "cpu"
+        self.device = torch.device("cpu") if cpu else torch.device("cuda", 0)
+        self.declared: list[str] = []
+        self._lost = self._lost_in_transit()
+        first = self._tap(0, 0)
+        self.sizes: tuple[int, ...] = first["sizes"]
+        self.initial: Tensors = first["weights"]
+
+    def verdict(self) -> Verdict:
+        checks = list(self._checks())
+        return Verdict(checks=checks, declared=self.declared, tolerance=TOLERANCE)
+
+    def _tap(self, rank: int, step: int) -> dict[str, Any]:
+        path = place(self.record.dir / FOLDER, rank, step)
+        found: dict[str, Any] = torch.load(path, weights_only=True)
+        return found
+
+    def _checks(self) -> Iterator[Check]:
+        plain = Process(self.config, self.plan, self.device)
+        yield self._same_bits("initial weights", 0, "weights", plain.state()[0])
+        taken, exact = self._followed(plain)
+        for step in range(1, STEPS + 1):
+            yield from self._step(step, taken[step - 1], exact[step - 1])
+        yield from self._evaluation(plain)
+
+    # --- the reference ----------------------------------------------------------------------------
+
+    def _followed(self, plain: Process) -> tuple[list[Taken], list[Taken]]:
+        """The steps of the plain process, and the same in fp64."""
+        ranks, randoms = self._split()
+        accumulate = self.config.train.accumulate if ranks else 1
+        rates = [self._tap(0, step)["rate"] for step in range(1, STEPS + 1)]
+
+        def train(process: Process, skips: Sequence[bool] | None = None) -> list[Taken]:
+            steps = process.steps(self.sizes, ranks or 1, accumulate)
+            return list(process.trained(steps, rates, dict(randoms), skips))
+
+        taken = train(plain)
+        exact = Process(self.config, self.plan, self.device, exact=True)
+        return taken, train(exact, [each.skipped for each in taken])
+
+    def _split(self) -> tuple[int, dict[int, torch.Tensor]]:
+        """Into how many ranks' parts the reference has to go (0: it takes each step's samples at
+        once), and their random numbers.
+        """
+        ranks, accumulate = self.plan.world_size, self.config.train.accumulate
+        draws, coupled = self._nature(ranks, accumulate)
+        if (draws or coupled) and self.config.strategy == "dp" and len(self.plan.devices) > 1:
+            sys.exit("how nn.DataParallel's replicas share BatchNorm or dropout is not followed")
+        if draws:
+            self.declared.append(
+                "random numbers in training (dropout) differ from rank to rank: the plain process "
+                "draws those of each rank for its part"
+            )
+        if coupled:
+            self.declared.append(
+                "the loss of a batch is not the mean of its parts' losses (BatchNorm): the plain "
+                "process goes through the parts of the ranks one by one"
+            )
+        if not (draws or coupled):
+            return 0, {}
+        randoms = {rank: self._tap(rank, 0)["random"] for rank in range(ranks)} if draws else {}
+        return ranks, randoms
+
+    @torch.no_grad()
+    def _nature(self, ranks: int, accumulate: int) -> tuple[bool, bool]:
+        """Whether the model draws random numbers, and whether its loss couples the samples of a
+        batch, other than by statistics of all ranks.
+        """
+        trial = Process(self.config, self.plan, self.device)
+        (whole,) = next(trial.steps(self.sizes, 1, 1))
+        state = torch.get_rng_state()
+        loss = float(trial.loss(whole))
+        draws = not torch.equal(state, torch.get_rng_state())
+        parts = next(trial.steps(self.sizes, ranks, accumulate))
+        apart = math.fsum(float(trial.loss(part)) * part.share for part in parts)
+        differs = abs(apart - loss) > COUPLED * abs(loss)
+        return draws, differs and not draws and not self.config.train.sync_batchnorm
+
+    def _lost_in_transit(self) -> float:
+        """What gradients may lose by being rounded on the way between ranks, on purpose."""
+        hook = self.config.ddp.comm_hook if self.config.strategy == "ddp" else "none"
+        if hook in LOSSY:
+            self.declared.append(f"gradients are rounded on the way between ranks (ddp.{hook})")
+        return LOSSY.get(hook, 0.0)
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _step(self, step: int, plain: Taken, exact: Taken) -> Iterator[Check]:
+        tap = self._tap(0, step)
+        if tap["skipped"] != plain.skipped:
+            said = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
+            text = f"the step was {said[0]}, and {said[1]} by the plain process"
+            yield Check(what="overflow", step=step, passed=False, words=text)
+            return
+        if not plain.skipped:
+            pair = plain.gradients, exact.gradients
+            yield self._compared("gradients", step, tap["gradients"], *pair, _norm)
+
+        def update(name: str, weights: Tensors) -> float:
+            """How far a parameter has come."""
+            return _distance(weights[name], self.initial[name])
+
+        pair = plain.weights, exact.weights
+        yield self._compared("weights", step, tap["weights"], *pair, update)
+        if self.plan.world_size > 1:
+            yield self._same_bits("weights of all ranks", step, "weights", tap["weights"])
+        if plain.buffers:
+            pair = plain.buffers, exact.buffers
+            yield self._compared("buffers", step, tap["buffers"], *pair, _norm)
+
+    def _compared(
+        self, what: str, step: int, found: Tensors, plain: Tensors, exact: Tensors, scale: Scale
+    ) -> Check:
+        """The first tensor that is over its limit, else the worst beside it."""
+        limits = self._limits(plain, exact, scale)
+        errors = {name: _error(found, plain, name, scale) for name in plain}
+        over = [name for name in errors if not errors[name] <= limits[name]]
+        told = over[0] if over else max(errors, key=lambda name: errors[name] / limits[name])
+        finite = math.isfinite(errors[told])
+        return Check(
+            what=what,
+            step=step,
+            passed=not over,
+            tensor=told,
+            error=errors[told] if finite else None,
+            limit=limits[told],
+            words="" if finite else f"{told} is not finite, or nothing in the plain process",
+        )
+
+    def _limits(self, plain: Tensors, exact: Tensors, scale: Scale) -> dict[str, float]:
+        """How far apart each tensor may be, relatively; never less than what is usual."""
+        noise = {name: _error(plain, exact, name, scale) for name in plain}
+        known = {name: error for name, error in noise.items() if math.isfinite(error)}
+        usual = median(known.values()) if known else 0.0
+        return {
+            name: FACTOR * max(known.get(name, 0.0), usual) + FLOOR + self._lost for name in noise
+        }
+
+    def _same_bits(self, what: str, step: int, kind: str, wanted: Tensors) -> Check:
+        """Whether all ranks have the very bits of these tensors."""
+        for rank in range(self.plan.world_size):
+            found = self._tap(rank, step)[kind]
+            for name, tensor in wanted.items():
+                mine = found[name]
+                if (digest(mine) if rank == 0 else mine) != digest(tensor):
+                    text = f"{name} of rank {rank} is another than " + (
+                        "that of the plain process" if step == 0 else "that of rank 0"
+                    )
+                    return Check(what=what, step=step, passed=False, tensor=name, words=text)
+        return Check(what=what, step=step, passed=True)
+
+    def _evaluation(self, plain: Process) -> Iterator[Check]:
+        found = self.record.evaluations()[-1]
+        samples, wanted = plain.evaluated()
+        counts = {name: metric.count for name, metric in found.metrics.items()}
+        expected = {name: count for name, (_, count) in wanted.items()}
+        exact = found.samples == samples and counts == expected
+        text = f"{words.things(found.samples, 'sample')} evaluated, {samples} are there"
+        yield Check(what="evaluation counts", step=STEPS, passed=exact, words=text)
+
+
+def _error(found: Tensors, wanted: Tensors, name: str, scale: Scale) -> float:
+    """The distance of two tensors beside the size of the wanted one."""
+    mine = found.get(name, torch.zeros_like(wanted[name]))
+    apart, size = _distance(mine, wanted[name]), scale(name, wanted)
+    return apart / size if size else (0.0 if apart == 0 else math.inf)
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).norm())
+
+
+def _norm(name: str, tensors: Tensors) -> float:
+    return float(tensors[name].double().norm())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
