@@ -97,7 +97,7 @@ def test_enter_launches_the_preset_that_is_there(
 def test_a_launch_that_fails_leaves_the_form_as_it_was(launched: list[dict[str, Any]]) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "ctrl+r")
-        await until(pilot, lambda: launched and not screen._launching)
+        await until(pilot, lambda: launched and not screen.distrain._launching)
         await until(pilot, lambda: "launching" not in str(screen._form.border_subtitle))
         assert pilot.app.screen is screen
         assert launched[0]["config"].train.lr == 0.05

@@ -38,6 +38,8 @@ def sizes(*each: tuple[int, int]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("size", each, ids=[f"{w}x{h}" for w, h in each])
 
 
+STILL = 3  # looks that see the same: a scroll bar that comes makes a pane paint again
+
 at_every_size = sizes(SMALL, MIDDLE, LARGE)
 at_usual_sizes = sizes(SMALL, MIDDLE)
 at_one_size = sizes(MIDDLE)
@@ -112,9 +114,12 @@ async def settled(pilot: Pilot[None], seen: str = "") -> None:
     app = pilot.app
     await until(pilot, lambda: all(map(has_read, app.screen_stack)), "read")
     await until(pilot, lambda: seen in text_of(app), f"seen: {seen}")
-    before = ""
-    while before != (before := text_of(app)):
+    still, before = 0, ""
+    while still < STILL:
+        await pilot.pause()
         await pilot.pause(0.05)
+        still = still + 1 if before == text_of(app) else 0
+        before = text_of(app)
 
 
 def has_read(screen: Screen[Any]) -> bool:

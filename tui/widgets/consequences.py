@@ -36,9 +36,6 @@ class Consequences(TextPane):
         self._outlook, self._command, self._busy = outlook, command, busy
         self._paint()
 
-    def on_resize(self) -> None:
-        self._paint()
-
     def _paint(self) -> None:
         if self.width < LABEL:
             return

@@ -39,9 +39,6 @@ class Hardware(TextPane):
         self.border_title = "GPUs" if frame.gpus else "machine"
         self._paint()
 
-    def on_resize(self) -> None:
-        self._paint()
-
     def _paint(self) -> None:
         if (frame := self._frame) is not None:
             self.put(picture(frame, self.width, self.background_colors[1]))

@@ -58,10 +58,6 @@ class RankTable(TextPane):
         self._ranks = ranks
         self._paint()
 
-    def on_resize(self) -> None:
-        """A scroll bar that comes or goes changes the width as well."""
-        self._paint()
-
     def _paint(self) -> None:
         ranks, late = self._ranks, held_up_by(self._ranks)
         self.border_subtitle = f"rank {late} holds the others back" if late is not None else ""

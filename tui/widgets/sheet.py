@@ -110,14 +110,10 @@ class Sheet(TextPane):
         self.put([row.text for row in self._rows])
         self.refresh()
 
-    def on_resize(self) -> None:
+    def _paint(self) -> None:
         key = self.field.key if self.field else ""
         self._lay_out()
         self._cursor = self._line_of(key)
-
-    def watch_show_vertical_scrollbar(self) -> None:
-        """It takes a cell from lines that were laid out without it."""
-        self.call_later(self.on_resize)
 
     @property
     def field(self) -> Field | None:

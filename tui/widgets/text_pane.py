@@ -43,6 +43,16 @@ class TextPane(ScrollView, can_focus=True):
         """Lines that can be seen at once."""
         return self.scrollable_content_region.height
 
+    def _paint(self) -> None:
+        """Put the lines of what was shown last, as wide as there is room now."""
+
+    def on_resize(self) -> None:
+        self._paint()
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        """It takes a cell of every line, and is not always followed by a resize."""
+        self.call_later(self._paint)
+
     def put(self, lines: Sequence[Text]) -> None:
         """Show these lines instead of the ones before."""
         old, self._lines = self._lines, list(lines)
