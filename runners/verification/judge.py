@@ -1,6 +1,6 @@
 """Compares what the ranks of a run have left with one plain process; a process of its own, for it
-loads torch. How far apart two tensors may be is measured: by what rounding does to the plain
-process itself, beside the same in fp64.
+loads torch. How far apart two tensors may be is measured: by a second plain process that differs
+from the first in nothing but rounding.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FLOOR = 16 * torch.finfo(torch.float32).eps
 COUPLED = 1e-3  # by which the loss of a batch differs from the mean of its parts' losses
 LOSSY = {"fp16_compress": 4 * 2.0**-11, "bf16_compress": 4 * 2.0**-8}
 TOLERANCE = (
-    f"{FACTOR:g} × what rounding does to one plain process of that precision, measured for each "
-    "tensor against fp64"
+    f"{FACTOR:g} × how far two plain processes are apart that differ in rounding alone, measured "
+    "for each tensor"
 )
 
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 class Judge:
-    """Follows the steps of a run with a plain process and an exact one."""
+    """Follows the steps of a run with a plain process and another one beside it."""
 
     def __init__(self, config: RunConfig, plan: Plan, record: Record) -> None:
         self.config, self.plan, self.record = config, plan, record
@@ -57,6 +57,7 @@ class Judge:
         self.device = torch.device("cpu") if cpu else torch.device("cuda", 0)
         self.declared: list[str] = []
         self._lost = self._lost_in_transit()
+        self._noise: dict[tuple[str, str], float] = {}  # by what is compared and the tensor
         first = self._tap(0, 0)
         self.sizes: tuple[int, ...] = first["sizes"]
         self.initial: Tensors = first["weights"]
@@ -73,30 +74,34 @@ class Judge:
     def _checks(self) -> Iterator[Check]:
         plain = Process(self.config, self.plan, self.device)
         yield self._same_bits("initial weights", 0, "weights", plain.state()[0])
-        taken, exact = self._followed(plain)
+        taken, beside = self._followed(plain)
         for step in range(1, STEPS + 1):
-            yield from self._step(step, taken[step - 1], exact[step - 1])
+            yield from self._step(step, taken[step - 1], beside[step - 1])
         yield from self._evaluation(plain)
 
     # --- the reference ----------------------------------------------------------------------------
 
     def _followed(self, plain: Process) -> tuple[list[Taken], list[Taken]]:
-        """The steps of the plain process, and the same in fp64."""
-        ranks, randoms = self._split()
-        accumulate = self.config.train.accumulate if ranks else 1
+        """The steps of the plain process, and those of one that rounds otherwise: it goes through
+        the parts of the ranks one by one, or, where the first does so already, computes in fp64.
+        """
+        config, plan = self.config, self.plan
+        in_parts = plan.world_size, config.train.accumulate
+        whole, randoms = self._split()
+        differs = whole and in_parts != (1, 1)
         rates = [self._tap(0, step)["rate"] for step in range(1, STEPS + 1)]
 
-        def train(process: Process, skips: Sequence[bool] | None = None) -> list[Taken]:
-            steps = process.steps(self.sizes, ranks or 1, accumulate)
-            return list(process.trained(steps, rates, dict(randoms), skips))
+        def train(process: Process, parts: tuple[int, int], *skips: Sequence[bool]) -> list[Taken]:
+            steps = process.steps(self.sizes, *parts)
+            return list(process.trained(steps, rates, dict(randoms), *skips))
 
-        taken = train(plain)
-        exact = Process(self.config, self.plan, self.device, exact=True)
-        return taken, train(exact, [each.skipped for each in taken])
+        taken = train(plain, (1, 1) if whole else in_parts)
+        beside = Process(config, plan, self.device, exact=not differs)
+        return taken, train(beside, in_parts, [each.skipped for each in taken])
 
-    def _split(self) -> tuple[int, dict[int, torch.Tensor]]:
-        """Into how many ranks' parts the reference has to go (0: it takes each step's samples at
-        once), and their random numbers.
+    def _split(self) -> tuple[bool, dict[int, torch.Tensor]]:
+        """Whether the reference takes the samples of a step at once, and not in the ranks' parts,
+        and the ranks' random numbers.
         """
         ranks, accumulate = self.plan.world_size, self.config.train.accumulate
         draws, coupled = self._nature(ranks, accumulate)
@@ -113,9 +118,9 @@ class Judge:
                 "process goes through the parts of the ranks one by one"
             )
         if not (draws or coupled):
-            return 0, {}
+            return True, {}
         randoms = {rank: self._tap(rank, 0)["random"] for rank in range(ranks)} if draws else {}
-        return ranks, randoms
+        return False, randoms
 
     @torch.no_grad()
     def _nature(self, ranks: int, accumulate: int) -> tuple[bool, bool]:
@@ -141,7 +146,7 @@ class Judge:
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def _step(self, step: int, plain: Taken, exact: Taken) -> Iterator[Check]:
+    def _step(self, step: int, plain: Taken, beside: Taken) -> Iterator[Check]:
         tap = self._tap(0, step)
         if tap["skipped"] != plain.skipped:
             said = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
@@ -149,26 +154,26 @@ class Judge:
             yield Check(what="overflow", step=step, passed=False, words=text)
             return
         if not plain.skipped:
-            pair = plain.gradients, exact.gradients
+            pair = plain.gradients, beside.gradients
             yield self._compared("gradients", step, tap["gradients"], *pair, _norm)
 
         def update(name: str, weights: Tensors) -> float:
             """How far a parameter has come."""
             return _distance(weights[name], self.initial[name])
 
-        pair = plain.weights, exact.weights
+        pair = plain.weights, beside.weights
         yield self._compared("weights", step, tap["weights"], *pair, update)
         if self.plan.world_size > 1:
             yield self._same_bits("weights of all ranks", step, "weights", tap["weights"])
         if plain.buffers:
-            pair = plain.buffers, exact.buffers
+            pair = plain.buffers, beside.buffers
             yield self._compared("buffers", step, tap["buffers"], *pair, _norm)
 
     def _compared(
-        self, what: str, step: int, found: Tensors, plain: Tensors, exact: Tensors, scale: Scale
+        self, what: str, step: int, found: Tensors, plain: Tensors, beside: Tensors, scale: Scale
     ) -> Check:
         """The first tensor that is over its limit, else the worst beside it."""
-        limits = self._limits(plain, exact, scale)
+        limits = self._limits(what, plain, beside, scale)
         errors = {name: _error(found, plain, name, scale) for name in plain}
         over = [name for name in errors if not errors[name] <= limits[name]]
         told = over[0] if over else max(errors, key=lambda name: errors[name] / limits[name])
@@ -183,14 +188,17 @@ class Judge:
             words="" if finite else f"{told} is not finite, or nothing in the plain process",
         )
 
-    def _limits(self, plain: Tensors, exact: Tensors, scale: Scale) -> dict[str, float]:
-        """How far apart each tensor may be, relatively; never less than what is usual."""
-        noise = {name: _error(plain, exact, name, scale) for name in plain}
-        known = {name: error for name, error in noise.items() if math.isfinite(error)}
-        usual = median(known.values()) if known else 0.0
-        return {
-            name: FACTOR * max(known.get(name, 0.0), usual) + FLOOR + self._lost for name in noise
-        }
+    def _limits(self, what: str, plain: Tensors, beside: Tensors, scale: Scale) -> dict[str, float]:
+        """How far apart each tensor may be, relatively: by the most that rounding has done to it
+        in a step so far, and never by less than to half of all tensors.
+        """
+        for name in plain:
+            error = _error(beside, plain, name, scale)
+            if math.isfinite(error):
+                self._noise[what, name] = max(error, self._noise.get((what, name), 0.0))
+        noise = {name: self._noise.get((what, name), 0.0) for name in plain}
+        usual = median(noise.values())
+        return {name: FACTOR * max(noise[name], usual) + FLOOR + self._lost for name in noise}
 
     def _same_bits(self, what: str, step: int, kind: str, wanted: Tensors) -> Check:
         """Whether all ranks have the very bits of these tensors."""
