@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runners.presets import load_preset
-from runners.runs import Run, launch
+from runners.runs import Run, find, launch
 from tui import settings
 from tui.app import DistrainApp
 
@@ -85,7 +85,7 @@ def runs_to_show(folder: Path) -> Run:
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """The screen after some keys, as SVG."""
     settings.path().unlink(missing_ok=True)  # what the picture before has left there
-    app = DistrainApp(runs_dir, run=run or None)
+    app = DistrainApp(runs_dir, run=find(run, runs_dir) if run else None)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         for key in keys:
