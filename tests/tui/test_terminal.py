@@ -148,7 +148,7 @@ def test_a_rerun_on_busy_devices_asks_and_sees_when_they_are_free(terminal: Term
     terminal.distrain("stop", "first", "--wait")
     terminal.until("Nothing is in the way any more.")
     terminal.press("Enter")
-    terminal.until("running", "step")
+    terminal.until("● running", "first", "ETA")
 
 
 def test_the_command_line_and_the_environment_are_obeyed(terminal: Terminal) -> None:
