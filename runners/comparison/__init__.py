@@ -1,0 +1,79 @@
+"""Comparison: ways of training beside each other, as figures with intervals and verdicts in words.
+
+One object holds what the command line, the report and the app show of runs or of a bench, so that
+all of them say the same. Owns how things are compared; a bench owns how they are measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from runners.statistics import Interval
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that contestants differ in: a value for each, None where unset. `fair` is one that
+    they may differ in, because it is what is compared.
+    """
+
+    key: str
+    values: list[str | None]
+    fair: bool
+
+
+class Contestant(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of training. What was not measured, or cannot be told, is None or empty.
+
+    `rates` are samples/s: of each round of a bench, of each stretch of a run. `ratio` is to the
+    baseline, `efficiency` samples/s per device as a share of `single`'s. `phases` are shares of
+    the step, with "other"; `overlap` is communication hidden behind backward, as a share of the
+    step, in none of them. Memory in bytes at its peak, utilisation in percent, energy in joules.
+    `folders` are its records.
+    """
+
+    name: str
+    strategy: str
+    launcher: str
+    precision: str
+    world_size: int | None
+    devices: list[str]
+    folders: list[str]
+    rates: list[float] = []
+    outliers: list[int] = []
+    rate: Interval | None = None
+    ratio: Interval | None = None
+    efficiency: Interval | None = None
+    phases: dict[str, float] = {}
+    overlap: float | None = None
+    host_memory: float | None = None
+    device_memory: float | None = None
+    cpu: float | None = None
+    gpu: float | None = None
+    joules_per_sample: float | None = None
+    seconds_to_target: Interval | None = None
+    metrics: dict[str, float | None] = {}
+    diagnosis: str = ""
+    problem: str = ""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown. `equal` are the settings that all have in common, as they are printed;
+    `warnings` say what makes the comparison unequal or unsure.
+    """
+
+    title: str
+    kind: Literal["runs", "bench"]
+    baseline: str
+    contestants: list[Contestant]
+    verdicts: list[str]
+    equal: dict[str, str]
+    differences: list[Difference]
+    warnings: list[str] = []
+    provenance: dict[str, Any] = {}
+
+    @property
+    def unequal(self) -> list[Difference]:
+        """What should not differ, and does."""
+        return [each for each in self.differences if not each.fair]

@@ -1,0 +1,99 @@
+"""What contestants have in common and what they differ in; what of it makes them unequal.
+
+Strategy, launcher and precision, with what belongs to them, are what is compared. All else must be
+equal: model, data, batch, samples, loader workers and threads in total, seed, devices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from runners import words
+from runners.comparison import Difference
+from runners.config import RunConfig
+from runners.plan import Plan
+
+STRATEGYS_OWN = "ddp."
+COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", STRATEGYS_OWN)
+# Decides nothing of what is computed, or is compared as it turned out, in total.
+IGNORED = ("description", "report.", "eval.", "checkpoint.", "dist.timeout_s", "oversubscribe")
+PLANNED = ("devices", "train.threads", "train.scale_lr", "train.lr")
+
+
+def settings(
+    configs: Sequence[RunConfig], plans: Sequence[Plan]
+) -> tuple[dict[str, str], list[Difference]]:
+    """What all have in common, as it is printed, and what they differ in, unfair first."""
+    tables = [_told(config, plan) for config, plan in zip(configs, plans, strict=True)]
+    equal, differences = {}, []
+    for key in dict.fromkeys(key for table in tables for key in table):
+        values = [table.get(key) for table in tables]
+        own = key.startswith(STRATEGYS_OWN)  # another strategy has no such key
+        if len(set(values) - {None} if own else set(values)) > 1:
+            fair = key.startswith(COMPARED) or key in _fair_of(plans)
+            differences.append(Difference(key=key, values=values, fair=fair))
+        elif key in _HEADLINES:
+            equal[_HEADLINES[key]] = values[0] or words.MISSING
+    return equal, sorted(differences, key=lambda each: each.fair)
+
+
+_HEADLINES = {
+    "model.name": "model",
+    "data.name": "data",
+    "data.train_limit": "samples",
+    "train.batch_size": "global batch",
+    "precision": "precision",
+    "data.workers": "loader workers in total",
+    "threads in total": "threads in total",
+    "train.seed": "seed",
+    "devices": "devices",
+}
+
+
+def _told(config: RunConfig, plan: Plan) -> dict[str, str | None]:
+    flat = {key: value for key, value in _flat(config.to_dict()).items() if _matters(key)}
+    told: dict[str, str | None] = {key: _text(value) for key, value in flat.items()}
+    limit = config.data.train_limit
+    told["data.train_limit"] = "all" if limit is None else f"the first {limit:,}"
+    told["precision"] = plan.precision
+    told["train.lr"] = f"{plan.lr:g}"
+    told["ranks"] = str(plan.world_size)
+    told["threads in total"] = str(plan.threads * plan.world_size)
+    told["devices"] = _devices(plan)
+    if config.strategy != "ddp":
+        told = {key: value for key, value in told.items() if not key.startswith(STRATEGYS_OWN)}
+    return told
+
+
+def _matters(key: str) -> bool:
+    return not key.startswith(IGNORED) and key not in PLANNED
+
+
+def _devices(plan: Plan) -> str:
+    """What trains: under gloo on CPU the ranks are a way to use the same cores."""
+    if plan.devices[0].kind == "cpu":
+        return "CPU"
+    return ", ".join(sorted({device.label for device in plan.devices}))
+
+
+def _fair_of(plans: Sequence[Plan]) -> tuple[str, ...]:
+    """One process on one device against all of them is what a scaling is."""
+    sets = [{device.uuid for device in plan.devices} for plan in plans]
+    most = max(sets, key=len)
+    return ("devices",) if all(len(one) == 1 or one == most for one in sets) else ()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
