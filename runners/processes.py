@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
+OWNER = "DISTRAIN_OWNER"  # who a run belongs to that must not outlive it
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -29,6 +30,35 @@ def die_with_parent(expected_parent: int | None = None) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)
+
+
+def mark_as_owner() -> dict[str, str]:
+    """What makes this process the owner of the runs that it launches with it."""
+    import psutil
+
+    return {OWNER: f"{os.getpid()}:{psutil.Process().create_time()}"}
+
+
+def owner_is_gone() -> bool:
+    """Whether there was an owner who lives no more."""
+    pid, _, started = os.environ.get(OWNER, "").partition(":")
+    return bool(pid) and not is_running(int(pid), float(started))
+
+
+def is_running(pid: int, started: float | None) -> bool:
+    """Whether a process lives, and is not a later one of the same pid."""
+    import psutil  # 30 ms that a list of finished runs need not pay
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        # One second of play: the clock's correction moves create_time.
+        return started is None or abs(process.create_time() - started) <= 1.0
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 @contextlib.contextmanager

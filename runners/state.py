@@ -22,6 +22,7 @@ from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Facts
 from runners.plan import Plan
+from runners.processes import is_running
 
 FORMAT = 1
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
@@ -289,7 +290,7 @@ def as_it_is(state: RunState, name: str) -> RunState:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = NEVER_STARTED
-    elif _is_running(state.supervisor_pid, state.supervisor_started):
+    elif is_running(state.supervisor_pid, state.supervisor_started):
         return state
     else:
         reason = LOST
@@ -297,21 +298,6 @@ def as_it_is(state: RunState, name: str) -> RunState:
     return msgspec.structs.replace(
         state, status="failed", error=error, reason=reason, waiting_for=[]
     )
-
-
-def _is_running(pid: int, started: float | None) -> bool:
-    import psutil  # 30 ms that a list of finished runs need not pay
-
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        # One second of play: the clock's correction moves create_time.
-        return started is None or abs(process.create_time() - started) <= 1.0
-    except (psutil.NoSuchProcess, ValueError, OverflowError):
-        return False
-    except psutil.AccessDenied:
-        return True
 
 
 def _pretty(value: Any) -> bytes:

@@ -39,6 +39,9 @@ class Interval(msgspec.Struct, frozen=True):
         """The farther end as a share of the value."""
         return max(self.high / self.value - 1, 1 - self.low / self.value) if self.value else 0.0
 
+    def over(self, divisor: float) -> Interval:
+        return Interval(self.value / divisor, self.low / divisor, self.high / divisor)
+
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 

@@ -42,7 +42,7 @@ from runners.events import (
 )
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.line import Line
-from runners.processes import adopt_orphans, end_descendants
+from runners.processes import adopt_orphans, end_descendants, owner_is_gone
 from runners.record import Record, RecordWriter
 from runners.state import read_meta
 from runners.verdict import Evidence, broken, judge
@@ -130,7 +130,7 @@ class Supervisor:
         log.close()
         for text in self.plan.notices:
             self._notice(text)
-        jobs = (self._commit, self._sample, self._watch_for_stalls)
+        jobs = (self._commit, self._sample, self._watch_for_stalls, self._watch_owner)
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
         origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, environment))
@@ -321,6 +321,12 @@ class Supervisor:
 
     def _gpu_uuids(self) -> list[str]:
         return [device.uuid for device in self.plan.devices if device.kind == "cuda"]
+
+    async def _watch_owner(self) -> None:
+        while not owner_is_gone():
+            await asyncio.sleep(STALL_LOOK_S)
+        self._notice("what it was started for is gone")
+        self.stop(now=True)
 
     async def _watch_for_stalls(self) -> None:
         while True:

@@ -150,6 +150,37 @@ def _verify(parser: ArgumentParser) -> None:
     _json(parser, "all checks")
 
 
+def _bench(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "presets",
+        metavar="PRESET",
+        nargs="+",
+        help="names or files, each perhaps with keys changed: ddp,precision=bf16; or a bench.toml",
+    )
+    parser.add_argument("--repeats", metavar="N", type=int, help="rounds at most (20)")
+    parser.add_argument(
+        "--seconds", metavar="S", type=float, help="measured in each run, after its warm-up (5)"
+    )
+    parser.add_argument(
+        "--precision", metavar="P", type=share, help="end when every ratio is known within ±P (2%%)"
+    )
+    parser.add_argument("--baseline", metavar="PRESET", help="what the others are compared to")
+    parser.add_argument(
+        "--target", metavar="METRIC=VALUE", help="train until an evaluation reaches it: top1=95%%"
+    )
+    parser.add_argument(
+        "--unequal", action="store_true", help="compare what is not equal, and say so"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, help="of the order of the rounds")
+    _starting(parser)
+
+
+def share(text: str) -> float:
+    """A number, or a percentage as the part of 1 that it is; raises ValueError."""
+    plain = text.strip()
+    return float(plain.removesuffix("%")) / 100 if plain.endswith("%") else float(plain)
+
+
 def _nothing(parser: ArgumentParser) -> None:
     """A command without arguments."""
 
@@ -250,6 +281,17 @@ GROUPS: dict[str, list[Command]] = {
             "distrain verify\n"
             "distrain verify ddp allreduce --ranks 1,2,3\n"
             "distrain verify ./mine.toml --set train.accumulate=2 --json",
+        ),
+        Command(
+            "bench",
+            "which is fastest here? Rounds in random order, with intervals",
+            "benching",
+            "run",
+            _bench,
+            "distrain bench single ddp allreduce\n"
+            "distrain bench ddp ddp,precision=bf16 --precision 1%\n"
+            "distrain bench ddp ddp-spawn --target top1=95% --repeats 10\n"
+            "distrain bench runs/20261121-044117-bench-x7k2/bench.toml",
         ),
     ],
     "keep": [

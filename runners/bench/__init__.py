@@ -1,0 +1,184 @@
+"""Bench: ways of training beside each other, in interleaved rounds of real runs.
+
+    from runners.bench import contestants, make, start
+
+    bench = start(make(contestants(["single", "ddp"], {})))
+    print(bench.wait().verdicts)
+
+Owns what is measured, in which order and for how long; what follows from it is a `Comparison`. A
+bench is a folder among the runs, done by a process of its own that outlives whoever asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.bench import state as states
+from runners.bench.definition import Definition, Target, contestants, make, plans
+from runners.bench.state import LOG, RUNS, STATE, BenchState
+from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
+from runners.processes import is_running
+from runners.runs import POLL_S, Run, runs_folder
+
+if TYPE_CHECKING:
+    from runners.comparison import Comparison
+
+__all__ = [
+    "Bench",
+    "BenchState",
+    "Definition",
+    "Target",
+    "all_benches",
+    "contestants",
+    "find",
+    "make",
+    "plans",
+    "start",
+]
+
+
+class Bench:
+    """A handle of one bench, live or ended. Raises DistrainError where the folder is none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = Path(folder).absolute()
+        self.id = self.dir.name
+        self.definition = states.definition(self.dir)
+
+    @property
+    def state(self) -> BenchState:
+        return states.read(self.dir)
+
+    @property
+    def is_live(self) -> bool:
+        return self.state.live
+
+    @property
+    def current(self) -> Run | None:
+        """The run under way."""
+        now = self.state.now
+        if now is None or not now.run_id:
+            return None
+        from runners.record import Record
+
+        return Run(Record(self.dir / RUNS / now.run_id))
+
+    def comparison(self) -> Comparison:
+        """What has been measured so far, and what follows from it."""
+        from runners.bench.results import compare  # numpy, which a list need not load
+
+        return compare(self.definition, self.state, self.dir)
+
+    def wait(self) -> Comparison:
+        """Wait for the end."""
+        while self.is_live:
+            time.sleep(POLL_S)
+        return self.comparison()
+
+    def stop(self) -> None:
+        """Ask it to end its present run and then itself; raises DistrainError if it has ended."""
+        state = self.state
+        if not state.live:
+            raise DistrainError(f"bench {self.id} has ended: {state.status}")
+        if state.pid is not None and is_running(state.pid, state.pid_started):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(state.pid, signal.SIGTERM)
+
+    def resume(self) -> Bench:
+        """Go on with the next round, in the same folder; raises DistrainError."""
+        state = self.state
+        if state.live:
+            raise DistrainError(f"bench {self.id} is still {state.status}")
+        if state.rounds >= self.definition.rules.repeats:
+            raise DistrainError(f"bench {self.id} has done all its rounds; rerun it")
+        plans(self.definition, state.cwd)
+        _begin(self.dir)
+        return self
+
+    def rerun(self, name: str | None = None) -> Bench:
+        """The same definition from the start, as a new bench."""
+        state = self.state
+        given = state.name if name is None else name
+        folder, cwd = self.dir.parent, state.cwd
+        return start(self.definition, name=given, runs_dir=folder, cwd=cwd, queue=state.queue)
+
+
+def start(
+    definition: Definition,
+    *,
+    name: str = "",
+    runs_dir: str | os.PathLike[str] | None = None,
+    cwd: str | None = None,
+    command: list[str] | None = None,
+    queue: bool = False,
+) -> Bench:
+    """Start a bench that goes on without us. With `queue` each run waits until its devices are
+    free. Raises ConfigError before anything is started, RunsFolderError, or DistrainError.
+    """
+    folder = states.create(
+        runs_folder(runs_dir),
+        definition,
+        plans(definition, cwd),
+        name=name,
+        cwd=cwd or os.getcwd(),
+        command=sys.argv if command is None else command,
+        queue=queue,
+    )
+    _begin(folder)
+    return Bench(folder)
+
+
+def _begin(folder: Path) -> None:
+    started = subprocess.run(
+        [sys.executable, "-P", "-m", "runners.bench.rounds", str(folder)],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
+    )
+    if started.returncode:
+        raise DistrainError(f"the bench did not start; {folder / LOG} may say why")
+
+
+def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:
+    """The bench of that id, unique prefix of an id, name (the newest of it), or folder.
+
+    Raises RunNotFoundError.
+    """
+    folder = runs_folder(runs_dir)
+    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted]:
+        if wanted and _is_one(place):
+            return Bench(place)
+    benches = all_benches(folder)
+    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.state.name)]
+    near = [bench for bench in benches if wanted and bench.id.startswith(wanted)]
+    if exact or len(near) == 1:
+        return (exact or near)[-1]
+    raise RunNotFoundError(f"no bench {wanted!r} in {folder}; `distrain runs` lists them")
+
+
+def all_benches(runs_dir: str | os.PathLike[str] | None = None) -> list[Bench]:
+    """Every bench in the folder that can be read, oldest first; raises RunsFolderError."""
+    folder = runs_folder(runs_dir)
+    try:
+        names = sorted(path.name for path in folder.iterdir() if _is_one(path))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunsFolderError(f"cannot read the runs folder {folder}: {error.strerror}") from None
+    found = []
+    for name in names:
+        with contextlib.suppress(DistrainError):
+            found.append(Bench(folder / name))
+    return found
+
+
+def _is_one(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return (path / STATE).is_file()
+    return False

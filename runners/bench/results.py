@@ -1,0 +1,159 @@
+"""What the measurements of a bench come to: medians, ratios of the same rounds, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from pathlib import Path
+from statistics import median
+
+from msgspec import structs
+
+from runners import words
+from runners.bench.definition import Definition
+from runners.bench.state import RUNS, BenchState, Measurement
+from runners.comparison import Comparison, Contestant
+from runners.comparison.fairness import settings
+from runners.plan import Plan, cores
+from runners.statistics import Interval, median_interval, outliers, paired_ratio
+
+ByRound = dict[int, Measurement]
+
+
+def precision(definition: Definition, state: BenchState) -> float:
+    """Half the widest interval of the ratios (or, of one contestant, of its rate), as a share."""
+    found = by_contestant(definition, state)
+    ratios = ratios_to(baseline_of(definition, found), found)
+    known = list(ratios.values()) or [_rate(rounds) for rounds in found.values()]
+    return max((each.precision for each in known), default=inf)
+
+
+def by_contestant(definition: Definition, state: BenchState) -> dict[str, ByRound]:
+    """The measurements of each contestant by round, in the order of the definition."""
+    found: dict[str, ByRound] = {name: {} for name in definition.configs}
+    for each in state.measurements:
+        found[each.contestant][each.round] = each
+    return {name: rounds for name, rounds in found.items() if rounds}
+
+
+def ratios_to(baseline: str, found: dict[str, ByRound]) -> dict[str, Interval]:
+    """The ratio of each of the others to the baseline, of the rounds that both have."""
+    base = found.get(baseline, {})
+    others = {name: rounds for name, rounds in found.items() if name != baseline}
+    ratios = {}
+    for name, rounds in others.items():
+        if both := sorted(rounds.keys() & base.keys()):
+            ours, theirs = [rounds[i].rate for i in both], [base[i].rate for i in both]
+            ratios[name] = paired_ratio(ours, theirs, len(others))
+    return ratios
+
+
+def baseline_of(definition: Definition, found: dict[str, ByRound]) -> str:
+    """The baseline; where that was never measured, the first contestant that was."""
+    wanted = definition.baseline
+    return wanted if wanted in found else next(iter(found), wanted)
+
+
+def _rate(rounds: ByRound) -> Interval:
+    return median_interval([rounds[i].rate for i in sorted(rounds)])
+
+
+def compare(definition: Definition, state: BenchState, folder: Path) -> Comparison:
+    """The bench as it stands, of whatever rounds were measured."""
+    found = by_contestant(definition, state)
+    baseline = baseline_of(definition, found)
+    ratios, efficiencies = ratios_to(baseline, found), _efficiencies(definition, state, found)
+    contestants = [
+        _contestant(name, definition, state, found.get(name, {}), folder)
+        for name in definition.configs
+    ]
+    plans = [state.plans[name] for name in definition.configs]
+    equal, differences = settings(list(definition.configs.values()), plans)
+    return Comparison(
+        title=state.name or state.bench_id,
+        kind="bench",
+        baseline=baseline,
+        contestants=[
+            structs.replace(
+                each, ratio=ratios.get(each.name), efficiency=efficiencies.get(each.name)
+            )
+            for each in contestants
+        ],
+        verdicts=[],
+        equal=equal,
+        differences=differences,
+        warnings=[*state.warnings, *_unsure(definition, state)],
+        provenance=state.provenance,
+    )
+
+
+def _contestant(
+    name: str, definition: Definition, state: BenchState, rounds: ByRound, folder: Path
+) -> Contestant:
+    config, plan = definition.configs[name], state.plans[name]
+    ones = [rounds[number] for number in sorted(rounds)]
+    rates = [each.rate for each in ones]
+    times = [each.seconds_to_target for each in ones if each.seconds_to_target is not None]
+    return Contestant(
+        name=name,
+        strategy=config.strategy,
+        launcher=config.launcher,
+        precision=plan.precision,
+        world_size=plan.world_size,
+        devices=[device.label for device in plan.devices],
+        folders=[str(folder / RUNS / each.run_id) for each in ones],
+        rates=rates,
+        outliers=outliers(rates),
+        rate=median_interval(rates) if rates else None,
+        phases=_shares(ones),
+        overlap=_median(each.overlap for each in ones),
+        host_memory=_median(each.host_memory for each in ones),
+        device_memory=_median(each.device_memory for each in ones),
+        cpu=_median(each.cpu for each in ones),
+        gpu=_median(each.gpu for each in ones),
+        joules_per_sample=_median(each.joules_per_sample for each in ones),
+        seconds_to_target=median_interval(times) if len(times) == len(ones) > 0 else None,
+        metrics=ones[-1].metrics if ones else {},
+        problem=state.out.get(name, ""),
+    )
+
+
+def _efficiencies(
+    definition: Definition, state: BenchState, found: dict[str, ByRound]
+) -> dict[str, Interval]:
+    """Of each contestant against `single`: the ratio of rates over that of GPUs, or of cores."""
+    alone = [name for name in found if definition.configs[name].strategy == "single"]
+    if not alone:
+        return {}
+    base = _resources(state.plans[alone[0]])
+    return {
+        name: ratio.over(_resources(state.plans[name]) / base)
+        for name, ratio in ratios_to(alone[0], found).items()
+    }
+
+
+def _resources(plan: Plan) -> int:
+    if plan.devices[0].kind == "cuda":
+        return len({device.uuid for device in plan.devices})
+    return min(plan.world_size * plan.threads, cores())
+
+
+def _unsure(definition: Definition, state: BenchState) -> list[str]:
+    found = [f"{name} is out: {why}" for name, why in state.out.items()]
+    if 0 < state.rounds < definition.rules.least:
+        found.append(f"{words.things(state.rounds, 'round')} are too few for intervals")
+    restless = dict.fromkeys(each.contestant for each in state.measurements if not each.steady)
+    return [*found, *(f"{name} came to no steady pace in some rounds" for name in restless)]
+
+
+def _shares(ones: Sequence[Measurement]) -> dict[str, float]:
+    """Medians of the phases, that add up to 1 again."""
+    names = ones[0].phases if ones else {}
+    medians = {name: median(each.phases.get(name, 0.0) for each in ones) for name in names}
+    whole = sum(medians.values())
+    return {name: value / whole for name, value in medians.items()} if whole else {}
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

@@ -1,0 +1,240 @@
+"""`bench`: ways of training measured beside each other, and looking on while that is done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from runners import bench, words
+from runners.bench.definition import Definition, Target
+from runners.bench.duration import left
+from runners.bench.state import BenchState
+from runners.cli.commands import share
+from runners.cli.ending import CODES
+from runners.cli.signals import Signals
+from runners.cli.starting import changes
+from runners.cli.text import Column, aligned, is_terminal, painted, print_json, say
+from runners.comparison import Comparison, Contestant
+from runners.comparison.fairness import settings
+from runners.errors import ConfigError
+
+TICK_S = 0.1
+LOOK_S = 1.0  # between two looks at what was measured: the runs need the cores
+COLUMNS = (
+    Column("contestant"),
+    Column("rounds", right=True, spare=2),
+    Column("samples/s", right=True),
+    Column("95 % interval", spare=1),
+    Column("ratio", right=True),
+    Column("95 % interval"),
+)
+
+
+def run(arguments: Namespace) -> int:
+    """Begin a bench of presets, or of the definition in a file, and follow it."""
+    definition = _definition(arguments)
+    plans = bench.plans(definition)
+    _announce(definition, plans)
+    return started(
+        arguments,
+        lambda: bench.start(
+            definition,
+            name=arguments.name or "",
+            runs_dir=arguments.runs_dir,
+            queue=arguments.queue,
+        ),
+    )
+
+
+def started(arguments: Namespace, begin: Callable[[], bench.Bench]) -> int:
+    """Follow a bench that begins now, unless it is to be left alone."""
+    with Signals() as signals:
+        begun = begin()
+        if not arguments.detach:
+            return follow(begun, signals, stops=True, as_json=arguments.json)
+    if arguments.json:
+        print_json({"bench_id": begun.id, "dir": str(begun.dir)})
+    else:
+        print(begun.id)
+    return 0
+
+
+def follow(
+    what: bench.Bench,
+    signals: Signals,
+    *,
+    stream: TextIO = sys.stderr,
+    stops: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Show a bench until it ends and give its exit code; with `stops`, Ctrl-C stops it."""
+    view = Painted(stream) if is_terminal(stream) else Lines(stream)
+    asked, due = 0, 0.0
+    try:
+        while (state := what.state).live:
+            if signals.ended_by is not None:
+                return 128 + signals.ended_by
+            if signals.interrupts > asked:
+                asked += 1
+                if not stops or asked > 1:
+                    say(f"leaving; the bench goes on: distrain watch {what.id}")
+                    return 130 if stops else 0
+                say("stopping: its present run is ended; Ctrl-C again only leaves")
+                what.stop()
+            if time.monotonic() >= due:
+                view.show(what, state)
+                due = time.monotonic() + LOOK_S
+            time.sleep(TICK_S)
+        view.show(what, state)
+    finally:
+        view.close()
+    return _ended(what, as_json)
+
+
+def _definition(arguments: Namespace) -> Definition:
+    if len(arguments.presets) == 1 and (found := _saved(arguments.presets[0])):
+        return found
+    rules: dict[str, Any] = {
+        "repeats": arguments.repeats,
+        "seconds": arguments.seconds,
+        "precision": arguments.precision,
+        "baseline": arguments.baseline,
+        "unequal": arguments.unequal or None,
+        "seed": arguments.seed,
+    }
+    return bench.make(
+        bench.contestants(arguments.presets, changes(arguments)),
+        {key: value for key, value in rules.items() if value is not None},
+        _target(arguments.target),
+    )
+
+
+def _saved(path: str) -> Definition | None:
+    """The definition in a file that has contestants; None where it is something else."""
+    try:
+        text = Path(path).read_text("utf-8") if path.endswith(".toml") else ""
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Definition.from_toml(text) if "[contestants" in text else None
+
+
+def _target(text: str | None) -> Target | None:
+    """A metric and its value, as "top1=95%" or "loss=0.1"; raises ConfigError."""
+    if text is None:
+        return None
+    metric, _, value = text.partition("=")
+    try:
+        return Target(metric=metric.strip(), value=share(value))
+    except ValueError:
+        message = f"--target wants METRIC=VALUE, e.g. --target top1=95%, not {text!r}"
+        raise ConfigError(message) from None
+
+
+def _announce(definition: Definition, plans: dict[str, Any]) -> None:
+    """What is equal, what differs, and how long it will take."""
+    equal, differences = settings(list(definition.configs.values()), list(plans.values()))
+    say("equal: " + ", ".join(f"{key} {value}" for key, value in equal.items()), "dim")
+    for each in differences:
+        values = ", ".join(
+            f"{name} {words.MISSING if value is None else value}"
+            for name, value in zip(plans, each.values, strict=True)
+        )
+        text = f"{'differs' if each.fair else 'UNEQUAL'}: {each.key}: {values}"
+        say(text, "dim" if each.fair else "warning")
+    rules = definition.rules
+    expected = left(definition, BenchState(bench_id="", created=0.0))
+    say(
+        f"{rules.least} to {rules.repeats} rounds of {words.things(len(plans), 'run')}, until each "
+        f"ratio is known within ±{100 * rules.precision:g} %: about "
+        f"{words.duration(expected.least)} to {words.duration(expected.most)}"
+    )
+
+
+def _ended(what: bench.Bench, as_json: bool) -> int:
+    state, comparison = what.state, what.comparison()
+    if as_json:
+        print_json(comparison)
+    elif comparison.contestants:
+        print("\n".join(standing(comparison)))
+        print(*comparison.verdicts, sep="\n")
+    say(f"{painted(state.status, state.status, sys.stderr)}: {state.reason}")
+    say(f"distrain compare {what.id} shows more", "dim")
+    return CODES.get(state.status, 1)
+
+
+def standing(comparison: Comparison, room: int | None = None) -> list[str]:
+    """The contestants beside each other, a line each, under a head."""
+    return aligned(COLUMNS, [_cells(each, comparison) for each in comparison.contestants], room)
+
+
+def _cells(each: Contestant, comparison: Comparison) -> list[str]:
+    rate, ratio = each.rate, each.ratio
+    return [
+        each.name,
+        str(len(each.rates)),
+        words.round_rate(rate.value if rate else None),
+        f"{words.round_rate(rate.low)}–{words.round_rate(rate.high)}" if rate else words.MISSING,
+        f"{ratio.value:.3f}×" if ratio else "1×" if each.name == comparison.baseline else "",
+        f"{ratio.low:.3f}–{ratio.high:.3f}" if ratio else each.problem,
+    ]
+
+
+def headline(what: bench.Bench, state: BenchState) -> str:
+    """Which round and run it is at, and how much is left."""
+    rules, now = what.definition.rules, state.now
+    if not state.live or now is None:
+        return f"{state.status}: {state.reason}" if state.reason else state.status
+    expected = left(what.definition, state)
+    at = now.order.index(now.contestant) + 1
+    return (
+        f"{state.status}  round {now.round} of {rules.least}–{rules.repeats}, "
+        f"run {at} of {len(now.order)}: {now.contestant}  "
+        f"about {words.duration(expected.likely)} left, at most {words.duration(expected.most)}"
+    )
+
+
+class Lines:
+    """For pipes: a line for each measurement."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._told = stream, 0
+
+    def show(self, what: bench.Bench, state: BenchState) -> None:
+        fresh, self._told = state.measurements[self._told :], len(state.measurements)
+        for each in fresh:
+            print(
+                f"round {each.round}  {each.contestant}  {words.rate(each.rate)} over "
+                f"{words.duration(each.seconds)} after a warm-up of "
+                f"{words.duration(each.warmup_s)}",
+                file=self._stream,
+                flush=True,
+            )
+
+    def close(self) -> None: ...
+
+
+class Painted:
+    """For terminals: the standing, painted in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream, highlight=False)
+        self._area = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+        self._area.start()
+
+    def show(self, what: bench.Bench, state: BenchState) -> None:
+        from rich.text import Text
+
+        lines = [headline(what, state)]
+        if state.measurements:
+            lines += standing(what.comparison(), self._console.width)
+        self._area.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def close(self) -> None:
+        self._area.stop()

@@ -1,0 +1,117 @@
+"""What a run came to once it was warm: rate, shares of the step, memory, utilisation, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isnan
+
+import msgspec
+
+from runners.events import PHASES
+from runners.record import Record
+from runners.rollup import Curve
+from runners.series import GPU, PROCS, STEPS, rate_of_all
+
+OTHER = "other"
+_SUMS = ("samples", "seconds", *PHASES)
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all steps after some; None or empty where nothing was measured.
+
+    `rate` is samples/s of the run, `samples` their number, `seconds` of the rank that took longest,
+    `phases` shares of the step with "other". Memory is bytes at its peak, of all ranks together and
+    of the fullest device; `cpu` and `gpu` are percent, of all cores that ranks used and of a
+    device's mean.
+    """
+
+    rate: float | None
+    samples: int
+    seconds: float
+    phases: dict[str, float]
+    host_memory: float | None
+    device_memory: float | None
+    cpu: float | None
+    gpu: float | None
+    joules_per_sample: float | None
+
+
+def figures(record: Record, after_step: int = 0) -> Figures:
+    """Figures of the steps after one that ends a window (0: all)."""
+    curves = [
+        record.curve(STEPS, rank, columns=_SUMS, axis="step", start=after_step + 1, points=64)
+        for rank in record.keys(STEPS)
+    ]
+    sums = [{name: _sum(curve[name]) for name in _SUMS} for curve in curves if len(curve)]
+    samples, seconds = sum(each["samples"] for each in sums), sum(each["seconds"] for each in sums)
+    rates = (each["samples"] / each["seconds"] if each["seconds"] else None for each in sums)
+    phases = (
+        {name: sum(each[name] for each in sums) / seconds for name in PHASES} if seconds else {}
+    )
+    if phases:
+        phases[OTHER] = max(0.0, 1 - sum(phases.values()))
+    begin, end = _span(curves)
+    usage = [
+        record.curve(PROCS, rank, columns=("cpu", "rss_max"), axis="time", start=begin, end=end)
+        for rank in record.keys(PROCS)
+    ]
+    gpus = [
+        record.curve(
+            GPU,
+            gpu,
+            columns=("utilisation", "memory_used_max", "energy"),
+            axis="time",
+            start=begin,
+            end=end,
+        )
+        for gpu in record.keys(GPU)
+    ]
+    joules = _added(_risen(gpu["energy"]) for gpu in gpus)
+    return Figures(
+        rate=rate_of_all(rates),
+        samples=round(samples),
+        seconds=max((each["seconds"] for each in sums), default=0.0),
+        phases=phases,
+        host_memory=_added(_most(rank["rss_max"]) for rank in usage),
+        device_memory=max(
+            filter(None, (_most(gpu["memory_used_max"]) for gpu in gpus)), default=None
+        ),
+        cpu=_added(_mean(rank["cpu"]) for rank in usage),
+        gpu=_mean(mean for gpu in gpus if (mean := _mean(gpu["utilisation"])) is not None),
+        joules_per_sample=joules / samples if joules and samples else None,
+    )
+
+
+def _span(curves: list[Curve]) -> tuple[float, float]:
+    """Unix times between which the steps were done."""
+    there = [curve for curve in curves if len(curve)]
+    begins = [curve["time"][0] - curve["seconds"][0] for curve in there]
+    return min(begins, default=0.0), max((curve["time"][-1] for curve in there), default=0.0)
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not isnan(value)]
+
+
+def _sum(values: Iterable[float]) -> float:
+    return sum(_known(values))
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = _known(values)
+    return sum(known) / len(known) if known else None
+
+
+def _most(values: Iterable[float]) -> float | None:
+    return max(_known(values), default=None)
+
+
+def _risen(values: Iterable[float]) -> float | None:
+    """How much a counter has grown."""
+    known = _known(values)
+    return known[-1] - known[0] if len(known) > 1 else None
+
+
+def _added(values: Iterable[float | None]) -> float | None:
+    """The sum; None where one is not known, for a part is not the whole."""
+    return rate_of_all(values)
