@@ -321,9 +321,14 @@ def remove(record: Record) -> Path:
     if record.live:
         raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
     record.close()
-    trash = record.dir.parent / TRASH
-    names = chain([record.id], (f"{record.id}{AGAIN}{number}" for number in count(2)))
-    return _move(record.dir, next(trash / name for name in names if not (trash / name).exists()))
+    return discard(record.dir)
+
+
+def discard(folder: Path) -> Path:
+    """Move a folder to the trash beside it; raises RunsFolderError."""
+    trash, name = folder.parent / TRASH, folder.name
+    names = chain([name], (f"{name}{AGAIN}{number}" for number in count(2)))
+    return _move(folder, next(trash / name for name in names if not (trash / name).exists()))
 
 
 def in_trash(runs_dir: Path, wanted: str) -> Record:
@@ -334,10 +339,9 @@ def in_trash(runs_dir: Path, wanted: str) -> Record:
     raise DistrainError(f"there is no {wanted or 'run without a name'} in the trash of {runs_dir}")
 
 
-def restore(record: Record) -> Record:
-    """Take a record back out of the trash; raises RunsFolderError."""
-    record.close()
-    return Record(_move(record.dir, record.dir.parents[1] / record.id.partition(AGAIN)[0]))
+def restore(folder: Path) -> Path:
+    """Take a folder back out of the trash; raises RunsFolderError."""
+    return _move(folder, folder.parents[1] / folder.name.partition(AGAIN)[0])
 
 
 def _move(source: Path, target: Path) -> Path:

@@ -18,13 +18,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.bench import state as states
 from runners.bench.definition import Definition, Target, contestants, make, plans
 from runners.bench.state import LOG, RUNS, STATE, BenchState
 from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
 from runners.processes import is_running
+from runners.record import Record, discard
 from runners.runs import POLL_S, Run, runs_folder
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ class Bench:
         now = self.state.now
         if now is None or not now.run_id:
             return None
-        from runners.record import Record
-
         return Run(Record(self.dir / RUNS / now.run_id))
 
     def comparison(self) -> Comparison:
@@ -91,6 +90,12 @@ class Bench:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
+    def remove(self) -> Path:
+        """Move it to the trash beside it, with its runs; raises DistrainError while it is live."""
+        if (state := self.state).live:
+            raise DistrainError(f"bench {self.id} is {state.status}; stop it before removing it")
+        return discard(self.dir)
+
     def resume(self) -> Bench:
         """Go on with the next round, in the same folder; raises DistrainError."""
         state = self.state
@@ -102,12 +107,13 @@ class Bench:
         _begin(self.dir)
         return self
 
-    def rerun(self, name: str | None = None) -> Bench:
-        """The same definition from the start, as a new bench."""
-        state = self.state
+    def rerun(
+        self, changes: dict[str, Any] | None = None, name: str | None = None, *, queue: bool = False
+    ) -> Bench:
+        """The same definition from the start, with dotted keys of all configs changed."""
+        state, definition = self.state, self.definition.with_changes(changes or {})
         given = state.name if name is None else name
-        folder, cwd = self.dir.parent, state.cwd
-        return start(self.definition, name=given, runs_dir=folder, cwd=cwd, queue=state.queue)
+        return start(definition, name=given, runs_dir=self.dir.parent, cwd=state.cwd, queue=queue)
 
 
 def start(

@@ -20,8 +20,9 @@ from runners.errors import ConfigError, nearest
 from runners.plan import Plan
 from runners.presets import load_preset
 from runners.runs import check
-from runners.statistics import LEAST_ROUNDS
 from runners.validation import Section, build
+
+LEAST_ROUNDS = 7  # fewer give a median no interval that deserves the name
 
 
 class Target(Section, frozen=True):
@@ -64,6 +65,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def baseline(self) -> str:
         return self.rules.baseline or next(iter(self.configs))
+
+    def with_changes(self, changes: dict[str, Any]) -> Definition:
+        """A copy with dotted keys of every config set; raises ConfigError."""
+        changed = {name: config.with_changes(changes) for name, config in self.configs.items()}
+        return msgspec.structs.replace(self, configs=changed)
 
     def to_toml(self) -> str:
         data: dict[str, Any] = {"bench": msgspec.to_builtins(self.rules)}

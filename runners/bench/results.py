@@ -12,10 +12,10 @@ from msgspec import structs
 from runners import words
 from runners.bench.definition import Definition
 from runners.bench.state import RUNS, BenchState, Measurement
-from runners.comparison import Comparison, Contestant
+from runners.comparison import Comparison, Contestant, Interval
 from runners.comparison.fairness import settings
 from runners.plan import Plan, cores
-from runners.statistics import Interval, median_interval, outliers, paired_ratio
+from runners.statistics import median_interval, outliers, paired_ratio
 
 ByRound = dict[int, Measurement]
 

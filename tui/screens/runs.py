@@ -323,7 +323,7 @@ class RunsScreen(AppScreen):
         back = []
         for wanted in self.distrain.deleted:
             try:
-                back.append(restore(in_trash(self.distrain.runs_dir, wanted)).id)
+                back.append(restore(in_trash(self.distrain.runs_dir, wanted).dir).name)
             except DistrainError as error:
                 self.distrain.refuse(str(error))
         self.distrain.deleted = [id for id in self.distrain.deleted if id not in back]
