@@ -271,6 +271,15 @@ def test_launching_works_as_told_also_with_a_task_that_leaves_a_note(
     assert "0.90" in printed.splitlines()[-1]
 
 
+def test_the_bench_of_the_page_compares(python: Python, place: Path) -> None:
+    script = scripts("docs/python.md")["comparing.py"]
+    quick = script.replace('"ddp', '"single').replace("cpu:2", "cpu:1").replace("0.5", "0.2")
+    (place / "comparing.py").write_text(quick)
+    plain, half = python("comparing.py").splitlines()
+    assert plain.startswith("single Interval(")
+    assert half.startswith("single,precision=bf16 Interval(")
+
+
 PLAIN_RANKS = {
     "plain_rank.py": scripts("docs/protocol.md")["plain_rank.py"],
     "own_loop.py": scripts("docs/python.md")["own_loop.py"],

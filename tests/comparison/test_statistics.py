@@ -1,7 +1,7 @@
-"""What may be concluded from timings: on simulated rounds, and on ones recorded on a machine."""
+"""What may be concluded from timings: on simulated rounds."""
 
 from collections.abc import Callable
-from math import exp, log
+from math import log
 
 import numpy as np
 import pytest
@@ -149,27 +149,3 @@ def test_what_is_steady_from_the_first_has_no_warm_up() -> None:
 
 def test_what_never_becomes_steady_is_taken_from_its_half() -> None:
     assert steady_from(list(np.exp(-np.arange(20)))) == 10
-
-
-# Samples/s of one preset against itself, 20 rounds of 5 s each on two cores of a virtual machine
-# on which other work was done.
-RECORDED: list[tuple[float, float]] = []
-
-
-def test_recorded_rounds_of_the_same_show_no_difference() -> None:
-    ours, theirs = map(np.array, zip(*RECORDED, strict=True))
-    generator = np.random.default_rng(2)
-    found = 0
-    for _ in range(SIMULATED):
-        drawn = generator.integers(0, len(ours), MOST)
-        turned = generator.random(MOST) < 0.5  # which of the two was called the first is chance
-        pairs = np.where(turned, ours[drawn], theirs[drawn]), np.where(
-            turned, theirs[drawn], ours[drawn]
-        )
-        found += not one_bench(*pairs).holds(1)
-    assert found <= 0.05 * SIMULATED
-
-
-def test_recorded_rounds_with_a_slowdown_show_it() -> None:
-    ours, theirs = map(np.array, zip(*RECORDED, strict=True))
-    assert one_bench(ours * exp(-0.05), theirs).value < 1
