@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from benched import processes_of
+
 from runners.bench import Bench
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from benched import config, definition, processes_of
+
 from runners import bench
 from runners.bench import Bench
 from runners.bench.definition import Definition, Target
@@ -142,7 +142,7 @@ def test_more_loader_workers_win_and_are_called_unequal(start: Callable[..., Ben
     )
     found = start(made).wait()
     assert [(each.key, each.values) for each in found.unequal] == [("data.workers", ["2", "4"])]
-    dp, ddp = found.contestants
+    _, ddp = found.contestants
     assert ddp.ratio is not None
     assert ddp.ratio.value > 1.5
 

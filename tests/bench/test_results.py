@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from benched import config, definition
+
 from runners import bench
 from runners.bench.definition import Definition
 from runners.bench.duration import left
