@@ -15,7 +15,8 @@ import pytest
 
 from runners.errors import ConfigError
 from runners.presets import user_folder
-from runners.verification import Report, verify
+from runners.verification.cases import verify
+from runners.verification.report import Report
 
 Verify = Callable[..., Report]
 
