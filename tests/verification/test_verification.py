@@ -63,7 +63,7 @@ FOUND = {"Unweighted": ("gradients", 2)} | dict.fromkeys(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A user's folder, with strategies of their own in it."""
     folder = tmp_path_factory.mktemp("verification")
