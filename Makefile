@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo    set up and run the main job: two-process DDP on the digits images"
 	@echo "make tui     set up and open the terminal app"
-	@echo "make test    set up and run lint, types, layers and tests"
+	@echo "make test    set up and run lint, types, layers and tests, two at a time"
 	@echo "make bench   set up and run the benchmarks (three quarters of an hour)"
 	@echo "make clean   remove .venv and caches"
 
@@ -24,7 +24,7 @@ tui: $(VENV)/ready
 	@$(BIN)/distrain-tui
 
 test: lint types layers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

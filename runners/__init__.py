@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runners.runs import all_runs as all_runs
     from runners.runs import find as find
     from runners.runs import launch as launch
+    from runners.verification.cases import verify as verify
 
 _HOMES = {
     "ConfigError": "errors",
@@ -30,6 +31,7 @@ _HOMES = {
     "find": "runs",
     "launch": "runs",
     "load_preset": "presets",
+    "verify": "verification.cases",
 }
 __all__ = sorted(_HOMES)
 

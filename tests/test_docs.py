@@ -243,6 +243,7 @@ def test_queries_of_the_records_page_have_answers(query: str, record: Record) ->
         ("docs/python.md", "reading.py"),
         ("docs/python.md", "mistakes.py"),
         ("docs/python.md", "own_loop.py"),
+        ("docs/python.md", "verifying.py"),
         ("docs/records.md", "weights.py"),
     ],
 )

@@ -24,6 +24,7 @@ PUBLIC = (
     "find",
     "launch",
     "load_preset",
+    "verify",
 )
 # These load torch in the functions that ranks run, and not before: a rank greets first.
 RANK_SIDE = ("runners.worker", "runners.launchers.spawn", "runners.launchers.torchrun")
