@@ -19,6 +19,7 @@ from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError
 from runners.launchers import environment
 from runners.presets import load_preset
+from runners.processes import mark_as_owner
 from runners.record import Record
 from runners.runs import Run, check, launch
 from runners.state import is_supervised
@@ -135,7 +136,9 @@ class Verification:
         config, about = case
         self._go_on_after(0)
         try:
-            run = launch(config, name=about.preset, runs_dir=folder, environment={TAP: "1"})
+            run = launch(
+                config, name=about.preset, runs_dir=folder, environment=mark_as_owner() | {TAP: "1"}
+            )
             self._wait_for(run)
             return structs.replace(about, **structs.asdict(self._verdict(run.record)))
         except DistrainError as error:
