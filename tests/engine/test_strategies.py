@@ -18,12 +18,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 
 from models.build import build_task
 from runners import strategies
+from runners.clock import CpuClock
 from runners.config import RunConfig
 from runners.devices import Device
 from runners.evaluate import evaluate
 from runners.loading import evaluation_batches
 from runners.loop import train
-from runners.meter import CpuClock
 from runners.plan import make_plan
 from runners.reporter import NullReporter
 from runners.training import Training

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from runners.clock import CudaClock
 from runners.events import Window
-from runners.meter import CudaClock, Meter
+from runners.meter import Meter
 from runners.reporter import NullReporter
 
 LONG = 500_000_000  # cycles: some tenths of a second

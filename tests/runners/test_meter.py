@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from runners.clock import CpuClock, Reading, Ready, no_time
 from runners.events import Event, NonFinite, Window
-from runners.meter import WIDEST, CpuClock, Meter, Reading, Ready, no_time
+from runners.meter import WIDEST, Meter
 from runners.reporter import NullReporter
 
 STEP_S = 0.25  # binary fractions add without error
