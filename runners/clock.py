@@ -12,12 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
-from runners.events import PHASES
+from runners.events import OTHER, PHASES
 
 Stamp = float | torch.cuda.Event
 Span = tuple[Any, Any]  # two stamps: this rank arrives at an all-reduce, and it ends
-
-OTHER = "other"  # work of the loop that is no phase of training
 
 
 def no_time() -> dict[str, float]:

@@ -125,6 +125,7 @@ def _unless_missing(
 
 
 PHASES = ("data", "forward", "backward", "comm", "optimizer")
+OTHER = "other"  # what is left of a window: work of the loop that is no phase of training
 BESIDE = ("overlap", "wait")  # sums of seconds that are no part of a window's length
 WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, *BESIDE, "skipped")
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runners.clock import OTHER, Clock, PendingReading
-from runners.events import PHASES, NonFinite, Window
+from runners.clock import Clock, PendingReading
+from runners.events import OTHER, PHASES, NonFinite, Window
 from runners.reporter import NullReporter, Reporter
 
 WIDEST = 4096  # steps of a window at most: it bounds the losses that wait on the device

@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from runners.events import PHASES
+from runners.events import OTHER, PHASES
 from runners.record import Record
 from runners.rollup import Curve
 from runners.series import STEPS
 
-OTHER = "other"
 LOCAL = (*(phase for phase in PHASES if phase != "comm"), OTHER)  # what no other rank prolongs
-CLEAR = 0.1  # share of a step by which one phase of one rank must be longer
-FELT = 0.05  # share of a step by which the others must wait longer than that rank
+CLEAR = 0.08  # share of a step by which one phase of one rank must be longer
+FELT = 0.04  # share of a step by which the others must wait longer than that rank
 LATEST_S = 10.0  # of a live run
 POINTS = 64  # of a rank, at most
 LEAST = 6  # points of a rank, below which nothing is said

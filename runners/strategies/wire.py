@@ -31,13 +31,13 @@ class Wire:
 
         @wraps(hook)  # DDP looks at a hook's name and annotations
         def timed(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-            span = [clock.stamp(), None]
+            span, buffer = [clock.stamp(), None], bucket.buffer()
             self._spans.append(span)
 
             def back(future: Future[Any]) -> Any:
-                result = future.value()
+                reduced = future.value()  # raises what has gone wrong on the way
                 span[1] = clock.stamp()
-                return result[0] if isinstance(result, list) else result
+                return buffer if isinstance(reduced, list) else reduced
 
             return hook(state, bucket).then(back)
 
@@ -51,5 +51,11 @@ class Wire:
 
 @wraps(allreduce_hook)
 def summed(state: Any, bucket: dist.GradBucket) -> Any:
-    """The sum over ranks, in place and undivided: a division would be one more pass over all."""
-    return dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    """The sum over ranks, in place and undivided: a division would be one more pass over all.
+
+    Asks the group itself, for `dist.all_reduce` takes half as long again before it does so.
+    """
+    group, buffer = dist.group.WORLD, bucket.buffer()
+    assert group is not None
+    real = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+    return group.allreduce([real]).get_future()
