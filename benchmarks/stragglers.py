@@ -28,9 +28,9 @@ PHASES = ("data", "forward", "backward")
 STRATEGIES = ("ddp", "allreduce")
 RIGHT, WRONG, NOBODY = "rank and phase", "another", "nobody"
 
-# Without a delay: ranks that sleep, ranks that fight for the cores, shares that are not equal.
+# Also without a delay: ranks that fight for the cores, shares that are not equal.
+BESIDE = "beside a late one"
 CLEAN: dict[str, dict[str, Any]] = {
-    "a pace to keep": {"task": {"args": {"pace": PACE}}},
     "real networks": {"train": {"max_steps": 400}},
     "unequal shares": {"task": {"args": {"pace": PACE}}, "train": {"batch_size": 7}},
 }
@@ -84,36 +84,39 @@ def verdict(record: Record, delay: Delay | None) -> str:
     return RIGHT if (found.rank, found.phase) == delay else WRONG
 
 
-def delayed(folder: str, ranks: int, delay: Delay, strategy: str, steps: int) -> str:
-    """A run beside a clean one of the same minute, which tells how long the step is."""
+def pair(folder: str, ranks: int, delay: Delay, strategy: str, steps: int) -> tuple[str, str]:
+    """Verdicts on a run without a delay, which tells how long the step is, and on one with."""
     args: dict[str, Any] = {"pace": PACE}
-    step = step_of(trained(folder, config(ranks, strategy, steps, {"task": {"args": args}})))
-    args |= {**delay._asdict(), "delay": PART * step}
-    return verdict(trained(folder, config(ranks, strategy, steps, {"task": {"args": args}})), delay)
+    plain = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
+    args |= {**delay._asdict(), "delay": PART * step_of(plain)}
+    late = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
+    return verdict(plain, None), verdict(late, delay)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="with a delay, and as many without")
     parser.add_argument("--steps", type=int, default=120, help="of each run")
+    parser.add_argument("--more", type=int, default=6, help="runs without a delay, of each kind")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     late: dict[str, Counter[str]] = {phase: Counter() for phase in PHASES}
-    clean: dict[str, Counter[str]] = {name: Counter() for name in CLEAN}
-    cases = product(RANKS, PHASES)
-    kinds = product(CLEAN, RANKS)
+    clean: dict[str, Counter[str]] = {name: Counter() for name in (BESIDE, *CLEAN)}
+    cases = islice(cycle(product(RANKS, PHASES)), arguments.runs)
     with tempfile.TemporaryDirectory(prefix="distrain-late-", ignore_cleanup_errors=True) as folder:
-        for number, (ranks, phase) in enumerate(islice(cycle(cases), arguments.runs)):
+        for number, (ranks, phase) in enumerate(cases):
             delay, strategy = Delay(number % ranks, phase), STRATEGIES[number // 9 % 2]
-            found = delayed(folder, ranks, delay, strategy, arguments.steps)
+            plain, found = pair(folder, ranks, delay, strategy, arguments.steps)
+            clean[BESIDE][plain] += 1
             late[phase][found] += 1
-            print(f"{strategy}, {ranks} ranks, {delay}: {found}", file=sys.stderr)
-        for number, (name, ranks) in enumerate(islice(cycle(kinds), arguments.runs)):
-            strategy = STRATEGIES[number // 9 % 2]
-            record = trained(folder, config(ranks, strategy, arguments.steps, CLEAN[name]))
-            clean[name][found := verdict(record, None)] += 1
-            print(f"{strategy}, {ranks} ranks, {name}: {found}", file=sys.stderr)
+            print(f"{strategy}, {ranks} ranks, {delay}: {found}; without: {plain}", file=sys.stderr)
+        for number, name in product(range(arguments.more), CLEAN):
+            what = config(
+                RANKS[number % 3], STRATEGIES[number // 3 % 2], arguments.steps, CLEAN[name]
+            )
+            clean[name][found := verdict(trained(folder, what), None)] += 1
+            print(f"{what.strategy}, {what.devices}, {name}: {found}", file=sys.stderr)
     publish(
         _table("late by a fifth of the step: who is named", late),
         _table("nobody is late: who is named", clean),

@@ -22,8 +22,8 @@ from runners.config import RunConfig
 from runners.strategies.wire import Hook, Wire
 from runners.world import World
 
-RANKS, STEPS = 2, 12
-LATE_S = 0.03  # of rank 1 in each step
+RANKS, STEPS = 2, 6
+LATE_S = 0.1  # of rank 1 in each step
 WIDE = 1000  # parameters of a layer: one fills a bucket of its own
 
 
@@ -114,8 +114,8 @@ def test_what_a_late_rank_costs_is_exposed_on_the_others(
 ) -> None:
     punctual, late = (rank[case].reading for rank in seen)
     delay = STEPS * LATE_S
-    assert late.phases["backward"] - punctual.phases["backward"] > 0.7 * delay
-    assert punctual.phases["comm"] - late.phases["comm"] > 0.7 * delay
+    assert late.phases["backward"] - punctual.phases["backward"] > 0.5 * delay
+    assert punctual.phases["comm"] - late.phases["comm"] > 0.5 * delay
 
 
 @pytest.mark.parametrize("case", ["plain", "narrow"])
@@ -156,7 +156,7 @@ def test_waiting_for_buffers_is_communication_not_forward(seen: list[dict[str, S
     late, punctual = (rank["statistics"].reading for rank in seen)
     delay = STEPS * LATE_S
     assert late.phases["data"] > 0.9 * delay
-    assert punctual.phases["forward"] - late.phases["forward"] < 0.3 * delay
+    assert punctual.phases["forward"] - late.phases["forward"] < 0.5 * delay
 
 
 def test_gradients_are_those_of_the_mean_over_all_samples(seen: list[dict[str, Seen]]) -> None:

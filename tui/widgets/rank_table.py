@@ -37,7 +37,7 @@ COLUMNS = (
     Column("compute", 7, 2),
     Column("wait", 5, 1),
     Column("optim", 5, 3),
-    Column("other", 5, 4),
+    Column("other", 5, 6),
     Column("overlap", 7, 6),
     Column("CPU", 6, 5),
     Column("memory", 8, 5),
