@@ -18,7 +18,7 @@ from runners.rollup import Series
 from runners.series import GPU, PROCS, STEPS
 
 POINTS = 128  # of a curve; at least an eighth of them where there are as many rows
-LEAST = 12  # points, below which there is no trend
+LEAST, MOST = 12, 32  # points: below there is no trend, and all pairs of more would cost too much
 SETTLING = 1 / 3  # of a run, in which caches fill and memory may grow
 AGREEMENT = 0.6  # Kendall's tau of what counts as a trend
 GROWN, GROWN_BYTES = 0.03, 16 * 2**20  # growth that counts: share of what is used, and at least
@@ -59,6 +59,7 @@ class Drift(NamedTuple):
 def trend(x: Sequence[float], y: Sequence[float]) -> Trend | None:
     """None with fewer than LEAST points. `first` and `last` are y on the line at both ends."""
     points = [(a, b) for a, b in zip(x, y, strict=True) if not isnan(b)]
+    points = points[:: -(-len(points) // MOST) or 1]
     pairs = [(b[0] - a[0], b[1] - a[1]) for a, b in combinations(points, 2) if b[0] > a[0]]
     if len(points) < LEAST or not pairs:
         return None

@@ -23,7 +23,7 @@ from tui.data.plots import Look, View, chart
 
 HISTORY_S = 120.0
 HISTORY_POINTS = 64
-DIAGNOSE_S = 2.0  # of a live run: it moves slowly, and is a reading of its own
+DIAGNOSE_S = 3.0  # of a live run: it moves slowly, and is a reading of its own
 
 
 T = TypeVar("T", GpuSample, HostSample)
