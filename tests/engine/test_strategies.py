@@ -123,11 +123,11 @@ def evaluation(name: str, world: World) -> int:
 
 @contextmanager
 def calls_counted() -> Iterator[list[int]]:
-    was, calls = dist.ProcessGroup.allreduce, [0]
+    was, calls = vars(dist.ProcessGroup)["allreduce"], [0]  # as it is there, to be put back so
 
     def counting(*args: Any, **options: Any) -> Any:
         calls[0] += 1
-        return was(*args, **options)
+        return was.__get__(args[0])(*args[1:], **options)
 
     dist.ProcessGroup.allreduce = counting  # type: ignore[method-assign]
     try:
