@@ -7,7 +7,7 @@ Both are durations of one rank's own clock: clocks of two hosts are never compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from runners.rollup import Curve
 from runners.series import STEPS
 
 LOCAL = (*(phase for phase in PHASES if phase != "comm"), OTHER)  # what no other rank prolongs
-CLEAR = 0.08  # share of a step by which one phase of one rank must be longer
+CLEAR = 0.08  # share of a step by which one phase of one rank must be longer,
+ALTOGETHER = 0.12  # or else all that it does alone: a slow device is slow in every phase
 FELT = 0.04  # share of a step by which the others must wait longer than that rank
 LATEST_S = 10.0  # of a live run
 POINTS = 64  # of a rank, at most
@@ -110,42 +111,44 @@ def late_among(found: Mapping[int, Pace]) -> Straggler | None:
     if len(found) < 2:
         return None
     step = median(pace.seconds for pace in found.values())
-    candidates = [_lateness(rank, found, step) for rank in found]
-    worst = max(candidates, key=lambda candidate: candidate.seconds)
-    felt = worst.theirs - worst.own
-    return worst if worst.share >= CLEAR and felt >= FELT * step else None
+    late = [one for rank in found if (one := _lateness(rank, found, step)) is not None]
+    return max(late, key=lambda one: one.seconds, default=None)
 
 
-def _lateness(rank: int, found: Mapping[int, Pace], step: float) -> Straggler:
-    """The phase in which a rank exceeds the others most."""
+def _lateness(rank: int, found: Mapping[int, Pace], step: float) -> Straggler | None:
+    """A rank with the phase in which it exceeds the others most; None where it is not late."""
     own, others = found[rank], [pace for other, pace in found.items() if other != rank]
-
-    def excess(phase: str) -> float:
-        """Whichever is less: per step, or per sample, for a larger share may well take longer."""
-        plain = own.phases[phase] - median(pace.phases[phase] for pace in others)
-        if not all(pace.samples for pace in found.values()):
-            return plain
-        per_sample = median(pace.phases[phase] / pace.samples for pace in others)
-        return min(plain, own.phases[phase] - per_sample * own.samples)
-
-    phase = max(LOCAL, key=excess)
-    waits = [_waits(pace) for pace in others]
-    at_first, altogether = (median(pair[at] for pair in waits) for at in (0, 1))
-    mine = _waits(own)
+    excess = {name: _excess(own, others, (name,)) for name in LOCAL}
+    altogether = _excess(own, others, LOCAL)
     # Whatever it is late with shows at the first all-reduce, or else when backward has ended.
-    own_wait, theirs = max(
-        (mine[0], at_first), (mine[1], altogether), key=lambda pair: pair[1] - pair[0]
-    )
-    seconds = excess(phase)
+    waits = [(own.wait, median(pace.wait for pace in others))]
+    waits.append((own.phases["comm"], median(pace.phases["comm"] for pace in others)))
+    mine, theirs = max(waits, key=lambda pair: pair[1] - pair[0])
+    phase = max(LOCAL, key=excess.__getitem__)
+    felt = theirs - mine
+    clear = excess[phase] >= CLEAR * step and felt >= FELT * step
+    if not (clear or min(altogether, felt) >= ALTOGETHER * step):
+        return None
     return Straggler(
         rank=rank,
         phase=phase,
-        seconds=seconds,
-        share=seconds / step if step else 0.0,
-        own=own_wait,
+        seconds=excess[phase],
+        share=excess[phase] / step if step else 0.0,
+        own=mine,
         theirs=theirs,
     )
 
 
-def _waits(pace: Pace) -> tuple[float, float]:
-    return pace.wait, pace.phases["comm"]
+def _excess(own: Pace, others: list[Pace], phases: Sequence[str]) -> float:
+    """How much longer than on the others these phases take: per step or per sample, whichever is
+    less, for a larger share may well take longer.
+    """
+
+    def seconds(pace: Pace) -> float:
+        return sum(pace.phases[name] for name in phases)
+
+    plain = seconds(own) - median(map(seconds, others))
+    if not all(pace.samples for pace in (own, *others)):
+        return plain
+    per_sample = median(seconds(pace) / pace.samples for pace in others)
+    return min(plain, seconds(own) - per_sample * own.samples)

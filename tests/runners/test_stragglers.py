@@ -49,6 +49,11 @@ def test_nobody_is_named_where_there_is_one_rank(tmp_path: Path) -> None:
     assert straggler(a_run(tmp_path, lambda *_: step(), world=1)) is None
 
 
+def test_a_slow_device_is_late_in_each_phase_a_little(tmp_path: Path) -> None:
+    slow = step(forward=0.06, backward=0.07)
+    assert late(a_run(tmp_path, lambda rank, _: slow if rank else step())) == (1, "backward")
+
+
 def test_a_phase_that_makes_nobody_wait_holds_nobody_back(tmp_path: Path) -> None:
     # given a rank that is slower in forward and as much faster in backward
     swapped = step(forward=0.2, backward=-0.2)
