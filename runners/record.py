@@ -22,8 +22,9 @@ import msgspec
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Evaluation, Said, Window, decode
+from runners.older import fill_in
 from runners.rollup import Curve, Reading, Series
-from runners.series import RANK_COLUMNS, STEPS, over_ranks
+from runners.series import RANK_COLUMNS, SERIES, STEPS, over_ranks
 from runners.state import (
     Meta,
     RunState,
@@ -375,6 +376,8 @@ def _opened(path: Path, how: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, check_same_thread=False)
     try:
         db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        for series in SERIES:
+            fill_in(db, series)
     except sqlite3.DatabaseError:
         db.close()
         raise

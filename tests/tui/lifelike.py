@@ -104,7 +104,7 @@ class Lifelike(Made):
     def _window(self, rank: int, loss: float) -> Window:
         chance = Random(f"{self.step} {rank}")
         smooth = super()._window(rank, loss * chance.uniform(0.85, 1.15))
-        late = 0.012 if self.world > 1 and rank == self.world - 1 else 0.0
+        late = 0.018 if self.world > 1 and rank == self.world - 1 else 0.0
         compute = 0.05 + late + chance.uniform(0, 0.004)
         return msgspec.structs.replace(
             smooth,
