@@ -46,7 +46,7 @@ class _Rank(NamedTuple):
 
 def steady(record: Record) -> Steady | None:
     """None where a rank has measured nothing but warm-up."""
-    ranks = [_rank(record, rank, _most(record)) for rank in record.keys()]
+    ranks = [_rank(record, rank, _most(record)) for rank in record.keys(STEPS)]
     windows = min((len(rank.seconds) - 1 for rank in ranks), default=0)
     if windows < 1:
         return None
@@ -60,7 +60,7 @@ def steady(record: Record) -> Steady | None:
 
 
 def _most(record: Record) -> int:
-    return max(_ROWS // max(len(record.keys()), 1), _LEAST)
+    return max(_ROWS // max(len(record.keys(STEPS)), 1), _LEAST)
 
 
 def _rank(record: Record, rank: int, points: int) -> _Rank:
@@ -131,7 +131,9 @@ def joules_per_sample(record: Record, part: Steady) -> float | None:
     total, begun, ended = 0.0, part.start, part.end
     for key in gpus:
         curve = record.curve(GPU, key, columns=("energy",), start=part.start, end=part.end)
-        counted = [pair for pair in zip(curve["time"], curve["energy"]) if isfinite(pair[1])]
+        counted = [
+            pair for pair in zip(curve["time"], curve["energy"], strict=True) if isfinite(pair[1])
+        ]
         if len(counted) < 2 or counted[-1][1] < counted[0][1]:
             return None
         begun, ended = max(begun, counted[0][0]), min(ended, counted[-1][0])
@@ -175,7 +177,9 @@ def curves(record: Record) -> dict[str, Line]:
     found = {}
     if len(overall):
         found["loss"] = Line(
-            step=list(overall["step"]), time=_since(began, overall["time"]), values=_known(overall["loss"])
+            step=list(overall["step"]),
+            time=_since(began, overall["time"]),
+            values=_known(overall["loss"]),
         )
     found |= _evaluated(record, began)
     return found | _sampled(record, began)

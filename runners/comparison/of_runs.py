@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from runners import words
-from runners.comparison import Comparison, Contestant, verdicts
-from runners.comparison import measured
+from runners.comparison import Comparison, Contestant, measured, verdicts
 from runners.comparison.fairness import settings
 from runners.comparison.origins import origins
 from runners.errors import ConfigError, DistrainError
@@ -144,7 +143,9 @@ def _doubts(state: RunState, part: measured.Steady | None) -> list[str]:
     if part is None:
         found.append("has no timed window: nothing of it is later than warm-up")
     elif len(part.rates) < LEAST_ROUNDS:
-        found.append(f"has {words.things(len(part.rates), 'timed window')}: too few for an interval")
+        found.append(
+            f"has {words.things(len(part.rates), 'timed window')}: too few for an interval"
+        )
     elif part.left_out:
         share = words.percent(part.left_out)
         found.append(f"was not steady at first: {share} of its time is left out of the rates")
@@ -165,7 +166,11 @@ def _related(
 
     def ratio(each: Contestant, to: int) -> Interval | None:
         other = contestants[to]
-        return ratio_of_medians(each.rates, other.rates, others) if each.rate and other.rate else None
+        if each is other:
+            return Interval(1.0, 1.0, 1.0) if each.rate else None
+        return (
+            ratio_of_medians(each.rates, other.rates, others) if each.rate and other.rate else None
+        )
 
     found = []
     for index, each in enumerate(contestants):

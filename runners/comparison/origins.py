@@ -32,7 +32,9 @@ def origins(
         known = set(values) - {None}
         if len(known) > 1:
             differences.append(Difference(key=key, values=values, fair=key in FAIR))
-            pairs = [f"{name} {value or 'unknown'}" for name, value in zip(names, values, strict=True)]
+            pairs = [
+                f"{name} {value or 'unknown'}" for name, value in zip(names, values, strict=True)
+            ]
             warnings.append(f"{key} differs: {listed(pairs)}")
         elif known:
             shared[key] = known.pop()

@@ -29,11 +29,7 @@ def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
         return []
     best = max(rated, key=lambda each: each.rate.value if each.rate else 0.0)
     others = [each for each in rated if each is not best]
-    near = [
-        each.name
-        for each in others
-        if ratio(best.rates, each.rates, len(others)).holds(1.0)
-    ]
+    near = [each.name for each in others if ratio(best.rates, each.rates, len(others)).holds(1.0)]
     if len(near) == len(others):
         return [f"no fastest here: {listed([best.name, *near])} could not be told apart"]
     rate = words.rate(best.rate.value if best.rate else None)

@@ -1,0 +1,166 @@
+"""`compare`: runs, or a bench, beside each other, for a terminal, a pull request or a browser."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+
+import msgspec
+
+from runners import words
+from runners.cli.text import Column, aligned, fields, painted, say, table
+from runners.comparison import Comparison, Line, of_runs, verdicts
+from runners.comparison import table as tables
+from runners.comparison.markdown import markdown
+from runners.errors import ConfigError, DistrainError
+from runners.runs import find
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 32  # of a curve
+
+
+def compare(arguments: Namespace) -> int:
+    """Print the comparison, or write it to --out; a report always goes to a file."""
+    comparison = _comparison(arguments)
+    form = "json" if arguments.json else arguments.format
+    show(comparison, form, arguments.out)
+    return 0
+
+
+def show(comparison: Comparison, form: str, out: str | None) -> None:
+    """In one of the formats, to stdout or a file; raises DistrainError where it refuses."""
+    if form == "html" and out is None:
+        out = f"compare-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    text = _text(comparison, form)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        Path(out).write_text(text, "utf-8")
+    except OSError as error:
+        raise DistrainError(f"cannot write to {out}: {error.strerror}") from None
+    say(f"written to {out}")
+
+
+def _comparison(arguments: Namespace) -> Comparison:
+    if stored := _stored(arguments.runs):
+        if arguments.baseline not in (None, stored.baseline):
+            raise ConfigError(f"its baseline is {stored.baseline}: a stored comparison keeps it")
+        return stored
+    records = [find(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    return of_runs.compare(records, arguments.baseline)
+
+
+def _stored(wanted: Sequence[str]) -> Comparison | None:
+    """What `--format json` once wrote, where the only argument is such a file."""
+    path = Path(wanted[0])
+    if len(wanted) > 1 or path.suffix != ".json":
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Comparison)
+    except OSError as error:
+        raise DistrainError(f"cannot read {path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise DistrainError(f"{path} is no comparison: {error}") from None
+
+
+def _text(comparison: Comparison, form: str) -> str:
+    if form == "html":
+        from runners.comparison.report import report  # what draws it is only needed here
+
+        return report(comparison)
+    if form == "md":
+        return markdown(comparison)
+    if form == "json":
+        return json(comparison)
+    return page(comparison) + "\n"
+
+
+def json(comparison: Comparison) -> str:
+    """The whole object, with `unequal` as the sentence that calls it so."""
+    plain = {"unequal": verdicts.unequal(comparison), **msgspec.to_builtins(comparison)}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+# --- on a terminal --------------------------------------------------------------------------------
+
+
+def page(comparison: Comparison) -> str:
+    """The page for a person."""
+    heads, rows = tables.table(comparison)
+    columns = [Column(head.name, head.right, head.spare) for head in heads]
+    names = [each.name for each in comparison.contestants]
+    said = [f"{each.name}: {each.diagnosis}" for each in comparison.contestants if each.diagnosis]
+    parts = [
+        painted(verdicts.unequal(comparison), "warning"),
+        painted(comparison.title, "bold"),
+        "\n".join(f"  {words.line(text)}" for text in comparison.verdicts),
+        table(columns, rows, indent="  "),
+        _titled("curves", _curves(comparison)),
+        _titled("differs", _differences(comparison, names)),
+        _titled("equal", fields(comparison.equal.items())),
+        _titled("diagnosis", _listed(said)),
+        _titled("warnings", _listed(comparison.warnings)),
+        painted(fill(tables.INTERVALS[comparison.kind], 79), "dim"),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _titled(title: str, body: str) -> str:
+    return f"{painted(title, 'bold')}\n{body}" if body else ""
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "\n".join(f"  {words.line(text)}" for text in texts)
+
+
+def _differences(comparison: Comparison, names: list[str]) -> str:
+    found = tables.settings(comparison)
+    if not found:
+        return ""
+    rows = [["≠" if not fair else "", key, *values] for key, values, fair in found]
+    head, *lines = aligned([Column(each) for each in ("", "", *names)], rows)
+    return "\n".join([f"  {painted(head, 'dim')}", *(f"  {line}" for line in lines)])
+
+
+def _curves(comparison: Comparison) -> str:
+    """The loss, and the first metric of the evaluations, from the first to the last step."""
+    rows = []
+    for name in _drawn(comparison):
+        lines = [each.curves.get(name) for each in comparison.contestants]
+        known = [value for line in lines if line for value in line.values if value is not None]
+        ends = (min(known, default=0.0), max(known, default=0.0))
+        for each, line in zip(comparison.contestants, lines, strict=True):
+            if line and (told := [value for value in line.values if value is not None]):
+                first, last = words.figure(told[0]), words.figure(told[-1])
+                rows.append([name, each.name, first, _bars(line, ends), last])
+    if not rows:
+        return ""
+    sides = [Column(""), Column(""), Column("", right=True), Column(""), Column("", right=True)]
+    return "\n".join(f"  {line}" for line in aligned(sides, rows)[1:])
+
+
+def _drawn(comparison: Comparison) -> list[str]:
+    names = dict.fromkeys(name for each in comparison.contestants for name in each.curves)
+    return [*(["loss"] if "loss" in names else []), *[x for x in names if x.startswith("eval")][:1]]
+
+
+def _bars(line: Line, ends: tuple[float, float]) -> str:
+    """Means of equal parts of the curve, all curves of a kind on one scale."""
+    low, high = ends
+    count = len(line.values)
+    parts = min(WIDTH, count)
+    bars = ""
+    for part in range(parts):
+        inside = line.values[part * count // parts : (part + 1) * count // parts]
+        known = [value for value in inside if value is not None]
+        if not known:
+            bars += " "
+            continue
+        height = (sum(known) / len(known) - low) / ((high - low) or 1.0)
+        bars += BARS[round(height * (len(BARS) - 1))]
+    return bars

@@ -1,0 +1,333 @@
+"""The charts of a report, as data for plotly.js: what is drawn and how, without colours.
+
+A colour is the name of a custom property of the report's style sheet ("--c0"), so that light and
+dark have one home. A contestant keeps its colour and its mark in all charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import msgspec
+
+from runners import words
+from runners.comparison import Comparison, Contestant, Line
+from runners.comparison.table import median
+from runners.statistics import Interval
+
+COLOURS = 8
+MARKS = {  # plotly's name and the character that looks like it
+    "circle": "●",
+    "square": "■",
+    "diamond": "◆",
+    "triangle-up": "▲",
+    "cross": "✚",
+    "x": "✖",
+    "star": "★",
+    "hexagon": "⬢",
+}
+DASHES = ("solid", "dash", "dot", "dashdot")
+LONGEST = 24  # letters of a name beside an axis
+ROW, FRAME = 46, 84  # pixels of a contestant's row, and of what is around the rows
+CURVE = 340
+WIDE = 30.0  # a loss that falls by more is drawn on a logarithmic scale
+
+Trace = dict[str, Any]
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """`traces` and `layout` are plotly's; `by` has each trace's x by step and by time, where a
+    reader may choose between them.
+    """
+
+    id: str
+    title: str
+    note: str
+    traces: list[Trace]
+    layout: dict[str, Any]
+    by: dict[str, list[list[float]]] = {}
+
+
+def charts(comparison: Comparison) -> list[Chart]:
+    """Those that there are figures for."""
+    contestants = comparison.contestants
+    found = [_throughput(comparison), _ratios(comparison), _phases(contestants)]
+    found += [_overlay(name, contestants) for name in _overlaid(contestants)]
+    found.append(_energy(contestants))
+    return [chart for chart in found if chart.traces]
+
+
+def mark(index: int) -> str:
+    return list(MARKS.values())[index % len(MARKS)]
+
+
+def colour(index: int) -> str:
+    return f"--c{index % COLOURS}"
+
+
+# --- rows of contestants --------------------------------------------------------------------------
+
+
+def _throughput(comparison: Comparison) -> Chart:
+    contestants = comparison.contestants
+    traces = []
+    for index, each in enumerate(contestants):
+        if each.rates:
+            traces += [_dots(index, each), _point(index, each.name, median(each), each.rate)]
+    kept = len(contestants)
+    what = "one run of each round" if comparison.kind == "bench" else "one stretch of the run"
+    return Chart(
+        id="throughput",
+        title="Throughput",
+        note=f"Large marks: medians with their intervals. A faint dot is {what}; a ring is one "
+        "far from the others, which the median does not follow.",
+        traces=traces,
+        layout=_rows(contestants, "samples/s", {"rangemode": "tozero"}, kept),
+    )
+
+
+def _dots(index: int, each: Contestant) -> Trace:
+    shapes = ["circle-open" if i in each.outliers else "circle" for i in range(len(each.rates))]
+    # Spread over the row, so that equal ones can be seen.
+    heights = [index + 0.24 * ((i * 0.618) % 1 - 0.5) for i in range(len(each.rates))]
+    return {
+        **_drawn(each.name, index, shapes, size=7),
+        "x": each.rates,
+        "y": heights,
+        "opacity": 0.4,
+        "hovertemplate": "%{x:,.4s} samples/s<extra></extra>",
+    }
+
+
+def _point(index: int, name: str, value: float | None, interval: Interval | None) -> Trace:
+    shape = list(MARKS)[index % len(MARKS)]
+    ends = f"<br>{_short(interval.low)}–{_short(interval.high)} (95 %)" if interval else ""
+    trace = {
+        **_drawn(name, index, shape, size=13),
+        "x": [value],
+        "y": [index],
+        "hovertemplate": f"{escape(name)}: {_short(value)}{ends}<extra></extra>",
+    }
+    if interval is not None:
+        trace["error_x"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [interval.high - interval.value],
+            "arrayminus": [interval.value - interval.low],
+            "color": colour(index),
+            "thickness": 2.5,
+            "width": 7,
+        }
+    return trace
+
+
+def _drawn(name: str, index: int, shape: str | list[str], size: int) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": escape(name),
+        "marker": {"color": colour(index), "symbol": shape, "size": size, "line": {"width": 1.5}},
+        "showlegend": False,
+    }
+
+
+def _ratios(comparison: Comparison) -> Chart:
+    contestants = comparison.contestants
+    traces = [
+        _point(index, each.name, each.ratio.value, each.ratio)
+        for index, each in enumerate(contestants)
+        if each.ratio
+    ]
+    axis = {"ticksuffix": "×"}
+    layout = _rows(contestants, f"times {_called(comparison.baseline)}", axis, len(contestants))
+    line = {"color": "--ink", "width": 1.5, "dash": "dot"}
+    layout["shapes"] = [
+        {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+    ]
+    return Chart(
+        id="ratios",
+        title=f"Compared with {comparison.baseline}",
+        note="An interval that crosses the dotted line at 1 is no difference that was found.",
+        traces=traces,
+        layout=layout,
+    )
+
+
+def _energy(contestants: Sequence[Contestant]) -> Chart:
+    traces = [
+        _point(index, each.name, each.joules_per_sample, None)
+        for index, each in enumerate(contestants)
+        if each.joules_per_sample is not None
+    ]
+    return Chart(
+        id="energy",
+        title="Energy",
+        note="Joules of all GPUs for each sample that was trained on, by the GPUs' own counters.",
+        traces=traces,
+        layout=_rows(contestants, "J/sample", {"rangemode": "tozero"}, len(contestants)),
+    )
+
+
+def _phases(contestants: Sequence[Contestant]) -> Chart:
+    names = dict.fromkeys(name for each in contestants for name in each.phases)
+    traces = []
+    for name in names:
+        if name == "backward" and any(each.overlap for each in contestants):
+            traces.append(_bar("backward", "--backward", contestants, _backward))
+            hidden = _bar(
+                "backward, communication hidden behind it",
+                "--backward",
+                contestants,
+                lambda each: each.overlap,
+            )
+            hidden["marker"]["pattern"] = {"shape": "/", "fgcolor": "--comm", "size": 7}
+            traces.append(hidden)
+        else:
+            title = "communication that is waited for" if name == "comm" else name
+            traces.append(
+                _bar(title, f"--{name}", contestants, lambda each, name=name: each.phases.get(name))
+            )
+    layout = _rows(contestants, "share of the time in steps", {"tickformat": ".0%"}, 0)
+    layout |= {"barmode": "stack", "height": ROW * len(contestants) + FRAME + 80, "bargap": 0.35}
+    layout["legend"] = {**_LEGEND, "traceorder": "normal"}
+    layout["xaxis"]["range"] = [0, 1]
+    return Chart(
+        id="phases",
+        title="Where the time goes",
+        note="Shares of the ranks' time, all ranks together. Communication that is waited for is "
+        "the rest that is not hidden behind backward.",
+        traces=traces,
+        layout=layout,
+    )
+
+
+def _backward(each: Contestant) -> float | None:
+    share = each.phases.get("backward")
+    return None if share is None else max(0.0, share - (each.overlap or 0.0))
+
+
+def _bar(
+    name: str,
+    shade: str,
+    contestants: Sequence[Contestant],
+    share: Callable[[Contestant], float | None],
+) -> Trace:
+    shares = [share(each) for each in contestants]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": shares,
+        "y": list(range(len(contestants))),
+        "marker": {"color": shade, "line": {"color": "--paper", "width": 1}},
+        "text": [words.percent(value) if value and value >= 0.08 else "" for value in shares],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": "--on-bar"},
+        "hovertemplate": f"{escape(name)}: %{{x:.1%}}<extra></extra>",
+    }
+
+
+def _rows(
+    contestants: Sequence[Contestant], title: str, axis: dict[str, Any], kept: int
+) -> dict[str, Any]:
+    names = [_called(each.name) for each in contestants]
+    places = list(range(len(names)))
+    return {
+        "height": ROW * len(names) + FRAME,
+        "xaxis": {"title": {"text": title}, "fixedrange": not kept, **axis},
+        "yaxis": {
+            "tickvals": places,
+            "ticktext": names,
+            "range": [len(names) - 0.5, -0.5],
+            "fixedrange": True,
+            "showgrid": False,
+        },
+        "hovermode": "closest",
+    }
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+_LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
+_TITLES = {
+    "loss": ("Training loss", "mean loss"),
+    "gpu": ("GPU utilisation", "% of the time"),
+    "power": ("Power", "W, all GPUs"),
+}
+_NOTES = {
+    "loss": "Of the steps while weights change.",
+    "gpu": "The share of time in which a kernel ran, which is not how busy the chip was.",
+}
+
+
+def _overlaid(contestants: Sequence[Contestant]) -> list[str]:
+    names = dict.fromkeys(name for each in contestants for name in each.curves)
+    return sorted(names, key=lambda name: (name in ("gpu", "power"), name != "loss"))
+
+
+def _overlay(name: str, contestants: Sequence[Contestant]) -> Chart:
+    having = [
+        (i, each, each.curves[name]) for i, each in enumerate(contestants) if name in each.curves
+    ]
+    plain = name.removeprefix("eval ")
+    title, unit = _TITLES.get(name, (f"Evaluation: {plain}", plain))
+    by_step = all(line.step for _, _, line in having)
+    axis: dict[str, Any] = {"title": {"text": unit}}
+    if words.is_share(plain):
+        axis["tickformat"] = ".0%"
+    elif _is_wide([line for _, _, line in having]):
+        axis |= {"type": "log", "title": {"text": f"{unit}, logarithmic"}, "dtick": 1}
+    return Chart(
+        id=name.replace(" ", "-"),
+        title=title,
+        note=_NOTES.get(name, ""),
+        traces=[_curve(index, each, line) for index, each, line in having],
+        layout={
+            "height": CURVE,
+            "xaxis": {"title": {"text": "seconds since the run began"}},
+            "yaxis": axis,
+            "hovermode": "x unified" if len(having) <= COLOURS else "closest",
+            "legend": _LEGEND,
+        },
+        by={
+            "step": [line.step for _, _, line in having],
+            "time": [line.time for _, _, line in having],
+        }
+        if by_step
+        else {},
+    )
+
+
+def _curve(index: int, each: Contestant, line: Line) -> Trace:
+    few = len(line.values) <= 40
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": f"{mark(index)} {_called(each.name)}",
+        "x": line.time,
+        "y": line.values,
+        "line": {
+            "color": colour(index),
+            "width": 2,
+            "dash": DASHES[index // COLOURS % len(DASHES)],
+        },
+        "marker": {"symbol": list(MARKS)[index % len(MARKS)], "size": 6, "color": colour(index)},
+    }
+
+
+def _is_wide(lines: Sequence[Line]) -> bool:
+    known = [value for line in lines for value in line.values if value is not None]
+    return bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
+
+
+def _called(name: str) -> str:
+    """Shortened, and with nothing that plotly.js would take for a tag."""
+    return escape(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…")
+
+
+def _short(value: float | None) -> str:
+    return words.figure(value)
