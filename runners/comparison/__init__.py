@@ -42,7 +42,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """A curve of at most some hundreds of points by optimizer step (empty for what is sampled by
-    time alone) and by seconds since the run began. A missing value is None.
+    time alone) and by seconds since the first step began. A missing value is None.
     """
 
     step: list[float] = []

@@ -7,6 +7,7 @@ dark have one home. A contestant keeps its colour and its mark in all charts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -29,9 +30,10 @@ MARKS = {  # plotly's name and the character that looks like it
     "hexagon": "⬢",
 }
 DASHES = ("solid", "dash", "dot", "dashdot")
-LONGEST = 24  # letters of a name beside an axis
-ROW, FRAME = 46, 84  # pixels of a contestant's row, and of what is around the rows
-CURVE = 340
+LONGEST, NARROW = 24, 11  # letters of a name beside an axis, and there on a phone
+LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
+ROW, FRAME = 46, 110  # pixels of a contestant's row, and of what is around the rows
+CURVE = 370
 WIDE = 30.0  # a loss that falls by more is drawn on a logarithmic scale
 
 Trace = dict[str, Any]
@@ -39,7 +41,7 @@ Trace = dict[str, Any]
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """`traces` and `layout` are plotly's; `by` has each trace's x by step and by time, where a
-    reader may choose between them.
+    reader may choose between them, `narrow` the names of the rows for a phone.
     """
 
     id: str
@@ -48,6 +50,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[Trace]
     layout: dict[str, Any]
     by: dict[str, list[list[float]]] = {}
+    narrow: list[str] = []
 
 
 def charts(comparison: Comparison) -> list[Chart]:
@@ -56,7 +59,8 @@ def charts(comparison: Comparison) -> list[Chart]:
     found = [_throughput(comparison), _ratios(comparison), _phases(contestants)]
     found += [_overlay(name, contestants) for name in _overlaid(contestants)]
     found.append(_energy(contestants))
-    return [chart for chart in found if chart.traces]
+    narrow = _beside(contestants, NARROW)
+    return [msgspec.structs.replace(chart, narrow=narrow) for chart in found if chart.traces]
 
 
 def mark(index: int) -> str:
@@ -76,7 +80,6 @@ def _throughput(comparison: Comparison) -> Chart:
     for index, each in enumerate(contestants):
         if each.rates:
             traces += [_dots(index, each), _point(index, each.name, median(each), each.rate)]
-    kept = len(contestants)
     what = "one run of each round" if comparison.kind == "bench" else "one stretch of the run"
     return Chart(
         id="throughput",
@@ -84,7 +87,7 @@ def _throughput(comparison: Comparison) -> Chart:
         note=f"Large marks: medians with their intervals. A faint dot is {what}; a ring is one "
         "far from the others, which the median does not follow.",
         traces=traces,
-        layout=_rows(contestants, "samples/s", {"rangemode": "tozero"}, kept),
+        layout=_rows(contestants, "samples/s", {"rangemode": "tozero"}),
     )
 
 
@@ -93,7 +96,7 @@ def _dots(index: int, each: Contestant) -> Trace:
     # Spread over the row, so that equal ones can be seen.
     heights = [index + 0.24 * ((i * 0.618) % 1 - 0.5) for i in range(len(each.rates))]
     return {
-        **_drawn(each.name, index, shapes, size=7),
+        **_drawn(each.name, index, shapes, 7, colour(index)),
         "x": each.rates,
         "y": heights,
         "opacity": 0.4,
@@ -105,7 +108,7 @@ def _point(index: int, name: str, value: float | None, interval: Interval | None
     shape = list(MARKS)[index % len(MARKS)]
     ends = f"<br>{_short(interval.low)}–{_short(interval.high)} (95 %)" if interval else ""
     trace = {
-        **_drawn(name, index, shape, size=13),
+        **_drawn(name, index, shape, 13, "--paper"),
         "x": [value],
         "y": [index],
         "hovertemplate": f"{escape(name)}: {_short(value)}{ends}<extra></extra>",
@@ -123,12 +126,17 @@ def _point(index: int, name: str, value: float | None, interval: Interval | None
     return trace
 
 
-def _drawn(name: str, index: int, shape: str | list[str], size: int) -> Trace:
+def _drawn(name: str, index: int, shape: str | list[str], size: int, edge: str) -> Trace:
     return {
         "type": "scatter",
         "mode": "markers",
         "name": escape(name),
-        "marker": {"color": colour(index), "symbol": shape, "size": size, "line": {"width": 1.5}},
+        "marker": {
+            "color": colour(index),
+            "symbol": shape,
+            "size": size,
+            "line": {"width": 1, "color": edge},
+        },
         "showlegend": False,
     }
 
@@ -140,8 +148,13 @@ def _ratios(comparison: Comparison) -> Chart:
         for index, each in enumerate(contestants)
         if each.ratio
     ]
-    axis = {"ticksuffix": "×"}
-    layout = _rows(contestants, f"times {_called(comparison.baseline)}", axis, len(contestants))
+    if traces:
+        traces.append(_baseline(comparison))
+    ends = [end for each in contestants if each.ratio for end in (each.ratio.low, each.ratio.high)]
+    low, high = min([1.0, *ends]), max([1.0, *ends])
+    room = 0.06 * (high - low)
+    axis = {"ticksuffix": "×", "range": [low - room, high + room]}
+    layout = _rows(contestants, "ratio of samples/s", axis)
     line = {"color": "--ink", "width": 1.5, "dash": "dot"}
     layout["shapes"] = [
         {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line}
@@ -155,6 +168,11 @@ def _ratios(comparison: Comparison) -> Chart:
     )
 
 
+def _baseline(comparison: Comparison) -> Trace:
+    names = [each.name for each in comparison.contestants]
+    return _point(names.index(comparison.baseline), comparison.baseline, 1.0, None)
+
+
 def _energy(contestants: Sequence[Contestant]) -> Chart:
     traces = [
         _point(index, each.name, each.joules_per_sample, None)
@@ -166,7 +184,7 @@ def _energy(contestants: Sequence[Contestant]) -> Chart:
         title="Energy",
         note="Joules of all GPUs for each sample that was trained on, by the GPUs' own counters.",
         traces=traces,
-        layout=_rows(contestants, "J/sample", {"rangemode": "tozero"}, len(contestants)),
+        layout=_rows(contestants, "J/sample", {"rangemode": "tozero"}),
     )
 
 
@@ -182,17 +200,23 @@ def _phases(contestants: Sequence[Contestant]) -> Chart:
                 contestants,
                 lambda each: each.overlap,
             )
-            hidden["marker"]["pattern"] = {"shape": "/", "fgcolor": "--comm", "size": 7}
+            hidden["marker"]["pattern"] = {
+                "shape": "/",
+                "bgcolor": "--backward",
+                "fgcolor": "--comm",
+                "size": 7,
+            }
+            del hidden["text"]
             traces.append(hidden)
         else:
             title = "communication that is waited for" if name == "comm" else name
-            traces.append(
-                _bar(title, f"--{name}", contestants, lambda each, name=name: each.phases.get(name))
-            )
-    layout = _rows(contestants, "share of the time in steps", {"tickformat": ".0%"}, 0)
+            traces.append(_bar(title, f"--{name}", contestants, partial(_phase, name)))
+    layout = _rows(
+        contestants, "share of the time in steps", {"tickformat": ".0%", "range": [0, 1]}
+    )
     layout |= {"barmode": "stack", "height": ROW * len(contestants) + FRAME + 80, "bargap": 0.35}
-    layout["legend"] = {**_LEGEND, "traceorder": "normal"}
-    layout["xaxis"]["range"] = [0, 1]
+    layout["legend"] = {**LEGEND, "traceorder": "normal"}
+    layout["uniformtext"] = {"minsize": 10, "mode": "hide"}
     return Chart(
         id="phases",
         title="Where the time goes",
@@ -201,6 +225,10 @@ def _phases(contestants: Sequence[Contestant]) -> Chart:
         traces=traces,
         layout=layout,
     )
+
+
+def _phase(name: str, each: Contestant) -> float | None:
+    return each.phases.get(name)
 
 
 def _backward(each: Contestant) -> float | None:
@@ -231,18 +259,15 @@ def _bar(
     }
 
 
-def _rows(
-    contestants: Sequence[Contestant], title: str, axis: dict[str, Any], kept: int
-) -> dict[str, Any]:
-    names = [_called(each.name) for each in contestants]
-    places = list(range(len(names)))
+def _rows(contestants: Sequence[Contestant], title: str, axis: dict[str, Any]) -> dict[str, Any]:
+    count = len(contestants)
     return {
-        "height": ROW * len(names) + FRAME,
-        "xaxis": {"title": {"text": title}, "fixedrange": not kept, **axis},
+        "height": ROW * count + FRAME,
+        "xaxis": {"title": {"text": title}, **axis},
         "yaxis": {
-            "tickvals": places,
-            "ticktext": names,
-            "range": [len(names) - 0.5, -0.5],
+            "tickvals": list(range(count)),
+            "ticktext": _beside(contestants, LONGEST),
+            "range": [count - 0.5, -0.5],
             "fixedrange": True,
             "showgrid": False,
         },
@@ -250,9 +275,12 @@ def _rows(
     }
 
 
+def _beside(contestants: Sequence[Contestant], longest: int) -> list[str]:
+    return [f"{_called(each.name, longest)} {mark(i)}" for i, each in enumerate(contestants)]
+
+
 # --- curves ---------------------------------------------------------------------------------------
 
-_LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
 _TITLES = {
     "loss": ("Training loss", "mean loss"),
     "gpu": ("GPU utilisation", "% of the time"),
@@ -277,10 +305,17 @@ def _overlay(name: str, contestants: Sequence[Contestant]) -> Chart:
     title, unit = _TITLES.get(name, (f"Evaluation: {plain}", plain))
     by_step = all(line.step for _, _, line in having)
     axis: dict[str, Any] = {"title": {"text": unit}}
-    if words.is_share(plain):
+    if name in ("gpu", "power"):
+        axis["rangemode"] = "tozero"
+    elif words.is_share(plain):
         axis["tickformat"] = ".0%"
     elif _is_wide([line for _, _, line in having]):
-        axis |= {"type": "log", "title": {"text": f"{unit}, logarithmic"}, "dtick": 1}
+        axis |= {
+            "type": "log",
+            "title": {"text": f"{unit}, logarithmic"},
+            "dtick": 1,
+            "exponentformat": "power",
+        }
     return Chart(
         id=name.replace(" ", "-"),
         title=title,
@@ -288,10 +323,10 @@ def _overlay(name: str, contestants: Sequence[Contestant]) -> Chart:
         traces=[_curve(index, each, line) for index, each, line in having],
         layout={
             "height": CURVE,
-            "xaxis": {"title": {"text": "seconds since the run began"}},
+            "xaxis": {"title": {"text": "seconds since the first step began"}},
             "yaxis": axis,
             "hovermode": "x unified" if len(having) <= COLOURS else "closest",
-            "legend": _LEGEND,
+            "legend": LEGEND,
         },
         by={
             "step": [line.step for _, _, line in having],
@@ -324,9 +359,9 @@ def _is_wide(lines: Sequence[Line]) -> bool:
     return bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
 
 
-def _called(name: str) -> str:
+def _called(name: str, longest: int = LONGEST) -> str:
     """Shortened, and with nothing that plotly.js would take for a tag."""
-    return escape(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…")
+    return escape(name if len(name) <= longest else f"{name[: longest - 1]}…")
 
 
 def _short(value: float | None) -> str:

@@ -170,9 +170,11 @@ def _sums(
 
 
 def curves(record: Record) -> dict[str, Line]:
-    """What is drawn of a run; see Contestant. Times count from its start."""
+    """What is drawn of a run; see Contestant. Times count from before its first step, for how
+    long processes take to start says nothing of training.
+    """
     state = record.state
-    began = state.started or state.created
+    began = state.facts.time if state.facts else state.started or state.created
     overall = record.overall(points=POINTS)
     found = {}
     if len(overall):

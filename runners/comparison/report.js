@@ -26,17 +26,31 @@
   script.textContent = await unpacked(document.getElementById("plotly").textContent);
   document.head.append(script);
 
-  const framed = (given) => ({ gridcolor: "--rule", linecolor: "--rule", zeroline: false, automargin: true, ...given });
+  const narrow = () => root.clientWidth < 600;
+  const framed = (given) => ({
+    gridcolor: "--rule", linecolor: "--rule", zeroline: false, automargin: true, ...given,
+  });
+  const horizontal = (chart) => framed(chart.by[axis] && axis === "step"
+    ? { ...chart.layout.xaxis, title: { text: "optimizer step" } }
+    : chart.layout.xaxis);
+  const vertical = (chart) => framed(chart.layout.yaxis.ticktext && narrow()
+    ? { ...chart.layout.yaxis, ticktext: chart.narrow }
+    : chart.layout.yaxis);
+  // On a phone each name of a legend has a line of its own.
+  const height = (chart) =>
+    chart.layout.height + (chart.layout.legend && narrow() ? 19 * chart.traces.length : 0);
   const layout = (chart) => painted({
-    margin: { l: 8, r: 16, t: 8, b: 48 },
+    margin: { l: 8, r: 16, t: 36, b: 48 }, // the buttons are above
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "--ink" },
     paper_bgcolor: "--paper",
     plot_bgcolor: "--paper",
+    modebar: { color: "--muted", activecolor: "--ink", bgcolor: "--paper" },
     hoverlabel: { bgcolor: "--raised", bordercolor: "--rule", font: { color: "--ink" } },
     dragmode: touched ? false : "zoom", // a finger scrolls the page
     ...chart.layout,
-    xaxis: framed(chart.by[axis] && axis === "step" ? { ...chart.layout.xaxis, title: { text: "optimizer step" } } : chart.layout.xaxis),
-    yaxis: framed(chart.layout.yaxis),
+    height: height(chart),
+    xaxis: horizontal(chart),
+    yaxis: vertical(chart),
   });
   const traces = (chart) => painted(chart.traces.map((trace, index) =>
     chart.by[axis] ? { ...trace, x: chart.by[axis][index] } : trace));
