@@ -32,7 +32,7 @@ def chromium() -> str | None:
 
 
 class Browser:
-    """One page. `asked` are the addresses that it wanted, `errors` what its scripts complained of."""
+    """One page: `asked` are the addresses that it wanted, `errors` what it complained of."""
 
     def __init__(self, to: int, answers: int) -> None:
         self._to, self._answers = to, os.fdopen(answers, "rb")

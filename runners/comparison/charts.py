@@ -1,8 +1,4 @@
-"""The charts of a report, as data for plotly.js: what is drawn and how, without colours.
-
-A colour is the name of a custom property of the report's style sheet ("--c0"), so that light and
-dark have one home. A contestant keeps its colour and its mark in all charts.
-"""
+"""The charts of a report, as data for plotly.js."""
 
 from __future__ import annotations
 
@@ -14,61 +10,23 @@ from typing import Any
 import msgspec
 
 from runners import words
-from runners.comparison import Comparison, Contestant, Line
+from runners.comparison import Comparison, Contestant
+from runners.comparison.drawing import LEGEND, LONGEST, MARKS, NARROW, Chart, Trace, beside, colour
+from runners.comparison.overlays import overlays
 from runners.comparison.table import median
 from runners.statistics import Interval
 
-COLOURS = 8
-MARKS = {  # plotly's name and the character that looks like it
-    "circle": "●",
-    "square": "■",
-    "diamond": "◆",
-    "triangle-up": "▲",
-    "cross": "✚",
-    "x": "✖",
-    "star": "★",
-    "hexagon": "⬢",
-}
-DASHES = ("solid", "dash", "dot", "dashdot")
-LONGEST, NARROW = 24, 11  # letters of a name beside an axis, and there on a phone
-LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 ROW, FRAME = 46, 110  # pixels of a contestant's row, and of what is around the rows
-CURVE = 370
-WIDE = 30.0  # a loss that falls by more is drawn on a logarithmic scale
-
-Trace = dict[str, Any]
-
-
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """`traces` and `layout` are plotly's; `by` has each trace's x by step and by time, where a
-    reader may choose between them, `narrow` the names of the rows for a phone.
-    """
-
-    id: str
-    title: str
-    note: str
-    traces: list[Trace]
-    layout: dict[str, Any]
-    by: dict[str, list[list[float]]] = {}
-    narrow: list[str] = []
 
 
 def charts(comparison: Comparison) -> list[Chart]:
     """Those that there are figures for."""
     contestants = comparison.contestants
     found = [_throughput(comparison), _ratios(comparison), _phases(contestants)]
-    found += [_overlay(name, contestants) for name in _overlaid(contestants)]
+    found += overlays(contestants)
     found.append(_energy(contestants))
-    narrow = _beside(contestants, NARROW)
+    narrow = beside(contestants, NARROW)
     return [msgspec.structs.replace(chart, narrow=narrow) for chart in found if chart.traces]
-
-
-def mark(index: int) -> str:
-    return list(MARKS.values())[index % len(MARKS)]
-
-
-def colour(index: int) -> str:
-    return f"--c{index % COLOURS}"
 
 
 # --- rows of contestants --------------------------------------------------------------------------
@@ -157,7 +115,16 @@ def _ratios(comparison: Comparison) -> Chart:
     layout = _rows(contestants, "ratio of samples/s", axis)
     line = {"color": "--ink", "width": 1.5, "dash": "dot"}
     layout["shapes"] = [
-        {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+        {
+            "type": "line",
+            "x0": 1,
+            "x1": 1,
+            "y0": 0,
+            "y1": 1,
+            "yref": "paper",
+            "line": line,
+            "layer": "below",
+        }
     ]
     return Chart(
         id="ratios",
@@ -266,102 +233,13 @@ def _rows(contestants: Sequence[Contestant], title: str, axis: dict[str, Any]) -
         "xaxis": {"title": {"text": title}, **axis},
         "yaxis": {
             "tickvals": list(range(count)),
-            "ticktext": _beside(contestants, LONGEST),
+            "ticktext": beside(contestants, LONGEST),
             "range": [count - 0.5, -0.5],
             "fixedrange": True,
             "showgrid": False,
         },
         "hovermode": "closest",
     }
-
-
-def _beside(contestants: Sequence[Contestant], longest: int) -> list[str]:
-    return [f"{_called(each.name, longest)} {mark(i)}" for i, each in enumerate(contestants)]
-
-
-# --- curves ---------------------------------------------------------------------------------------
-
-_TITLES = {
-    "loss": ("Training loss", "mean loss"),
-    "gpu": ("GPU utilisation", "% of the time"),
-    "power": ("Power", "W, all GPUs"),
-}
-_NOTES = {
-    "loss": "Of the steps while weights change.",
-    "gpu": "The share of time in which a kernel ran, which is not how busy the chip was.",
-}
-
-
-def _overlaid(contestants: Sequence[Contestant]) -> list[str]:
-    names = dict.fromkeys(name for each in contestants for name in each.curves)
-    return sorted(names, key=lambda name: (name in ("gpu", "power"), name != "loss"))
-
-
-def _overlay(name: str, contestants: Sequence[Contestant]) -> Chart:
-    having = [
-        (i, each, each.curves[name]) for i, each in enumerate(contestants) if name in each.curves
-    ]
-    plain = name.removeprefix("eval ")
-    title, unit = _TITLES.get(name, (f"Evaluation: {plain}", plain))
-    by_step = all(line.step for _, _, line in having)
-    axis: dict[str, Any] = {"title": {"text": unit}}
-    if name in ("gpu", "power"):
-        axis["rangemode"] = "tozero"
-    elif words.is_share(plain):
-        axis["tickformat"] = ".0%"
-    elif _is_wide([line for _, _, line in having]):
-        axis |= {
-            "type": "log",
-            "title": {"text": f"{unit}, logarithmic"},
-            "dtick": 1,
-            "exponentformat": "power",
-        }
-    return Chart(
-        id=name.replace(" ", "-"),
-        title=title,
-        note=_NOTES.get(name, ""),
-        traces=[_curve(index, each, line) for index, each, line in having],
-        layout={
-            "height": CURVE,
-            "xaxis": {"title": {"text": "seconds since the first step began"}},
-            "yaxis": axis,
-            "hovermode": "x unified" if len(having) <= COLOURS else "closest",
-            "legend": LEGEND,
-        },
-        by={
-            "step": [line.step for _, _, line in having],
-            "time": [line.time for _, _, line in having],
-        }
-        if by_step
-        else {},
-    )
-
-
-def _curve(index: int, each: Contestant, line: Line) -> Trace:
-    few = len(line.values) <= 40
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if few else "lines",
-        "name": f"{mark(index)} {_called(each.name)}",
-        "x": line.time,
-        "y": line.values,
-        "line": {
-            "color": colour(index),
-            "width": 2,
-            "dash": DASHES[index // COLOURS % len(DASHES)],
-        },
-        "marker": {"symbol": list(MARKS)[index % len(MARKS)], "size": 6, "color": colour(index)},
-    }
-
-
-def _is_wide(lines: Sequence[Line]) -> bool:
-    known = [value for line in lines for value in line.values if value is not None]
-    return bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
-
-
-def _called(name: str, longest: int = LONGEST) -> str:
-    """Shortened, and with nothing that plotly.js would take for a tag."""
-    return escape(name if len(name) <= longest else f"{name[: longest - 1]}…")
 
 
 def _short(value: float | None) -> str:

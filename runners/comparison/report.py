@@ -12,7 +12,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from runners.comparison import Comparison, charts, table, verdicts
+from runners.comparison import Comparison, charts, drawing, table, verdicts
 
 PAGE = "report.html.jinja"
 
@@ -24,8 +24,8 @@ def report(comparison: Comparison) -> str:
     page: str = _page().render(
         comparison=comparison,
         unequal=verdicts.unequal(comparison),
-        marks=[charts.mark(index) for index in range(len(comparison.contestants))],
-        colours=[charts.colour(index) for index in range(len(comparison.contestants))],
+        marks=[drawing.mark(index) for index in range(len(comparison.contestants))],
+        colours=[drawing.colour(index) for index in range(len(comparison.contestants))],
         how=table.how,
         heads=heads,
         rows=rows,

@@ -25,7 +25,7 @@ def contestant(name: str, speed: float, **changes: Any) -> Contestant:
         precision="fp32",
         world_size=2,
         devices=["cuda:0", "cuda:1"],
-        folders=[f"/runs/{round}" for round in range(10)],
+        folders=[f"/runs/{number}" for number in range(10)],
         rates=rates,
         outliers=[9],
         rate=median_interval(rates),
