@@ -73,7 +73,7 @@ def _figure(ratio: float) -> str:
 
 def _reach(ratio: Interval) -> str:
     """The farther end in percent, rounded up, so that what is claimed was found."""
-    percent = 100 * max(ratio.high - 1, 1 - ratio.low)
+    percent = round(100 * max(ratio.high - 1, 1 - ratio.low), 6)
     return str(math.ceil(percent)) if percent >= 1 else f"{max(math.ceil(10 * percent), 1) / 10}"
 
 
