@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import log
 from pathlib import Path
 from textwrap import fill
 
@@ -15,6 +16,7 @@ from runners import words
 from runners.cli.text import Column, aligned, fields, painted, say, table
 from runners.comparison import Comparison, Line, of_runs, verdicts
 from runners.comparison import table as tables
+from runners.comparison.drawing import is_wide
 from runners.comparison.markdown import markdown
 from runners.errors import ConfigError, DistrainError
 from runners.runs import find
@@ -131,13 +133,12 @@ def _curves(comparison: Comparison) -> str:
     """The loss, and the first metric of the evaluations, from the first to the last step."""
     rows = []
     for name in _drawn(comparison):
-        lines = [each.curves.get(name) for each in comparison.contestants]
-        known = [value for line in lines if line for value in line.values if value is not None]
-        ends = (min(known, default=0.0), max(known, default=0.0))
-        for each, line in zip(comparison.contestants, lines, strict=True):
-            if line and (told := [value for value in line.values if value is not None]):
-                first, last = words.figure(told[0]), words.figure(told[-1])
-                rows.append([name, each.name, first, _bars(line, ends), last])
+        having = [each for each in comparison.contestants if name in each.curves]
+        scale = _scale([each.curves[name] for each in having])
+        for each in having:
+            if told := [value for value in each.curves[name].values if value is not None]:
+                bars = _bars(each.curves[name], scale)
+                rows.append([name, each.name, words.figure(told[0]), bars, words.figure(told[-1])])
     if not rows:
         return ""
     sides = [Column(""), Column(""), Column("", right=True), Column(""), Column("", right=True)]
@@ -149,18 +150,22 @@ def _drawn(comparison: Comparison) -> list[str]:
     return [*(["loss"] if "loss" in names else []), *[x for x in names if x.startswith("eval")][:1]]
 
 
-def _bars(line: Line, ends: tuple[float, float]) -> str:
-    """Means of equal parts of the curve, all curves of a kind on one scale."""
-    low, high = ends
+def _scale(lines: Sequence[Line]) -> Callable[[float], str]:
+    """The bar of a value; all curves of a kind share it."""
+    bent = log if is_wide(lines) else float
+    known = [bent(value) for line in lines for value in line.values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    steps = (len(BARS) - 1) / ((high - low) or 1.0)
+    return lambda value: BARS[round((bent(value) - low) * steps)]
+
+
+def _bars(line: Line, scale: Callable[[float], str]) -> str:
+    """Means of equal parts of the curve."""
     count = len(line.values)
     parts = min(WIDTH, count)
     bars = ""
     for part in range(parts):
         inside = line.values[part * count // parts : (part + 1) * count // parts]
         known = [value for value in inside if value is not None]
-        if not known:
-            bars += " "
-            continue
-        height = (sum(known) / len(known) - low) / ((high - low) or 1.0)
-        bars += BARS[round(height * (len(BARS) - 1))]
+        bars += scale(sum(known) / len(known)) if known else " "
     return bars

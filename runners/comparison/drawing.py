@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from runners.comparison import Contestant
+from runners.comparison import Contestant, Line
 
 COLOURS = 8
 MARKS = {  # plotly's name and the character that looks like it
@@ -26,6 +26,7 @@ MARKS = {  # plotly's name and the character that looks like it
     "hexagon": "⬢",
 }
 DASHES = ("solid", "dash", "dot", "dashdot")
+WIDE = 30.0
 LONGEST, NARROW = 24, 11  # letters of a name beside an axis, and there on a phone
 LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 
@@ -61,3 +62,9 @@ def beside(contestants: Sequence[Contestant], longest: int) -> list[str]:
 def called(name: str, longest: int = LONGEST) -> str:
     """Shortened, and with nothing that plotly.js would take for a tag."""
     return escape(name if len(name) <= longest else f"{name[: longest - 1]}…")
+
+
+def is_wide(lines: Sequence[Line]) -> bool:
+    """Whether only a logarithmic scale shows how a curve goes on after it has fallen."""
+    known = [value for line in lines for value in line.values if value is not None]
+    return bool(known) and min(known) > 0 and max(known) / min(known) > WIDE

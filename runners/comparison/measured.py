@@ -14,7 +14,7 @@ from runners.comparison import Line
 from runners.events import PHASES
 from runners.record import Record
 from runners.rollup import Series
-from runners.series import GPU, PROCS, STEPS
+from runners.series import GPU, HOST, PROCS, STEPS
 from runners.statistics import Figures, steady_from
 from runners.words import shares_first
 
@@ -114,6 +114,12 @@ def cpu(record: Record, part: Steady) -> float | None:
     """Percent of one core that all ranks use together."""
     means = _means(record, PROCS, "cpu", part)
     return sum(means) if means else None
+
+
+def others(record: Record, part: Steady, cores: int) -> float:
+    """Cores that were busy with what is no rank of the run; 0 where that is not known."""
+    busy, own = _means(record, HOST, "cpu", part), cpu(record, part)
+    return max(0.0, busy[0] * cores - own) / 100 if busy and own is not None else 0.0
 
 
 def gpu(record: Record, part: Steady) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
@@ -119,7 +120,17 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
             gpu=measured.gpu(record, part),
             joules_per_sample=measured.joules_per_sample(record, part),
         )
-    return contestant, [f"{name} {text}" for text in _doubts(state, part)]
+    doubts = _doubts(state, part) + ([_company(record, part)] if part else [])
+    return contestant, [f"{name} {text}" for text in doubts if text]
+
+
+def _company(record: Record, part: measured.Steady) -> str:
+    """That the run had not the machine for itself, where it had not."""
+    cores = (record.state.provenance.get("host") or {}).get("threads")
+    others = measured.others(record, part, cores) if cores else 0.0
+    if others < max(0.5, 0.1 * (cores or 0)):
+        return ""
+    return f"had company: other programs used {others:.1f} of the machine's {cores} cores meanwhile"
 
 
 def _problem(state: RunState) -> str:
@@ -174,21 +185,21 @@ def _related(
 
     found = []
     for index, each in enumerate(contestants):
-        devices = _devices(plans[index])
         single = None if alone is None else ratio(each, alone)
+        share = _devices(plans[index]) / (_devices(plans[alone or 0]) or inf)
         found.append(
             msgspec.structs.replace(
                 each,
                 ratio=None if index == base else ratio(each, base),
-                efficiency=single and _divided(single, devices / _devices(plans[alone or 0])),
+                efficiency=_divided(single, share) if single and share else None,
             )
         )
     return found
 
 
 def _devices(plan: Plan) -> int:
-    """Ranks on CPU share the one processor."""
-    return len({device.uuid for device in plan.devices}) if plan.devices[0].kind == "cuda" else 1
+    """0 on CPU, where ranks share the one processor."""
+    return len({device.uuid for device in plan.devices if device.kind == "cuda"})
 
 
 def _divided(interval: Interval, by: float) -> Interval:

@@ -16,11 +16,11 @@ from runners.comparison.drawing import (
     Trace,
     called,
     colour,
+    is_wide,
     mark,
 )
 
 CURVE = 370  # pixels
-WIDE = 30.0  # a loss that falls by more is drawn on a logarithmic scale
 _TITLES = {
     "loss": ("Training loss", "mean loss"),
     "gpu": ("GPU utilisation", "% of the time"),
@@ -50,8 +50,8 @@ def _overlay(name: str, contestants: Sequence[Contestant]) -> Chart:
     if name in ("gpu", "power"):
         axis["rangemode"] = "tozero"
     elif words.is_share(plain):
-        axis["tickformat"] = ".0%"
-    elif _is_wide([line for _, _, line in having]):
+        axis["tickformat"] = "~p"
+    elif is_wide([line for _, _, line in having]):
         axis |= {
             "type": "log",
             "title": {"text": f"{unit}, logarithmic"},
@@ -94,8 +94,3 @@ def _curve(index: int, each: Contestant, line: Line) -> Trace:
         },
         "marker": {"symbol": list(MARKS)[index % len(MARKS)], "size": 6, "color": colour(index)},
     }
-
-
-def _is_wide(lines: Sequence[Line]) -> bool:
-    known = [value for line in lines for value in line.values if value is not None]
-    return bool(known) and min(known) > 0 and max(known) / min(known) > WIDE

@@ -58,7 +58,11 @@ def _heads(comparison: Comparison) -> list[Head]:
         *([_to_baseline(comparison)] if len(comparison.contestants) > 1 else []),
         Head("per device", lambda each: _percent(each.efficiency), spare=5),
         *(
-            Head(name, partial(_metric, name), spare=2 if i else 0)
+            Head(
+                name if words.is_share(name) else f"eval {name}",
+                partial(_metric, name),
+                spare=2 if i else 0,
+            )
             for i, name in enumerate(metrics)
         ),
         Head("to target", lambda each: _seconds(each.seconds_to_target), spare=1),

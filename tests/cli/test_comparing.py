@@ -11,9 +11,10 @@ import pytest
 
 from runners.comparison import Contestant
 from runners.comparison.of_runs import compare
+from runners.devices import Device
 from runners.errors import ConfigError
-from runners.events import GpuSample
-from runners.state import RunError
+from runners.events import GpuSample, HostSample
+from runners.state import RunError, read_state, write_state
 
 from .conftest import Distrain, Fabricated
 
@@ -43,10 +44,8 @@ def test_rates_shares_and_metrics_are_those_of_the_records(two: list[Fabricated]
     assert both.rates == pytest.approx([1280.0] * 20)
     assert both.rate is not None
     assert both.ratio is not None
-    assert both.efficiency is not None
     assert (both.rate.value, both.ratio.value) == pytest.approx((1280.0, 2.0))
-    assert both.efficiency.value == pytest.approx(2.0)  # ranks on CPU share the one processor
-    assert (alone.ratio, alone.efficiency and alone.efficiency.value) == (None, 1.0)
+    assert (alone.ratio, both.efficiency) == (None, None)  # ranks on CPU share the one processor
     phases = {"data": 0.1, "forward": 0.2, "backward": 0.3, "comm": 0.2, "optimizer": 0.1}
     assert both.phases == pytest.approx({**phases, "other": 0.1})
     assert both.metrics == {"loss": 0.5, "top1": 0.95}
@@ -96,6 +95,19 @@ def test_energy_is_told_from_the_counters_of_all_gpus(fabricate: Fabricate) -> N
     assert set(one.curves["power"].values) == {400.0}
 
 
+def test_efficiency_is_the_rate_of_each_gpu_beside_that_of_single(
+    two: list[Fabricated],
+) -> None:
+    for run, gpus in zip(two, (1, 2), strict=True):
+        devices = [Device(kind="cuda", index=index, uuid=f"GPU-{index}") for index in range(gpus)]
+        state = read_state(run.dir)
+        assert state.plan
+        plan = msgspec.structs.replace(state.plan, devices=devices)
+        write_state(run.dir, msgspec.structs.replace(state, plan=plan))
+    found = [each.efficiency for each in contestants(*two)]
+    assert [each and each.value for each in found] == pytest.approx([1.0, 1.0])
+
+
 def test_curves_are_by_step_and_by_seconds_of_training(two: list[Fabricated]) -> None:
     curves = contestants(*two)[1].curves
     assert list(curves) == ["loss", "eval top1", "eval loss"]
@@ -137,6 +149,21 @@ def test_runs_that_are_not_whole_are_in_the_table_with_a_warning(
         "waiting has no timed window: nothing of it is later than warm-up",
     ):
         assert text in found.warnings
+
+
+def test_a_machine_that_was_busy_with_other_things_is_told(fabricate: Fabricate) -> None:
+    run = fabricate("crowded", world=2).steps(40)
+    for tick in range(9):
+        run.writer.add(
+            HostSample(
+                time=run.began + tick / 2, cpu=75.0, memory_used=1e9, memory_total=2e9, load=3.0
+            )
+        )
+    # The ranks use half a core each.
+    found = compare([run.end(provenance={"host": {"threads": 4}}).record])
+    assert found.warnings == [
+        "crowded had company: other programs used 2.0 of the machine's 4 cores meanwhile"
+    ]
 
 
 def test_another_host_and_other_versions_make_it_unequal(
