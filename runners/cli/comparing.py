@@ -104,7 +104,7 @@ def page(comparison: Comparison) -> str:
         table(columns, rows, indent="  "),
         _titled("curves", _curves(comparison)),
         _titled("differs", _differences(comparison, names)),
-        _titled("equal", fields(comparison.equal.items())),
+        _titled("equal", fields((key, words.line(each)) for key, each in comparison.equal.items())),
         _titled("diagnosis", _listed(said)),
         _titled("warnings", _listed(comparison.warnings)),
         painted(fill(tables.INTERVALS[comparison.kind], 79), "dim"),

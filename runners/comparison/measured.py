@@ -46,7 +46,9 @@ class _Rank(NamedTuple):
 
 def steady(record: Record) -> Steady | None:
     """None where a rank has measured nothing but warm-up."""
-    ranks = [_rank(record, rank, _most(record)) for rank in record.keys(STEPS)]
+    keys = record.keys(STEPS)
+    points = max(_ROWS // max(len(keys), 1), _LEAST)
+    ranks = [_rank(record, key, points) for key in keys]
     windows = min((len(rank.seconds) - 1 for rank in ranks), default=0)
     if windows < 1:
         return None
@@ -57,10 +59,6 @@ def steady(record: Record) -> Steady | None:
     start = float(np.interp(begun * lead.seconds[-1], lead.seconds, lead.time))
     rates = _rates(ranks, begun, stretches)
     return Steady(rates.tolist(), start, float(lead.time[-1]), begun)
-
-
-def _most(record: Record) -> int:
-    return max(_ROWS // max(len(record.keys(STEPS)), 1), _LEAST)
 
 
 def _rank(record: Record, rank: int, points: int) -> _Rank:

@@ -24,6 +24,7 @@ from runners.statistics import (
     ratio_of_medians,
 )
 
+WORTH_TELLING = 0.05  # of the time
 ONE_RUN_EACH = (
     "one run of each says nothing of how much two launches of the same differ; a bench does"
 )
@@ -157,7 +158,7 @@ def _doubts(state: RunState, part: measured.Steady | None) -> list[str]:
         found.append(
             f"has {words.things(len(part.rates), 'timed window')}: too few for an interval"
         )
-    elif part.left_out:
+    elif part.left_out >= WORTH_TELLING:
         share = words.percent(part.left_out)
         found.append(f"was not steady at first: {share} of its time is left out of the rates")
     return found

@@ -151,6 +151,14 @@ def test_runs_that_are_not_whole_are_in_the_table_with_a_warning(
         assert text in found.warnings
 
 
+def test_a_resumed_run_is_told(fabricate: Fabricate) -> None:
+    run = fabricate("resumed").steps(20)
+    facts = read_state(run.dir).facts
+    assert facts
+    run.end(facts=msgspec.structs.replace(facts, start_step=1200))
+    assert compare([run.record]).warnings == ["resumed went on from step 1,200 of another run"]
+
+
 def test_a_machine_that_was_busy_with_other_things_is_told(fabricate: Fabricate) -> None:
     run = fabricate("crowded", world=2).steps(40)
     for tick in range(9):

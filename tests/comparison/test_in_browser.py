@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of contestants whose names are long, and hostile."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     found = comparison()
-    found.contestants.append(contestant(f"one with a very long name {HOSTILE}", 7000))
+    found.contestants.append(contestant(f"{HOSTILE} is a very long name", 7000))
     path.write_text(report(found))
     return path
 
@@ -45,6 +45,8 @@ def test_all_charts_are_drawn_and_nothing_is_asked_for(browser: Browser, page: P
     assert set(browser.asked) == {page.as_uri()}
     assert browser.errors == []
     assert browser.run("window.broken === undefined")
+    shown = "[...document.querySelectorAll('#loss .legendtext')].at(-1).textContent"
+    assert "<script>window" in browser.run(shown)
 
 
 @pytest.mark.parametrize("width", [360, 1280])
