@@ -21,7 +21,7 @@ import pytest
 from runners.cli.commands import GROUPS
 from runners.cli.parser import parse
 from runners.cli.showing import everything
-from runners.comparison import Comparison, Contestant, Difference, Line
+from runners.comparison import Comparison, Contestant, Difference, Interval, Line
 from runners.config import RunConfig
 from runners.devices import Device
 from runners.events import Said, as_dict, decode
@@ -30,7 +30,6 @@ from runners.record import Record
 from runners.runs import Run, find
 from runners.series import SERIES
 from runners.state import RunState, create_run
-from runners.statistics import Interval
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

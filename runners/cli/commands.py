@@ -109,7 +109,7 @@ def _rm(parser: ArgumentParser) -> None:
 
 def _compare(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="runs, or a comparison that was written as JSON"
+        "runs", metavar="RUN", nargs="+", help="runs, or one bench, or a JSON file of a comparison"
     )
     parser.add_argument(
         "--format",
@@ -279,7 +279,7 @@ GROUPS: dict[str, list[Command]] = {
         ),
         Command(
             "compare",
-            "runs beside each other: rates with intervals, curves, what differs",
+            "runs, or a bench, as a table or a report: rates, curves, what differs",
             "comparing",
             "compare",
             _compare,

@@ -12,14 +12,16 @@ from textwrap import fill
 
 import msgspec
 
-from runners import words
+from runners import runs, words
+from runners.bench import Bench
+from runners.cli import finding
 from runners.cli.text import Column, aligned, fields, painted, say, table
 from runners.comparison import Comparison, Line, of_runs, verdicts
 from runners.comparison import table as tables
+from runners.comparison.curves import with_curves
 from runners.comparison.drawing import is_wide
 from runners.comparison.markdown import markdown
 from runners.errors import ConfigError, DistrainError
-from runners.runs import find
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 32  # of a curve
@@ -49,12 +51,20 @@ def show(comparison: Comparison, form: str, out: str | None) -> None:
 
 
 def _comparison(arguments: Namespace) -> Comparison:
-    if stored := _stored(arguments.runs):
-        if arguments.baseline not in (None, stored.baseline):
-            raise ConfigError(f"its baseline is {stored.baseline}: a stored comparison keeps it")
-        return stored
-    records = [find(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    if whole := _stored(arguments.runs) or _benched(arguments.runs, arguments.runs_dir):
+        if arguments.baseline not in (None, whole.baseline):
+            raise ConfigError(f"its baseline is {whole.baseline}, which is measured and stays")
+        return whole
+    records = [runs.find(wanted, arguments.runs_dir).record for wanted in arguments.runs]
     return of_runs.compare(records, arguments.baseline)
+
+
+def _benched(wanted: Sequence[str], runs_dir: str | None) -> Comparison | None:
+    """What a bench has come to, where it is the only argument"""
+    if len(wanted) == 1:
+        found = finding.find(wanted[0], runs_dir)
+        return with_curves(found.comparison()) if isinstance(found, Bench) else None
+    return None
 
 
 def _stored(wanted: Sequence[str]) -> Comparison | None:

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from runners import words
-from runners.comparison import Comparison, Contestant
+from runners.comparison import Comparison, Contestant, Interval
 from runners.comparison.drawing import LEGEND, LONGEST, MARKS, NARROW, Chart, Trace, beside, colour
 from runners.comparison.overlays import overlays
 from runners.comparison.table import median
-from runners.statistics import Interval
 
 ROW, FRAME = 46, 110  # pixels of a contestant's row, and of what is around the rows
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import inf
 
 import msgspec
 
 from runners import words
-from runners.comparison import Comparison, Contestant, measured, verdicts
-from runners.comparison.fairness import settings
+from runners.comparison import Comparison, Contestant, Interval, measured, verdicts
+from runners.comparison.curves import curves
+from runners.comparison.fairness import resources, settings
+from runners.comparison.figures import figures
 from runners.comparison.origins import origins
 from runners.errors import ConfigError, DistrainError
 from runners.plan import Plan
 from runners.record import Record
 from runners.state import RunState
 from runners.statistics import (
-    LEAST_ROUNDS,
-    Interval,
     median_interval,
     outliers,
     ratio_of_medians,
 )
 
+LEAST = 7  # stretches: fewer give a median no interval that deserves the name
 WORTH_TELLING = 0.05  # of the time
 ONE_RUN_EACH = (
     "one run of each says nothing of how much two launches of the same differ; a bench does"
@@ -95,6 +95,8 @@ def _index(baseline: str | None, names: Sequence[str], records: Sequence[Record]
 def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
     """A run by itself, and what is to be known of it."""
     state, plan, part = record.state, _plan(record), measured.steady(record)
+    found = figures(record, part.step if part else 0)
+    rates = part.rates if part else []
     evaluation = record.summary()["eval"] or {}
     contestant = Contestant(
         name=name,
@@ -104,32 +106,30 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
         world_size=plan.world_size,
         devices=[device.label for device in plan.devices],
         folders=[str(record.dir)],
-        host_memory=measured.host_memory(record),
-        device_memory=measured.device_memory(record),
+        rates=rates,
+        outliers=outliers(rates) if rates else [],
+        rate=median_interval(rates) if len(rates) >= LEAST else None,
+        phases=found.phases if part else {},
+        host_memory=found.host_memory,
+        device_memory=found.device_memory,
+        cpu=found.cpu,
+        gpu=found.gpu,
+        joules_per_sample=found.joules_per_sample,
         metrics={key: value for key, value in evaluation.items() if key != "samples"},
-        curves=measured.curves(record),
+        curves=curves(record),
         problem=_problem(state),
     )
-    if part is not None:
-        contestant = msgspec.structs.replace(
-            contestant,
-            rates=part.rates,
-            outliers=outliers(part.rates),
-            rate=median_interval(part.rates) if len(part.rates) >= LEAST_ROUNDS else None,
-            phases=measured.phases(record, part),
-            cpu=measured.cpu(record, part),
-            gpu=measured.gpu(record, part),
-            joules_per_sample=measured.joules_per_sample(record, part),
-        )
-    doubts = _doubts(state, part) + ([_company(record, part)] if part else [])
+    doubts = [*_doubts(state, part), _company(record, part, found.cpu)]
     return contestant, [f"{name} {text}" for text in doubts if text]
 
 
-def _company(record: Record, part: measured.Steady) -> str:
+def _company(record: Record, part: measured.Steady | None, own: float | None) -> str:
     """That the run had not the machine for itself, where it had not."""
     cores = (record.state.provenance.get("host") or {}).get("threads")
-    others = measured.others(record, part, cores) if cores else 0.0
-    if others < max(0.5, 0.1 * (cores or 0)):
+    if not cores or part is None or own is None:
+        return ""
+    others = measured.others(record, part, cores, own)
+    if others < max(0.5, 0.1 * cores):
         return ""
     return f"had company: other programs used {others:.1f} of the machine's {cores} cores meanwhile"
 
@@ -154,7 +154,7 @@ def _doubts(state: RunState, part: measured.Steady | None) -> list[str]:
         found.append(f"went on from step {state.facts.start_step:,} of another run")
     if part is None:
         found.append("has no timed window: nothing of it is later than warm-up")
-    elif len(part.rates) < LEAST_ROUNDS:
+    elif len(part.rates) < LEAST:
         found.append(
             f"has {words.things(len(part.rates), 'timed window')}: too few for an interval"
         )
@@ -176,39 +176,28 @@ def _related(
         (i for i, each in enumerate(contestants) if each.strategy == "single" and each.rate), None
     )
 
-    def ratio(each: Contestant, to: int) -> Interval | None:
-        other = contestants[to]
-        if each is other:
-            return Interval(1.0, 1.0, 1.0) if each.rate else None
-        return (
-            ratio_of_medians(each.rates, other.rates, others) if each.rate and other.rate else None
-        )
-
     found = []
     for index, each in enumerate(contestants):
-        single = None if alone is None else ratio(each, alone)
-        share = _devices(plans[index]) / (_devices(plans[alone or 0]) or inf)
+        single = None if alone is None else _ratio(each, contestants[alone], others)
+        share = resources(plans[index]) / resources(plans[alone or 0])
         found.append(
             msgspec.structs.replace(
                 each,
-                ratio=None if index == base else ratio(each, base),
-                efficiency=_divided(single, share) if single and share else None,
+                ratio=None if index == base else _ratio(each, contestants[base], others),
+                efficiency=single.over(share) if single else None,
             )
         )
     return found
 
 
-def _devices(plan: Plan) -> int:
-    """0 on CPU, where ranks share the one processor."""
-    return len({device.uuid for device in plan.devices if device.kind == "cuda"})
-
-
-def _divided(interval: Interval, by: float) -> Interval:
-    return Interval(interval.value / by, interval.low / by, interval.high / by)
+def _ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None:
+    """One of so many that are judged together."""
+    if ours is theirs or ours.rate is None or theirs.rate is None:
+        return None
+    return ratio_of_medians(ours.rates, theirs.rates, judged)
 
 
 def _verdicts(contestants: Sequence[Contestant], base: int) -> list[str]:
-    found = verdicts.fastest(contestants, ratio_of_medians)
-    name = contestants[base].name
-    found += [verdicts.against(each.name, name, each.ratio) for each in contestants if each.ratio]
+    others = max(len(contestants) - 1, 1)
+    found = verdicts.said(contestants, contestants[base].name, lambda a, b: _ratio(a, b, others))
     return [*found, ONE_RUN_EACH] if found else []

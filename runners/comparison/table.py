@@ -9,8 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from runners import words
-from runners.comparison import Comparison, Contestant, verdicts
-from runners.statistics import Interval
+from runners.comparison import Comparison, Contestant, Interval, verdicts
 
 INTERVALS = {
     "runs": (

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from runners import words
-from runners.comparison import Comparison, Contestant
-from runners.statistics import Interval
+from runners.comparison import Comparison, Contestant, Interval
 
-Ratio = Callable[[Sequence[float], Sequence[float], int], Interval]
-"""An interval of the ratio of two lists of rates, of so many ratios that are judged together."""
+Ratio = Callable[[Contestant, Contestant], Interval | None]
+"""How many times the second one's rate the first one's is; None where nobody can tell."""
 
 TOLD = 3  # unequal settings in the sentence; the others are counted
 
@@ -22,6 +21,12 @@ def against(name: str, baseline: str, ratio: Interval) -> str:
     return f"{name} is {times(ratio.value)} {baseline} (95 % CI {span(ratio)})"
 
 
+def said(contestants: Sequence[Contestant], baseline: str, ratio: Ratio) -> list[str]:
+    """All verdicts: the fastest first, then each against the baseline."""
+    found = fastest(contestants, ratio)
+    return found + [against(each.name, baseline, each.ratio) for each in contestants if each.ratio]
+
+
 def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
     """Which one is the fastest, and which could not be told apart from it; nothing of one alone."""
     rated = [each for each in contestants if each.rate is not None]
@@ -29,7 +34,8 @@ def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
         return []
     best = max(rated, key=lambda each: each.rate.value if each.rate else 0.0)
     others = [each for each in rated if each is not best]
-    near = [each.name for each in others if ratio(best.rates, each.rates, len(others)).holds(1.0)]
+    ratios = [(each.name, ratio(best, each)) for each in others]
+    near = [name for name, found in ratios if found is None or found.holds(1.0)]
     if len(near) == len(others):
         return [f"no fastest here: {listed([best.name, *near])} could not be told apart"]
     rate = words.rate(best.rate.value if best.rate else None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from runners.comparison import Comparison, Contestant, Difference, Line
-from runners.statistics import Interval, median_interval
+from runners.comparison import Comparison, Contestant, Difference, Interval, Line
+from runners.statistics import median_interval
 
 HOSTILE = "<script>window.broken = 1</script><b>&\"'"
 STEPS = [float(step) for step in range(1, 201)]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runners.comparison import Difference, verdicts
-from runners.statistics import Interval, ratio_of_medians
+from runners.comparison import Contestant, Difference, Interval, verdicts
+from runners.statistics import ratio_of_medians
 
 from .made import comparison, contestant
+
+
+def ratio(ours: Contestant, theirs: Contestant) -> Interval:
+    return ratio_of_medians(ours.rates, theirs.rates)
 
 
 def test_a_ratio_is_told_with_its_interval() -> None:
@@ -32,18 +36,18 @@ def test_where_the_interval_holds_1_no_difference_was_found(ratio: Interval, wit
 
 def test_the_fastest_is_told_with_those_that_could_not_be_told_apart() -> None:
     found = [contestant("a", 5000), contestant("b", 9000), contestant("c", 9020)]
-    (said,) = verdicts.fastest(found, ratio_of_medians)
+    (said,) = verdicts.fastest(found, ratio)
     assert said == "fastest here: c with 8,975 samples/s; b could not be told apart from it"
 
 
 def test_where_all_are_alike_none_is_the_fastest() -> None:
-    (said,) = verdicts.fastest([contestant("a", 9000), contestant("b", 9020)], ratio_of_medians)
+    (said,) = verdicts.fastest([contestant("a", 9000), contestant("b", 9020)], ratio)
     assert said == "no fastest here: b and a could not be told apart"
 
 
 def test_of_one_alone_nothing_is_said() -> None:
     unmeasured = contestant("b", 9000, rates=[], rate=None)
-    assert verdicts.fastest([contestant("a", 1000), unmeasured], ratio_of_medians) == []
+    assert verdicts.fastest([contestant("a", 1000), unmeasured], ratio) == []
 
 
 def test_an_unequal_comparison_is_called_one_with_what_is_unequal() -> None:
