@@ -6,6 +6,7 @@ import base64
 import gzip
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ def report(comparison: Comparison) -> str:
         switch=any(chart.by for chart in drawn),
         settings=table.settings(comparison),
         origin=_flat({k: v for k, v in comparison.provenance.items() if k != "records"}),
-        records=comparison.provenance.get("records", []),
+        records=_records(comparison),
         intervals=table.INTERVALS[comparison.kind],
         figures=msgspec.to_builtins(drawn),
         style=_asset("report.css"),
@@ -64,11 +65,20 @@ def _plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
+def _records(comparison: Comparison) -> list[dict[str, Any]]:
+    """What is known of each record; of a bench, the ids of each contestant's."""
+    known: list[dict[str, Any]] = comparison.provenance.get("records", [])
+    return known or [
+        {"id": each.name, "records": ", ".join(Path(folder).name for folder in each.folders)}
+        for each in comparison.contestants
+    ]
+
+
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for key, value in data.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key} ")
+            flat |= _flat(value, "" if key == "versions" else f"{prefix}{key} ")
         elif value not in (None, "", []):
             flat[f"{prefix}{key}"] = (
                 ", ".join(map(str, value)) if isinstance(value, list) else str(value)

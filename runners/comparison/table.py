@@ -55,7 +55,7 @@ def _heads(comparison: Comparison) -> list[Head]:
         Head("samples/s", _rate),
         Head("95 % CI", _ends, spare=1),
         *([_to_baseline(comparison)] if len(comparison.contestants) > 1 else []),
-        Head("per device", lambda each: _percent(each.efficiency), spare=5),
+        Head("efficiency", lambda each: _percent(each.efficiency), spare=5),
         *(
             Head(
                 name if words.is_share(name) else f"eval {name}",
