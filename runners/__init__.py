@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runners.comparison.of_runs import compare as compare
     from runners.config import RunConfig as RunConfig
     from runners.errors import ConfigError as ConfigError
     from runners.errors import DistrainError as DistrainError
@@ -28,6 +29,7 @@ _HOMES = {
     "Run": "runs",
     "RunConfig": "config",
     "all_runs": "runs",
+    "compare": "comparison.of_runs",
     "find": "runs",
     "launch": "runs",
     "load_preset": "presets",

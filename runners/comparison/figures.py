@@ -66,7 +66,7 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         )
         for gpu in record.keys(GPU)
     ]
-    joules = _added(_risen(gpu["energy"]) for gpu in gpus)
+    watts = _added(_watts(gpu) for gpu in gpus)
     return Figures(
         rate=rate_of_all(rates),
         samples=round(samples),
@@ -78,7 +78,7 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         ),
         cpu=_added(_mean(rank["cpu"]) for rank in usage),
         gpu=_mean(mean for gpu in gpus if (mean := _mean(gpu["utilisation"])) is not None),
-        joules_per_sample=joules / samples if joules and samples else None,
+        joules_per_sample=watts * (end - begin) / samples if watts and samples else None,
     )
 
 
@@ -106,10 +106,13 @@ def _most(values: Iterable[float]) -> float | None:
     return max(_known(values), default=None)
 
 
-def _risen(values: Iterable[float]) -> float | None:
-    """How much a counter has grown."""
-    known = _known(values)
-    return known[-1] - known[0] if len(known) > 1 else None
+def _watts(gpu: Curve) -> float | None:
+    """How fast its counter rose, which is read within the time of the steps, not at its ends."""
+    known = [pair for pair in zip(gpu["time"], gpu["energy"], strict=True) if not isnan(pair[1])]
+    if len(known) < 2:
+        return None
+    (begin, first), (end, last) = known[0], known[-1]
+    return (last - first) / (end - begin) if last >= first and end > begin else None
 
 
 def _added(values: Iterable[float | None]) -> float | None:

@@ -130,3 +130,11 @@ def test_time_to_a_target_is_known_once_every_round_has_reached_it() -> None:
     missed = [*ones, measured("single", 3, 100.0)]
     found = compare(BOTH, state({"single": []}, measurements=missed), Path("/bench"))
     assert found.contestants[0].seconds_to_target is None
+
+
+def test_verdicts_are_of_the_same_rounds_and_wait_for_enough_of_them() -> None:
+    drift = [100.0, 110, 130, 150, 170, 180, 200, 210]
+    found = comparison({"single": drift, "ddp": [1.5 * rate for rate in drift]})
+    assert found.verdicts[0] == "fastest here: ddp with 240 samples/s"
+    assert found.verdicts[1].startswith("ddp is 1.50× single (95 % CI ")
+    assert comparison({"single": drift[:3], "ddp": drift[:3]}).verdicts == []
