@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import median, mode
 
 from msgspec import structs
 
@@ -112,8 +112,15 @@ def _contestant(
         joules_per_sample=_median(each.joules_per_sample for each in ones),
         seconds_to_target=median_interval(times) if len(times) == len(ones) > 0 else None,
         metrics=ones[-1].metrics if ones else {},
+        diagnosis=_diagnosis(ones),
         problem=state.out.get(name, ""),
     )
+
+
+def _diagnosis(ones: Sequence[Measurement]) -> str:
+    """The last of the kind that was found most often."""
+    usual = mode(each.kind for each in ones) if ones else ""
+    return next((each.diagnosis for each in reversed(ones) if each.kind == usual), "")
 
 
 def _efficiencies(

@@ -7,20 +7,20 @@ from math import isnan
 
 import msgspec
 
-from runners.events import PHASES
+from runners.events import OTHER, PHASES
 from runners.record import Record
 from runners.rollup import Curve
 from runners.series import GPU, PROCS, STEPS, rate_of_all
 
-OTHER = "other"
-_SUMS = ("samples", "seconds", *PHASES)
+_SUMS = ("samples", "seconds", *PHASES, "overlap")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Of all steps after some; None or empty where nothing was measured.
 
     `rate` is samples/s of the run, `samples` their number, `seconds` of the rank that took longest,
-    `phases` shares of the step with "other". Memory is bytes at its peak, of all ranks together and
+    `phases` shares of the step with "other", `overlap` the share in which communication was hidden.
+    Memory is bytes at its peak, of all ranks together and
     of the fullest device; `cpu` and `gpu` are percent, of all cores that ranks used and of a
     device's mean.
     """
@@ -29,6 +29,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     seconds: float
     phases: dict[str, float]
+    overlap: float | None
     host_memory: float | None
     device_memory: float | None
     cpu: float | None
@@ -72,6 +73,7 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         samples=round(samples),
         seconds=max((each["seconds"] for each in sums), default=0.0),
         phases=phases,
+        overlap=sum(each["overlap"] for each in sums) / seconds if seconds else None,
         host_memory=_added(_most(rank["rss_max"]) for rank in usage),
         device_memory=max(
             filter(None, (_most(gpu["memory_used_max"]) for gpu in gpus)), default=None

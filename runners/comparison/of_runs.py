@@ -13,6 +13,7 @@ from runners.comparison.curves import curves
 from runners.comparison.fairness import resources, settings
 from runners.comparison.figures import figures
 from runners.comparison.origins import origins
+from runners.diagnosis import diagnose
 from runners.errors import ConfigError, DistrainError
 from runners.plan import Plan
 from runners.record import Record
@@ -110,6 +111,7 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
         outliers=outliers(rates) if rates else [],
         rate=median_interval(rates) if len(rates) >= LEAST else None,
         phases=found.phases if part else {},
+        overlap=found.overlap if part else None,
         host_memory=found.host_memory,
         device_memory=found.device_memory,
         cpu=found.cpu,
@@ -117,6 +119,7 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
         joules_per_sample=found.joules_per_sample,
         metrics={key: value for key, value in evaluation.items() if key != "samples"},
         curves=curves(record),
+        diagnosis=diagnose(record).sentence,
         problem=_problem(state),
     )
     doubts = [*_doubts(state, part), _company(record, part, found.cpu)]

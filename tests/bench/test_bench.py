@@ -142,7 +142,8 @@ def test_more_loader_workers_win_and_are_called_unequal(start: Callable[..., Ben
     )
     found = start(made).wait()
     assert [(each.key, each.values) for each in found.unequal] == [("data.workers", ["2", "4"])]
-    _, ddp = found.contestants
+    dp, ddp = found.contestants
+    assert "input-bound" in dp.diagnosis
     assert ddp.ratio is not None
     assert ddp.ratio.value > 1.5
 
