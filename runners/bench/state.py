@@ -24,7 +24,8 @@ LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a round. `rate` is samples/s of the `seconds` after `warmup_s`; `took` is from
-    launch to end; `kind` and `diagnosis` are what was found of the run. The others are as those of a `Contestant`.
+    launch to end; `kind` and `diagnosis` are what was found of the run. The others are as those of
+    a `Contestant`.
     """
 
     contestant: str

@@ -47,7 +47,7 @@ def test_a_contestant_is_there_once() -> None:
 
 
 def test_a_baseline_is_one_of_the_contestants() -> None:
-    with pytest.raises(ConfigError, match="'dpp' is no contestant, did you mean ddp"):
+    with pytest.raises(ConfigError, match="'dpp' is no contestant; did you mean ddp"):
         definition({"ddp": config()}, baseline="dpp")
 
 
