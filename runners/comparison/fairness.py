@@ -1,7 +1,8 @@
 """What contestants have in common and what they differ in; what of it makes them unequal.
 
-Strategy, launcher and precision, with what belongs to them, are what is compared. All else must be
-equal: model, data, batch, samples, loader workers and threads in total, seed, devices.
+Strategy, launcher and precision, with what belongs to them, are what is compared; a rate of learning
+costs no time. All else must be equal: model, data, batch, samples, loader workers and threads in total,
+seed, devices.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from runners.plan import Plan, cores
 
 STRATEGYS_OWN = "ddp."
 COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", STRATEGYS_OWN)
+NO_WORK = ("train.lr", "train.schedule", "train.warmup_epochs", "train.step_")
 # Decides nothing of what is computed, or is compared as it turned out, in total.
 IGNORED = ("description", "report.", "eval.", "checkpoint.", "dist.timeout_s", "oversubscribe")
 PLANNED = ("devices", "train.threads", "train.scale_lr", "train.lr")
@@ -32,7 +34,7 @@ def settings(
         values = [table.get(key) for table in tables]
         own = key.startswith(STRATEGYS_OWN)  # another strategy has no such key
         if len(set(values) - {None} if own else set(values)) > 1:
-            fair = key.startswith(COMPARED) or key in _fair_of(plans)
+            fair = key.startswith((*COMPARED, *NO_WORK)) or key in _fair_of(plans)
             differences.append(Difference(key=key, values=values, fair=fair))
         elif key in _HEADLINES:
             equal[_HEADLINES[key]] = values[0] or words.MISSING

@@ -68,6 +68,10 @@ def test_ways_of_training_may_differ() -> None:
     assert all(each.fair for each in differences)
 
 
+def test_a_rate_of_learning_makes_nobody_faster() -> None:
+    bench.plans(definition({"one": config(), "two": config(train__lr=0.5)}))
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

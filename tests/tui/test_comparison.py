@@ -9,6 +9,7 @@ import pytest
 from rich.style import Style
 from rich.text import Text
 
+from runners.comparison import of_runs, verdicts
 from tui import marks
 from tui.data.comparison import Comparer, Comparison, Setting, names, settings
 from tui.data.plots import View
@@ -164,3 +165,18 @@ def test_many_runs_stand_below_each_other_where_columns_would_be_too_narrow(ende
     assert lines[0] == "train.lr"
     assert [line.split()[-1] for line in lines[1:]] == ["0.2", "0.1"]
     assert all(a != b for a, b in pairwise(lines))
+
+
+def test_what_is_said_is_what_the_command_line_says(ended: Make) -> None:
+    runs = [ended("two"), ended("four", world=4)]
+    found, told = compare(*runs), of_runs.compare([run.record for run in runs])
+    assert found.verdicts == told.verdicts
+    assert "four is 2.00× two (95 % CI 2.00–2.00)" in found.verdicts
+    assert found.unequal == verdicts.unequal(told)
+    assert [run.ratio for run in found.runs] == [each.ratio for each in told.contestants]
+
+
+def test_runs_that_are_no_match_are_called_unequal(ended: Make) -> None:
+    found = compare(ended("small"), ended("large", **{"train.batch_size": 512}))
+    assert found.unequal.startswith("unequal comparison: ")
+    assert "train.batch_size (128, 512)" in found.unequal

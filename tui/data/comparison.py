@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import nan
+from math import inf, nan
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from runners import words
+from runners.comparison import Interval
 from runners.errors import DistrainError
 from runners.events import Evaluation
 from runners.record import Record
@@ -24,10 +28,13 @@ from tui.data.rows import Row, ended_row, headline, live_row
 from tui.marks import RUN_MARK, Mark
 
 RAN = "ran on: "
+JUDGED_S = 10.0  # between two judgements of runs that are live
 
 
 class Compared(NamedTuple):
-    """One of the runs: `name` and `mark` are its own among them; what it ran on is in `setting`."""
+    """One of the runs: `name` and `mark` are its own among them; what it ran on is in `setting`;
+    `ratio` is its rate over that of the first one.
+    """
 
     row: Row
     name: str
@@ -36,14 +43,19 @@ class Compared(NamedTuple):
     began: float
     setting: dict[str, str] | None
     mark: Mark = RUN_MARK
+    ratio: Interval | None = None
 
 
 class Comparison(NamedTuple):
-    """Everything that the screen shows at one moment; `problems` are runs that cannot be read."""
+    """Everything that the screen shows at one moment; `problems` are runs that cannot be read,
+    `verdicts` what may be said of the runs, `unequal` what makes that worth little.
+    """
 
     runs: Sequence[Compared]
     charts: dict[str, Chart]
     problems: Sequence[str] = ()
+    verdicts: Sequence[str] = ()
+    unequal: str = ""
 
 
 class Setting(NamedTuple):
@@ -178,6 +190,7 @@ class Comparer:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._ones = [_One(record) for record in records]
+        self._judgement: tuple[float, Judgement] = (-inf, Judgement())
 
     def changed(self) -> bool:
         """Whether anything was written since the last call: a few stats for each run."""
@@ -189,9 +202,42 @@ class Comparer:
         found = [one.look(view) for one in self._ones]
         rows = [run.row for run in found]
         told = zip(found, names(rows), marks.of_runs([row.id for row in rows]), strict=True)
-        runs = [run._replace(name=name, mark=mark) for run, name, mark in told]
+        judged = self._judged(any(row.live for row in rows))
+        runs = [
+            run._replace(name=name, mark=mark, ratio=judged.ratios.get(run.row.id))
+            for run, name, mark in told
+        ]
         problems = [one.problem for one in self._ones if one.problem]
-        return Comparison(runs, {name: chart(name, runs, view) for name in view.plots}, problems)
+        charts = {name: chart(name, runs, view) for name in view.plots}
+        return Comparison(runs, charts, problems, judged.verdicts, judged.unequal)
+
+    def _judged(self, live: bool) -> Judgement:
+        """As it was a moment ago, for it reads more than a picture does; once, of ended runs."""
+        made, found = self._judgement
+        if time.monotonic() - made >= (JUDGED_S if live else inf):
+            found = judgement([one.record for one in self._ones])
+            self._judgement = time.monotonic(), found
+        return found
+
+
+class Judgement(NamedTuple):
+    """What `distrain compare` says of the runs; `ratios` by their ids."""
+
+    verdicts: Sequence[str] = ()
+    unequal: str = ""
+    ratios: Mapping[str, Interval] = MappingProxyType({})
+
+
+def judgement(records: Sequence[Record]) -> Judgement:
+    """Nothing of runs that cannot be compared."""
+    from runners.comparison import of_runs, verdicts  # numpy, which no other screen needs
+
+    try:
+        found = of_runs.compare(records)
+    except DistrainError:
+        return Judgement()
+    ratios = {Path(each.folders[0]).name: each.ratio for each in found.contestants if each.ratio}
+    return Judgement(found.verdicts, verdicts.unequal(found), ratios)
 
 
 class _One:

@@ -96,7 +96,7 @@ class CompareScreen(PlottingScreen):
         found = self._found
         if found is None:
             return
-        self.query_one(RunSummaries).show(found.runs, self._hint())
+        self.query_one(RunSummaries).show(found, self._hint())
         for name, plot in zip(self._view.plots, self.query(PlotPane), strict=True):
             if name in found.charts:
                 plot.show(found.charts[name])

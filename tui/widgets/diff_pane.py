@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.style import Style
 from rich.text import Text
 
 from runners import words
-from tui.data.comparison import Compared, Setting, settings
+from runners.comparison import verdicts
+from tui.data.comparison import Compared, Comparison, Setting, settings
 from tui.keymap import keyed
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import STATUSES, UNKNOWN, legible
@@ -25,9 +27,10 @@ class RunSummaries(TextPane):
     DEFAULT_CSS = "RunSummaries { border: none; height: auto; &:focus { border: none; } }"
     fixed = 1
 
-    def show(self, runs: Sequence[Compared], hint: str = "") -> None:
+    def show(self, found: Comparison, hint: str = "") -> None:
+        runs = found.runs
         inks = [legible(run.mark.colour, self.background_colors[1]) for run in runs]
-        self.put(summaries(runs, inks, self.width, hint))
+        self.put([*summaries(runs, inks, self.width, hint), *sentences(found, self.width)])
 
 
 class DiffPane(TextPane):
@@ -100,6 +103,8 @@ def below(
 COLUMNS = (
     Column("status", 11, 2),
     Column("samples/s", 9),
+    Column("ratio", 7, 1),
+    Column("95 % interval", 13, 5),
     Column("metric", 14),
     Column("took", 11),
     Column("ranks", 5, 3),
@@ -133,13 +138,27 @@ def summaries(
     return lines
 
 
+def sentences(found: Comparison, width: int) -> list[Text]:
+    """The verdicts, below what makes them worth little."""
+    warning = [Text(found.unequal, "bold yellow")] if found.unequal else []
+    lines = [*warning, *map(Text, found.verdicts)]
+    return [part for line in lines for part in _wrapped(line, width)]
+
+
+def _wrapped(line: Text, width: int) -> list[Text]:
+    parts = textwrap.wrap(line.plain, max(width, 20))
+    return [Text(part, line.style, no_wrap=True) for part in parts]
+
+
 def _figures(run: Compared) -> dict[str, Text]:
-    row = run.row
+    row, ratio = run.row, run.ratio
     done = f" {100 * row.fraction:.0f} %" if row.live and row.fraction is not None else ""
     value = words.metric(row.metric, row.value) if row.metric else words.MISSING
     return {
         "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
         "samples/s": Text(words.round_rate(row.samples_per_s)),
+        "ratio": Text(verdicts.times(ratio.value) if ratio else words.MISSING),
+        "95 % interval": Text(verdicts.span(ratio) if ratio else words.MISSING),
         "metric": Text(value),
         "took": Text(words.duration(row.seconds)),
         "ranks": Text(words.count(row.ranks)),
