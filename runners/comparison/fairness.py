@@ -1,8 +1,8 @@
 """What contestants have in common and what they differ in; what of it makes them unequal.
 
-Strategy, launcher and precision, with what belongs to them, are what is compared; a rate of learning
-costs no time. All else must be equal: model, data, batch, samples, loader workers and threads in total,
-seed, devices.
+Strategy, launcher and precision, with what belongs to them, are what is compared; a rate of
+learning costs no time. All else must be equal: model, data, batch, samples, loader workers and
+threads in total, seed, devices.
 """
 
 from __future__ import annotations
