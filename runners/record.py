@@ -29,13 +29,12 @@ from runners.state import (
     RunState,
     Status,
     as_it_is,
+    change_meta,
     create_run,
     new_run_id,
     not_a_record,
-    noted,
     read_meta,
     read_state,
-    write_meta,
 )
 from runners.summary import summarize
 from runners.writer import RankInfo, RecordWriter
@@ -119,12 +118,7 @@ class Record:
 
     def set_meta(self, **changes: Any) -> Meta:
         """Change name, notes, tags or pinned; raises DistrainError where that would lose some."""
-        meta = msgspec.structs.replace(noted(self.dir), **changes)
-        try:
-            write_meta(self.dir, meta)
-        except OSError as error:
-            raise RunsFolderError(f"cannot write to {self.dir}: {error.strerror}") from None
-        return meta
+        return change_meta(self.dir, **changes)
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -321,9 +315,14 @@ def remove(record: Record) -> Path:
     if record.live:
         raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
     record.close()
-    trash = record.dir.parent / TRASH
-    names = chain([record.id], (f"{record.id}{AGAIN}{number}" for number in count(2)))
-    return _move(record.dir, next(trash / name for name in names if not (trash / name).exists()))
+    return to_trash(record.dir)
+
+
+def to_trash(folder: Path) -> Path:
+    """Move a folder to the trash beside it, whatever it holds; raises RunsFolderError."""
+    trash = folder.parent / TRASH
+    names = chain([folder.name], (f"{folder.name}{AGAIN}{number}" for number in count(2)))
+    return _move(folder, next(trash / name for name in names if not (trash / name).exists()))
 
 
 def in_trash(runs_dir: Path, wanted: str) -> Record:
@@ -337,7 +336,12 @@ def in_trash(runs_dir: Path, wanted: str) -> Record:
 def restore(record: Record) -> Record:
     """Take a record back out of the trash; raises RunsFolderError."""
     record.close()
-    return Record(_move(record.dir, record.dir.parents[1] / record.id.partition(AGAIN)[0]))
+    return Record(from_trash(record.dir))
+
+
+def from_trash(folder: Path) -> Path:
+    """Take a folder back out of the trash; raises RunsFolderError."""
+    return _move(folder, folder.parents[1] / folder.name.partition(AGAIN)[0])
 
 
 def _move(source: Path, target: Path) -> Path:

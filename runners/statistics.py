@@ -10,40 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from runners.interval import Interval
 
 CONFIDENCE = 0.95
 # An interval that is looked at after every round is wrong more often than one that is looked at
 # once: at 0.98 it still holds the truth 95 times of 100 (tests/comparison/test_statistics.py).
 WATCHED = 0.98
-LEAST_ROUNDS = 7  # fewer give a median no interval that deserves the name
 DRAWS = 4000
 SMOOTHING = 1.5  # times MAD / √n
 MAD_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation
 FAR = 5.0  # of such deviations: an outlier
 
 Figures = NDArray[np.float64]
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """An estimate and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def precision(self) -> float:
-        """The farther end as a share of the value."""
-        return max(self.high / self.value - 1, 1 - self.low / self.value) if self.value else 0.0
-
-    def over(self, divisor: float) -> Interval:
-        return Interval(self.value / divisor, self.low / divisor, self.high / divisor)
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:

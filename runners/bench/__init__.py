@@ -18,14 +18,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from runners.bench import state as states
 from runners.bench.definition import Definition, Target, contestants, make, plans
 from runners.bench.state import LOG, RUNS, STATE, BenchState
 from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
 from runners.processes import is_running
+from runners.record import Record, to_trash
 from runners.runs import POLL_S, Run, runs_folder
+from runners.state import Meta, change_meta, read_meta
 
 if TYPE_CHECKING:
     from runners.comparison import Comparison
@@ -61,13 +65,25 @@ class Bench:
         return self.state.live
 
     @property
+    def meta(self) -> Meta:
+        """What people noted of it."""
+        return read_meta(self.dir)
+
+    @property
+    def name(self) -> str:
+        """The name a person gave it last, or an empty one."""
+        return self.meta.name or self.state.name
+
+    def set_meta(self, **changes: Any) -> Meta:
+        """Change name, notes, tags or pinned; raises DistrainError."""
+        return change_meta(self.dir, **changes)
+
+    @property
     def current(self) -> Run | None:
         """The run under way."""
         now = self.state.now
         if now is None or not now.run_id:
             return None
-        from runners.record import Record
-
         return Run(Record(self.dir / RUNS / now.run_id))
 
     def comparison(self) -> Comparison:
@@ -91,23 +107,37 @@ class Bench:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
-    def resume(self) -> Bench:
-        """Go on with the next round, in the same folder; raises DistrainError."""
+    def resume(self, *, queue: bool | None = None) -> Bench:
+        """Go on with the next round, in the same folder; `queue` as for `start`, as before where
+        it is not given. Raises DistrainError.
+        """
         state = self.state
         if state.live:
             raise DistrainError(f"bench {self.id} is still {state.status}")
         if state.rounds >= self.definition.rules.repeats:
             raise DistrainError(f"bench {self.id} has done all its rounds; rerun it")
         plans(self.definition, state.cwd)
+        if queue is not None:
+            states.write(self.dir, structs.replace(state, queue=queue))
         _begin(self.dir)
         return self
 
-    def rerun(self, name: str | None = None) -> Bench:
+    def rerun(self, name: str | None = None, *, queue: bool | None = None) -> Bench:
         """The same definition from the start, as a new bench."""
         state = self.state
-        given = state.name if name is None else name
-        folder, cwd = self.dir.parent, state.cwd
-        return start(self.definition, name=given, runs_dir=folder, cwd=cwd, queue=state.queue)
+        return start(
+            self.definition,
+            name=self.name if name is None else name,
+            runs_dir=self.dir.parent,
+            cwd=state.cwd,
+            queue=state.queue if queue is None else queue,
+        )
+
+    def remove(self) -> Path:
+        """Move it to the trash beside it; raises DistrainError while it is live."""
+        if self.is_live:
+            raise DistrainError(f"bench {self.id} is {self.state.status}; stop it first")
+        return to_trash(self.dir)
 
 
 def start(
@@ -155,7 +185,7 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:
         if wanted and _is_one(place):
             return Bench(place)
     benches = all_benches(folder)
-    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.state.name)]
+    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.name)]
     near = [bench for bench in benches if wanted and bench.id.startswith(wanted)]
     if exact or len(near) == 1:
         return (exact or near)[-1]

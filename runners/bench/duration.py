@@ -41,11 +41,11 @@ def _between(rounds: int, done: int, most: int) -> int:
 
 def _wanted(definition: Definition, state: BenchState) -> int:
     """Rounds until the intervals are narrow: their width falls with the root of the number."""
-    from runners.bench.results import precision
-
     rules, done = definition.rules, state.rounds
     if done < 3:
         return (rules.least + rules.repeats) // 2
+    from runners.bench.results import precision  # numpy, which a guess does without
+
     width = precision(definition, state)
     return ceil(done * (width / rules.precision) ** 2) if isfinite(width) else rules.repeats
 

@@ -14,8 +14,10 @@ from runners.bench.definition import Definition
 from runners.bench.state import RUNS, BenchState, Measurement
 from runners.comparison import Comparison, Contestant
 from runners.comparison.fairness import settings
+from runners.interval import Interval
 from runners.plan import Plan, cores
-from runners.statistics import Interval, median_interval, outliers, paired_ratio
+from runners.state import read_meta
+from runners.statistics import median_interval, outliers, paired_ratio
 
 ByRound = dict[int, Measurement]
 
@@ -70,7 +72,7 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
     plans = [state.plans[name] for name in definition.configs]
     equal, differences = settings(list(definition.configs.values()), plans)
     return Comparison(
-        title=state.name or state.bench_id,
+        title=read_meta(folder).name or state.name or state.bench_id,
         kind="bench",
         baseline=baseline,
         contestants=[

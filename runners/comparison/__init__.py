@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from runners.statistics import Interval
+from runners.interval import Interval
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
