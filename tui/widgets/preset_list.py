@@ -20,7 +20,8 @@ class PresetList(OptionList):
 
     HELP = (
         "Named configurations. Enter launches the one under the cursor; → goes into its fields. ◆ "
-        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used."
+        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used. "
+        "{launch.mark} marks several (✓), and {launch.bench} measures them beside each other."
     )
     DEFAULT_CSS = """
     PresetList {
@@ -48,6 +49,7 @@ class PresetList(OptionList):
         self.border_title = "presets"
         self._presets: Sequence[Preset] = ()
         self._changed: Collection[str] = ()
+        self._marked: Collection[str] = ()
         self._short = False
 
     @property
@@ -56,11 +58,19 @@ class PresetList(OptionList):
         index = self.highlighted
         return self._presets[index].name if index is not None and self._presets else ""
 
-    def show(self, presets: Sequence[Preset], changed: Collection[str], now: str) -> None:
-        """All presets, the names of those with unsaved changes, and the one to stand on."""
+    def show(
+        self,
+        presets: Sequence[Preset],
+        changed: Collection[str],
+        now: str,
+        marked: Collection[str] = (),
+    ) -> None:
+        """All presets, the names of those with unsaved changes, the one to stand on, and the
+        names of those that are marked.
+        """
         names = [preset.name for preset in presets]
         same = names == [preset.name for preset in self._presets]
-        self._presets, self._changed = list(presets), changed
+        self._presets, self._changed, self._marked = list(presets), changed, marked
         if same and self.option_count:
             self._write()
         else:
@@ -78,8 +88,8 @@ class PresetList(OptionList):
 
     def _text(self, preset: Preset) -> Text:
         room = max(self.scrollable_content_region.width, 20)
-        changed = preset.name in self._changed
-        return in_a_line(preset, changed, room) if self._short else entry(preset, changed, room)
+        signs = ("✓ " * (preset.name in self._marked)) + ("• " * (preset.name in self._changed))
+        return in_a_line(preset, signs, room) if self._short else entry(preset, signs, room)
 
     def on_resize(self) -> None:
         self._short = self.screen.has_class("-narrow")
@@ -105,9 +115,9 @@ class PresetList(OptionList):
         self.post_message(self.Launched())
 
 
-def entry(preset: Preset, changed: bool, width: int) -> Text:
-    """Three lines: name, combination, description."""
-    lines = [_name(preset, changed, width), Text(f"  {combination(preset)}", "dim")]
+def entry(preset: Preset, signs: str, width: int) -> Text:
+    """Three lines: signs and name, combination, description."""
+    lines = [_name(preset, signs, width), Text(f"  {combination(preset)}", "dim")]
     about = words.line(preset.config.description) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
     for line in lines:
@@ -115,9 +125,9 @@ def entry(preset: Preset, changed: bool, width: int) -> Text:
     return Text("\n", no_wrap=True).join(lines)
 
 
-def in_a_line(preset: Preset, changed: bool, width: int) -> Text:
+def in_a_line(preset: Preset, signs: str, width: int) -> Text:
     """Name, combination and description side by side."""
-    line = _name(preset, changed, 24)
+    line = _name(preset, signs, 24)
     line.append(" " * max(24 - line.cell_len, 1))
     if preset.config:
         line.append(combination(preset).ljust(29) + words.line(preset.config.description), "dim")
@@ -127,8 +137,8 @@ def in_a_line(preset: Preset, changed: bool, width: int) -> Text:
     return line
 
 
-def _name(preset: Preset, changed: bool, width: int) -> Text:
-    mark = "✘ " if preset.config is None else "• " if changed else ""
+def _name(preset: Preset, signs: str, width: int) -> Text:
+    mark = "✘ " if preset.config is None else signs
     line = Text().append(mark, "red" if preset.config is None else "cyan")
     line.append(preset.name, "bold")
     if preset.origin == "yours":
