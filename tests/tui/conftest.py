@@ -24,9 +24,11 @@ STEP_S = 0.1
 PATIENCE_S = 60.0
 
 
-async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "") -> None:
+async def until(
+    pilot: Pilot[Any], holds: Callable[[], object], what: str = "", patience: float = PATIENCE_S
+) -> None:
     """Let the app go on until this holds."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:
             pytest.fail(f"never {what or holds}")

@@ -85,7 +85,6 @@ class BenchRules(Dialog[Definition]):
         found = self._edited()
         line.update(found if isinstance(found, str) else outlook(found))
         line.set_class(isinstance(found, str), "complaint")
-        self.query_one("#start", Button).disabled = isinstance(found, str)
 
     def _edited(self) -> Definition | str:
         """The definition, or what is wrong with it."""

@@ -159,7 +159,8 @@ class RunsScreen(AppScreen):
     def _paint_head(self) -> None:
         shown, all_of_them = len(self._shown), len(self._rows)
         live = sum(row.live for row in self._rows.values())
-        parts = [words.things(all_of_them, "run")]
+        benches = any(row.kind == BENCH for row in self._rows.values())
+        parts = [words.things(all_of_them, "run") + " and benches" * benches]
         if shown < all_of_them:
             parts[0] = f"{shown:,} of {parts[0]}"
         parts += [f"{live} live"] if live else []

@@ -13,7 +13,7 @@ from tui.data.benches import Look
 from tui.widgets.inks import STATUSES
 from tui.widgets.text_pane import strip_of
 
-UNEQUAL = "UNEQUAL: settings differ that should not"
+UNEQUAL = "UNEQUAL comparison"
 
 
 class BenchHeader(Widget):

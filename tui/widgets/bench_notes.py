@@ -7,7 +7,9 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from runners.comparison import Comparison, wording
+from runners import words
+from runners.comparison import Comparison, Difference, wording
+from tui import marks
 from tui.widgets.text_pane import TextPane
 
 WARNING = "▲"
@@ -45,12 +47,24 @@ def notes(found: Comparison, width: int) -> Iterator[Text]:
 
 def settings(found: Comparison, width: int) -> Iterator[Text]:
     """What differs, that which makes the comparison unequal first, and what is equal."""
-    names = [each.name for each in found.contestants]
     for each in found.differences:
         word, style = ("differs", "") if each.fair else (f"{WARNING} UNEQUAL", "bold yellow")
-        yield from _wrapped(f"{word}: {wording.difference(each, names)}", style, width)
+        yield from _wrapped(f"{word}: {_values(each, found, width)}", style, width)
     if found.equal:
         yield from _wrapped(f"equal: {wording.settings(found.equal)}", "dim", width)
+
+
+def _values(each: Difference, found: Comparison, width: int) -> str:
+    """What each contestant has, by name; where that is long, by mark."""
+    names = [contestant.name for contestant in found.contestants]
+    told = wording.difference(each, names)
+    if len(told) <= width:
+        return told
+    by_value: dict[str, str] = {}
+    for mark, value in zip(marks.of_runs(names), each.values, strict=True):
+        shown = words.MISSING if value is None else value
+        by_value[shown] = by_value.get(shown, "") + mark.shape
+    return f"{each.key}: " + ", ".join(f"{shapes} {value}" for value, shapes in by_value.items())
 
 
 def _wrapped(text: str, style: str, width: int) -> Iterator[Text]:

@@ -20,10 +20,9 @@ class BenchRounds(TextPane):
     """`show` gives it the comparison."""
 
     HELP = (
-        "Each dot is a round of a contestant; ✕ lies far from the others. The bar is the interval "
-        "that holds the median 95 times of 100, the stroke in it is the median. Contestants "
-        "whose bars lie apart differ; where they overlap the ratio may still tell them apart, "
-        "for it compares the same rounds."
+        "Each dot is a round of a contestant; ✕ lies far from the others. ├┤ is the interval "
+        "that holds the median 95 times of 100, ┃ the median. The ratios in the table are of the "
+        "same rounds, and so may tell apart what overlaps here."
     )
 
     def __init__(self, title: str = "", *, id: str | None = None) -> None:

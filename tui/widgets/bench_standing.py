@@ -16,9 +16,9 @@ from tui.widgets.inks import legible
 from tui.widgets.text_pane import TextPane
 
 COLUMNS = (
-    Column("rounds", 9, 3, right=False),
+    Column("rounds", 6, 2, right=False),
     Column("samples/s", 9),
-    Column("95 % interval", 15, 2),
+    Column("95 % interval", 15, 3),
     Column("ratio", 7),
     Column("its interval", 13, 1),
 )
