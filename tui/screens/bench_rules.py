@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -65,7 +66,7 @@ class BenchRules(Dialog[Definition]):
 
     def _settings(self) -> Text:
         names = list(self._definition.configs)
-        lines = [Text(wording.difference(each, names), _style(each)) for each in self._differences]
+        lines = [_difference(each, names) for each in self._differences]
         return Text("\n").join([*lines, Text(f"equal: {wording.settings(self._equal)}", "dim")])
 
     def _text(self, name: str) -> str:
@@ -123,5 +124,6 @@ class BenchRules(Dialog[Definition]):
             self.dismiss(found)
 
 
-def _style(each: Difference) -> str:
-    return "" if each.fair else "bold yellow"
+def _difference(each: Difference, names: Sequence[str]) -> Text:
+    told = wording.difference(each, names)
+    return Text(f"differs: {told}") if each.fair else Text(f"UNEQUAL: {told}", "bold yellow")

@@ -115,6 +115,7 @@ class LaunchScreen(AppScreen):
             if preset.config is not None
         }
         self._marked = [name for name in self._marked if name in self._drafts]
+        self._list.mark(self._marked)
         if self._now not in self._presets:
             self._now = USUAL if USUAL in self._presets else next(iter(self._presets), "")
         self._paint()
@@ -189,7 +190,7 @@ class LaunchScreen(AppScreen):
     def _paint(self) -> None:
         draft = self._draft
         changed = [name for name, each in self._drafts.items() if each.config != each.base]
-        self._list.show(list(self._presets.values()), changed, self._now, self._marked)
+        self._list.show(list(self._presets.values()), changed, self._now)
         self._form.show(draft, self._complaints(), self._title(), self._instead())
         busy = draft is not None and not self._is_known
         outlook = self._outlook if draft else None
@@ -298,14 +299,15 @@ class LaunchScreen(AppScreen):
     def action_mark(self) -> None:
         if not self._list.has_focus:
             raise SkipAction()
-        if self._draft is None:
+        name = self._list.name_now  # the screen may hear a moment later where the cursor is
+        if name not in self._drafts:
             self._refuse_file()
             return
-        if self._now in self._marked:
-            self._marked.remove(self._now)
+        if name in self._marked:
+            self._marked.remove(name)
         else:
-            self._marked.append(self._now)
-        self._paint()
+            self._marked.append(name)
+        self._list.mark(self._marked)
         self._list.action_cursor_down()
 
     def action_bench(self) -> None:

@@ -58,19 +58,16 @@ class PresetList(OptionList):
         index = self.highlighted
         return self._presets[index].name if index is not None and self._presets else ""
 
-    def show(
-        self,
-        presets: Sequence[Preset],
-        changed: Collection[str],
-        now: str,
-        marked: Collection[str] = (),
-    ) -> None:
-        """All presets, the names of those with unsaved changes, the one to stand on, and the
-        names of those that are marked.
-        """
+    def mark(self, names: Collection[str]) -> None:
+        """Show which are marked."""
+        self._marked = frozenset(names)
+        self._write()
+
+    def show(self, presets: Sequence[Preset], changed: Collection[str], now: str) -> None:
+        """All presets, the names of those with unsaved changes, and the one to stand on."""
         names = [preset.name for preset in presets]
         same = names == [preset.name for preset in self._presets]
-        self._presets, self._changed, self._marked = list(presets), changed, marked
+        self._presets, self._changed = list(presets), changed
         if same and self.option_count:
             self._write()
         else:
