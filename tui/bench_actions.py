@@ -109,13 +109,15 @@ class BenchActions(RunActions):
 
     def resume_bench(self, bench: Bench) -> None:
         """Go on with the next round, in the same folder."""
-        self._again(bench, "resumption", bench.resume)
+        if self.may_change():
+            self._again(bench, "resumption", bench.resumption(), bench.resume)
 
     def rerun_bench(self, bench: Bench) -> None:
         """The same definition from the start."""
-        self._again(bench, "rerun", bench.rerun)
-
-    def _again(self, bench: Bench, how: str, launch: Callable[..., Bench]) -> None:
         if self.may_change():
-            what = f"{how} of {called(bench)}"
-            self._begin(what, bench.definition, launch, cwd=bench.state.cwd)
+            self._again(bench, "rerun", bench.definition, bench.rerun)
+
+    def _again(
+        self, bench: Bench, how: str, definition: Definition, launch: Callable[..., Bench]
+    ) -> None:
+        self._begin(f"{how} of {called(bench)}", definition, launch, cwd=bench.state.cwd)

@@ -107,15 +107,21 @@ class Bench:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
-    def resume(self, *, queue: bool | None = None) -> Bench:
-        """Go on with the next round, in the same folder; `queue` as for `start`, as before where
-        it is not given. Raises DistrainError.
-        """
+    def resumption(self) -> Definition:
+        """What a resumed bench goes on with; raises DistrainError where that is nothing."""
         state = self.state
         if state.live:
             raise DistrainError(f"bench {self.id} is still {state.status}")
         if state.rounds >= self.definition.rules.repeats:
             raise DistrainError(f"bench {self.id} has done all its rounds; rerun it")
+        return self.definition
+
+    def resume(self, *, queue: bool | None = None) -> Bench:
+        """Go on with the next round, in the same folder; `queue` as for `start`, as before where
+        it is not given. Raises DistrainError.
+        """
+        self.resumption()
+        state = self.state
         plans(self.definition, state.cwd)
         if queue is not None:
             states.write(self.dir, structs.replace(state, queue=queue))

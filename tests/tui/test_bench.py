@@ -248,12 +248,15 @@ def test_the_runs_of_a_contestant_are_opened(runs_dir: Path) -> None:
     tell(story, runs_dir, bench)
 
 
-def test_a_bench_that_has_ended_says_so_when_it_is_to_be_stopped(runs_dir: Path) -> None:
+def test_a_bench_that_is_over_is_neither_stopped_nor_resumed(runs_dir: Path) -> None:
     bench = a_bench(runs_dir)
 
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("s")
         assert "has ended: completed" in said(app)
+        change(bench, rounds=20)
+        await pilot.press("R")
+        assert "has done all its rounds" in said(app)
         assert isinstance(app.screen, BenchScreen)
 
     tell(story, runs_dir, bench)
@@ -373,7 +376,7 @@ def test_marked_presets_are_compared_as_it_was_chosen(
 
     tell(story, runs_dir)
     definition = started[0]["definition"]
-    assert list(definition.configs) == ["ddp", "single"]
+    assert list(definition.configs) == ["single", "ddp"]
     rules = definition.rules
     assert (rules.repeats, rules.seconds, rules.precision, rules.unequal) == (3, 0.5, 0.01, False)
 
@@ -389,7 +392,7 @@ def test_an_unequal_comparison_says_in_what_and_is_made_only_on_demand(
         await pilot.press("b")
         await until(pilot, lambda: isinstance(app.screen, BenchRules), "asked")
         settings = str(app.screen.query_one("#bench-settings Static", Static).render())
-        assert "train.batch_size: ddp,train.batch_size=256 256, single 128" in settings
+        assert "train.batch_size: single 128, ddp,train.batch_size=256 256" in settings
         assert str(app.screen.query_one("#start", Button).label) == "Compare all the same"
         await pilot.press("enter")
         await until(pilot, lambda: started, "started")

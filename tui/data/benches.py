@@ -6,7 +6,7 @@ import time
 from typing import NamedTuple
 
 from runners.bench import Bench, BenchState
-from runners.bench.duration import Left, left
+from runners.bench.duration import Left, left, rounds_wanted
 from runners.bench.state import RUNS, STATE
 from runners.bench.wording import at
 from runners.comparison import Comparison
@@ -33,6 +33,7 @@ class Looker:
         self._seen: object = None
         self._measured: object = None
         self._comparison: Comparison | None = None
+        self._wanted = 0
 
     def changed(self) -> bool:
         """Whether it looks otherwise than at the last call; of a live one, how long it takes."""
@@ -47,7 +48,8 @@ class Looker:
         measured = (state.measurements, state.out, state.rounds, state.warnings)
         if self._comparison is None or measured != self._measured:
             self._measured, self._comparison = measured, self.bench.comparison()
-        expected = left(self.bench.definition, state) if state.live else None
+            self._wanted = rounds_wanted(self.bench.definition, state)
+        expected = left(self.bench.definition, state, self._wanted) if state.live else None
         return Look(state, self._comparison, expected, time.time())
 
 

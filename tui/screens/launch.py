@@ -317,8 +317,10 @@ class LaunchScreen(AppScreen):
         self.call_later(self._bench)
 
     def _bench(self) -> None:
-        """Of the marked presets with their changes, which their names tell."""
-        names = [name for name in self._drafts if name in self._marked]
+        """Of the marked presets with their changes, which their names tell; the first marked is the
+        baseline, unless another is chosen.
+        """
+        names = [name for name in self._marked if name in self._drafts]
         if not names:
             hint = "mark presets with {launch.mark}, then {launch.bench} measures them"
             self.distrain.refuse(keymap.keyed(hint, self.app))
