@@ -194,7 +194,7 @@ def _has_runs(folder: Path) -> bool:
         return False
 
 
-def _found(wanted: str, runs_dir: Path | None) -> Run | Bench:
+def run_or_bench(wanted: str, runs_dir: Path | None) -> Run | Bench:
     """The run, else the bench; raises RunNotFoundError."""
     try:
         return find(wanted, runs_dir)
@@ -221,7 +221,7 @@ def main() -> int:
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
     try:
-        run = None if arguments.run is None else _found(arguments.run, arguments.runs_dir)
+        run = None if arguments.run is None else run_or_bench(arguments.run, arguments.runs_dir)
         app = DistrainApp(arguments.runs_dir, arguments.readonly, run)
     except DistrainError as error:
         print(f"distrain-tui: {error}", file=sys.stderr)

@@ -454,10 +454,10 @@ def test_a_bench_runs_is_stopped_resumed_and_completed(
 
 
 def test_a_bench_is_opened_from_the_command_line(runs_dir: Path) -> None:
-    from tui.app import _found
+    from tui.app import run_or_bench
 
     bench = a_bench(runs_dir, name="mine")
-    found = _found("mine", runs_dir)
+    found = run_or_bench("mine", runs_dir)
     assert isinstance(found, Bench)
     assert found.id == bench.id
     assert _shown(found, runs_dir) == bench.id

@@ -50,6 +50,7 @@ class PresetList(OptionList):
         self._presets: Sequence[Preset] = ()
         self._changed: Collection[str] = ()
         self._marked: Collection[str] = ()
+        self._asked = ""
         self._short = False
 
     @property
@@ -72,8 +73,11 @@ class PresetList(OptionList):
             self._write()
         else:
             self._fill()
-        if now in names and self.highlighted != names.index(now):
+            self._asked = ""
+        # The cursor may have moved on since: whoever asks for the same again does not know yet.
+        if now in names and now != self._asked and self.highlighted != names.index(now):
             self.highlighted = names.index(now)
+        self._asked = now
 
     def _fill(self) -> None:
         self.clear_options()
