@@ -115,7 +115,7 @@ KEYMAP = (
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
-    Key(LAUNCH, "bench", "b", "bench", "Bench", "Measure the marked presets.", True),
+    Key(LAUNCH, "bench", "c", "bench", "Bench", "Measure the marked presets.", True),
     Key(LAUNCH, "save", "ctrl+s", "save", "Save preset", "Keep it under a name.", True),
     Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "The preset's value; in the list, all."),
     Key(LAUNCH, "all", "a", "all", "All fields", "Show every field, or those in common use.", True),

@@ -356,7 +356,7 @@ def test_marked_presets_are_compared_as_it_was_chosen(
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         screen = await on_presets(pilot, app)
         await marked(pilot, screen, "single", "ddp")
-        await pilot.press("b")
+        await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, BenchRules), "asked")
         told = str(app.screen.query_one("#bench-outlook", Static).render())
         assert "7 to 20 rounds of 2 runs" in told
@@ -389,7 +389,7 @@ def test_an_unequal_comparison_says_in_what_and_is_made_only_on_demand(
         changed = screen._drafts["ddp"].with_value("train.batch_size", 256)
         screen._drafts["ddp"] = changed
         await marked(pilot, screen, "single", "ddp")
-        await pilot.press("b")
+        await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, BenchRules), "asked")
         settings = str(app.screen.query_one("#bench-settings Static", Static).render())
         assert "train.batch_size: single 128, ddp,train.batch_size=256 256" in settings
@@ -404,11 +404,11 @@ def test_an_unequal_comparison_says_in_what_and_is_made_only_on_demand(
 def test_what_cannot_be_compared_says_why(runs_dir: Path, started: list[dict[str, Any]]) -> None:
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         screen = await on_presets(pilot, app)
-        await pilot.press("b")
-        assert "mark presets with space, then b measures them" in said(app)
+        await pilot.press("c")
+        assert "mark presets with space, then c measures them" in said(app)
         screen._drafts["ddp"] = screen._drafts["ddp"].with_value("data.name", "nothing")
         await marked(pilot, screen, "single", "ddp")
-        await pilot.press("b")
+        await pilot.press("c")
         await until(pilot, lambda: "data.name" in said(app), "refused")
         assert app.screen is screen
 
@@ -424,7 +424,7 @@ def test_a_bench_runs_is_stopped_resumed_and_completed(
 
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
         await marked(pilot, await on_presets(pilot, app), "single", "dp")
-        await pilot.press("b")
+        await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, BenchRules), "asked")
         app.screen.query_one("#bench-repeats", Input).value = "2"
         app.screen.query_one("#bench-seconds", Input).value = "0.5"

@@ -353,7 +353,7 @@ def test_benches_among_runs(looks: Look, begin: Begin, runs_dir: Path) -> None:
 
 @at_usual_sizes
 def test_a_bench_of_marked_presets_is_asked_for(looks: Look) -> None:
-    assert looks("home", "space", "down", "down", "space", "b", until_seen="Start")
+    assert looks("home", "space", "down", "down", "space", "c", until_seen="Start")
 
 
 # --- dialogs ---
