@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo tui test lint types layers bench clean
+.PHONY: help demo tui browser test lint types layers bench clean
 help:
-	@echo "make demo    set up and run the main job: two-process DDP on the digits images"
-	@echo "make tui     set up and open the terminal app"
-	@echo "make test    set up and run lint, types, layers and tests"
-	@echo "make bench   set up and run the benchmarks (three quarters of an hour)"
-	@echo "make clean   remove .venv and caches"
+	@echo "make demo     set up and run the main job: two-process DDP on the digits images"
+	@echo "make tui      set up and open the terminal app"
+	@echo "make test     set up and run lint, types, layers and tests, two at a time"
+	@echo "make browser  install Chromium, in which tests look at a report (Debian, as root)"
+	@echo "make bench    set up and run the benchmarks (three quarters of an hour)"
+	@echo "make clean    remove .venv and caches"
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
@@ -24,7 +25,12 @@ tui: $(VENV)/ready
 	@$(BIN)/distrain-tui
 
 test: lint types layers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
+	  apt-get install -qq --no-install-recommends chromium; }
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -37,7 +43,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	@for name in overhead startup ingest open tui plots; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in overhead startup ingest open tui plots stragglers; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runners.comparison.of_runs import compare as compare
     from runners.config import RunConfig as RunConfig
     from runners.errors import ConfigError as ConfigError
     from runners.errors import DistrainError as DistrainError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from runners.runs import all_runs as all_runs
     from runners.runs import find as find
     from runners.runs import launch as launch
+    from runners.verification.cases import verify as verify
 
 _HOMES = {
     "ConfigError": "errors",
@@ -27,9 +29,11 @@ _HOMES = {
     "Run": "runs",
     "RunConfig": "config",
     "all_runs": "runs",
+    "compare": "comparison.of_runs",
     "find": "runs",
     "launch": "runs",
     "load_preset": "presets",
+    "verify": "verification.cases",
 }
 __all__ = sorted(_HOMES)
 

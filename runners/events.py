@@ -75,8 +75,10 @@ class Window(Event, frozen=True, tag="window"):
     `step` counts optimizer steps finished at its end. The loss sum is over samples; the three
     losses are None once one was not finite, for JSON has neither NaN nor infinity. `data`,
     `forward`, `backward`, `comm`, `optimizer` are seconds of `seconds`; what is left is other
-    work of the loop. Evaluation and checkpoints lie between windows, not in them. `warmup`
-    windows are left out of throughput.
+    work of the loop. Beside them lie `overlap`, in which gradients travelled while backward
+    computed, and `wait`, from the rank's arrival at each step's first all-reduce to its end: all
+    ranks leave that together, so who waits least came last. Evaluation and checkpoints lie
+    between windows, not in them. `warmup` windows are left out of throughput.
     """
 
     time: float
@@ -95,6 +97,8 @@ class Window(Event, frozen=True, tag="window"):
     backward: float = 0.0
     comm: float = 0.0
     optimizer: float = 0.0
+    overlap: float = 0.0
+    wait: float = 0.0
     skipped: int = 0
     warmup: bool = False
 
@@ -121,7 +125,9 @@ def _unless_missing(
 
 
 PHASES = ("data", "forward", "backward", "comm", "optimizer")
-WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, "skipped")
+OTHER = "other"  # what is left of a window: work of the loop that is no phase of training
+BESIDE = ("overlap", "wait")  # sums of seconds that are no part of a window's length
+WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, *BESIDE, "skipped")
 
 
 class Metric(msgspec.Struct, frozen=True):

@@ -1,5 +1,5 @@
-"""What a rank measures of itself: seconds per phase, losses, windows. The hot path of a step
-adds to sums; it neither synchronises with a GPU nor does I/O.
+"""What a rank measures of itself: losses and seconds, in windows. The hot path of a step adds to
+sums; it neither synchronises with a GPU nor does I/O.
 """
 
 from __future__ import annotations
@@ -7,145 +7,17 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from runners.events import PHASES, NonFinite, Window
+from runners.clock import Clock, PendingReading
+from runners.events import OTHER, PHASES, NonFinite, Window
 from runners.reporter import NullReporter, Reporter
 
-Stamp = float | torch.cuda.Event
 WIDEST = 4096  # steps of a window at most: it bounds the losses that wait on the device
-
-
-OTHER = "other"  # work of the loop that is no phase of training
-
-
-def no_time() -> dict[str, float]:
-    return dict.fromkeys((*PHASES, OTHER), 0.0)
-
-
-@dataclass
-class Reading:
-    """Seconds of one window, ready at once on CPU and a window later on CUDA."""
-
-    seconds: float = 0.0
-    phases: dict[str, float] = field(default_factory=no_time)
-
-
-class Clock(Protocol):
-    def start(self) -> None:
-        """A window begins now; the time since the last one closed is in none."""
-
-    def stamp(self) -> Stamp: ...
-    def mark(self, phase: str, at: Stamp | None = None) -> None:
-        """The phase ends now, or at a stamp taken before; the next one begins there."""
-
-    def elapsed(self) -> float:
-        """Host seconds of the window, up to the last mark at least."""
-
-    def close(self) -> PendingReading:
-        """The window ends, and the next one begins at the same moment."""
-
-
-class PendingReading(Protocol):
-    def is_ready(self) -> bool: ...
-    def get(self) -> Reading: ...
-
-
-class CpuClock:
-    def start(self) -> None:
-        self._begin(time.perf_counter())
-
-    def _begin(self, now: float) -> None:
-        self._phases = no_time()
-        self._began = self._last = now
-
-    def stamp(self) -> float:
-        return time.perf_counter()
-
-    def mark(self, phase: str, at: Stamp | None = None) -> None:
-        now: Any = time.perf_counter() if at is None else at
-        self._phases[phase] += now - self._last
-        self._last = now
-
-    def elapsed(self) -> float:
-        return self._last - self._began
-
-    def close(self) -> PendingReading:
-        now = time.perf_counter()
-        reading = Reading(now - self._began, self._phases)
-        self._begin(now)
-        return Ready(reading)
-
-
-@dataclass
-class Ready:
-    reading: Reading
-
-    def is_ready(self) -> bool:
-        return True
-
-    def get(self) -> Reading:
-        return self.reading
-
-
-class CudaClock:
-    """Phases on the device's own time line, by events that are read a window later."""
-
-    def start(self) -> None:
-        self._begin(self._stamp_event())
-
-    def _begin(self, first: torch.cuda.Event) -> None:
-        self._began, self._first = time.perf_counter(), first
-        self._marks: list[tuple[str, torch.cuda.Event]] = []
-
-    def stamp(self) -> torch.cuda.Event:
-        return self._stamp_event()
-
-    def _stamp_event(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def mark(self, phase: str, at: Stamp | None = None) -> None:
-        event = self._stamp_event() if at is None else at
-        assert isinstance(event, torch.cuda.Event)
-        self._marks.append((phase, event))
-
-    def elapsed(self) -> float:
-        return time.perf_counter() - self._began
-
-    def close(self) -> PendingReading:
-        last = self._stamp_event()
-        reading = OnDevice(self._first, self._marks, last)
-        self._begin(last)
-        return reading
-
-
-@dataclass
-class OnDevice:
-    first: torch.cuda.Event
-    marks: list[tuple[str, torch.cuda.Event]]
-    last: torch.cuda.Event
-
-    def is_ready(self) -> bool:
-        return bool(self.last.query())
-
-    def get(self) -> Reading:
-        reading, previous = Reading(), self.first
-        self.last.synchronize()
-        for phase, event in self.marks:
-            reading.phases[phase] += previous.elapsed_time(event) / 1000
-            previous = event
-        reading.seconds = self.first.elapsed_time(self.last) / 1000
-        return reading
-
-
-def clock_for(device: torch.device) -> Clock:
-    return CudaClock() if device.type == "cuda" else CpuClock()
 
 
 @dataclass
@@ -272,6 +144,8 @@ class Meter:
                 seconds=reading.seconds,
                 skipped=int(sum(values[closed.micro_batches :])),
                 warmup=closed.warmup,
+                overlap=reading.overlap,
+                wait=reading.wait,
                 **{phase: reading.phases[phase] for phase in PHASES},
             )
         )

@@ -22,19 +22,21 @@ import msgspec
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Evaluation, Said, Window, decode
+from runners.older import fill_in
 from runners.rollup import Curve, Reading, Series
-from runners.series import RANK_COLUMNS, STEPS, over_ranks
+from runners.series import RANK_COLUMNS, SERIES, STEPS, over_ranks
 from runners.state import (
     Meta,
     RunState,
     Status,
     as_it_is,
-    change_meta,
     create_run,
     new_run_id,
     not_a_record,
+    noted,
     read_meta,
     read_state,
+    write_meta,
 )
 from runners.summary import summarize
 from runners.writer import RankInfo, RecordWriter
@@ -118,7 +120,12 @@ class Record:
 
     def set_meta(self, **changes: Any) -> Meta:
         """Change name, notes, tags or pinned; raises DistrainError where that would lose some."""
-        return change_meta(self.dir, **changes)
+        meta = msgspec.structs.replace(noted(self.dir), **changes)
+        try:
+            write_meta(self.dir, meta)
+        except OSError as error:
+            raise RunsFolderError(f"cannot write to {self.dir}: {error.strerror}") from None
+        return meta
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -315,13 +322,13 @@ def remove(record: Record) -> Path:
     if record.live:
         raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
     record.close()
-    return to_trash(record.dir)
+    return discard(record.dir)
 
 
-def to_trash(folder: Path) -> Path:
-    """Move a folder to the trash beside it, whatever it holds; raises RunsFolderError."""
-    trash = folder.parent / TRASH
-    names = chain([folder.name], (f"{folder.name}{AGAIN}{number}" for number in count(2)))
+def discard(folder: Path) -> Path:
+    """Move a folder to the trash beside it; raises RunsFolderError."""
+    trash, name = folder.parent / TRASH, folder.name
+    names = chain([name], (f"{name}{AGAIN}{number}" for number in count(2)))
     return _move(folder, next(trash / name for name in names if not (trash / name).exists()))
 
 
@@ -333,13 +340,7 @@ def in_trash(runs_dir: Path, wanted: str) -> Record:
     raise DistrainError(f"there is no {wanted or 'run without a name'} in the trash of {runs_dir}")
 
 
-def restore(record: Record) -> Record:
-    """Take a record back out of the trash; raises RunsFolderError."""
-    record.close()
-    return Record(from_trash(record.dir))
-
-
-def from_trash(folder: Path) -> Path:
+def restore(folder: Path) -> Path:
     """Take a folder back out of the trash; raises RunsFolderError."""
     return _move(folder, folder.parents[1] / folder.name.partition(AGAIN)[0])
 
@@ -375,6 +376,8 @@ def _opened(path: Path, how: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, check_same_thread=False)
     try:
         db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        for series in SERIES:
+            fill_in(db, series)
     except sqlite3.DatabaseError:
         db.close()
         raise

@@ -10,7 +10,7 @@ from math import inf, isfinite, isnan, nan
 from operator import add, mul, sub
 from typing import Any
 
-from runners.events import PHASES, GpuSample, HostSample, RankSample, Window
+from runners.events import BESIDE, PHASES, GpuSample, HostSample, RankSample, Window
 from runners.rollup import Column, Curve, Series
 
 
@@ -41,7 +41,7 @@ STEPS = Series(
     key="rank",
     axes=("step", "time", "epoch"),
     columns=[
-        *(Column(name) for name in ("steps", "samples", "seconds", *PHASES, "skipped", "loss_sum")),
+        *map(Column, ("steps", "samples", "seconds", *PHASES, *BESIDE, "skipped", "loss_sum")),
         Column("loss_samples", "sum", "CASE WHEN loss_sum NOTNULL THEN samples ELSE 0 END"),
         Column("loss_min", "min"),
         Column("loss_max", "max"),

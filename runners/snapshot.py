@@ -11,7 +11,17 @@ import time
 
 import msgspec
 
-from runners.events import PHASES, Evaluation, Event, GpuSample, RankSample, Saved, Window
+from runners.events import (
+    BESIDE,
+    OTHER,
+    PHASES,
+    Evaluation,
+    Event,
+    GpuSample,
+    RankSample,
+    Saved,
+    Window,
+)
 from runners.record import RankInfo, Record
 from runners.series import GPU, PROCS, STEPS, rate_of_all
 from runners.state import RunState
@@ -19,7 +29,7 @@ from runners.state import RunState
 RECENT_S = 3.0  # what "now" means for loss, rates and shares
 LAST_PART = 0.1  # of a short run that has ended, for its loss
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
-_WHOLE = ("timed_samples", "timed_seconds", "seconds", *PHASES)
+_WHOLE = ("timed_samples", "timed_seconds", "seconds", *PHASES, *BESIDE)
 _SUMS = ("loss_sum", "loss_samples", *_WHOLE)
 
 
@@ -27,7 +37,8 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank over the last RECENT_S seconds; None where nothing is known (yet). Once the run has
     ended, `samples_per_s` and `shares` are of all its steps.
 
-    `shares` are parts of its time by phase, `cpu` percent of one core, `rss` bytes of host
+    `shares` are parts of its time by phase, the rest as "other", and beside them "overlap", in
+    which gradients travelled behind backward; `cpu` percent of one core, `rss` bytes of host
     memory and `processes` their number, loader workers included; `gpu` percent busy,
     `gpu_memory` bytes used of the device.
     """
@@ -162,13 +173,19 @@ def _rank_now(
         info=info,
         loss=_loss([sums]),
         samples_per_s=_ratio(sums, "timed_samples", "timed_seconds"),
-        shares={name: sums[name] / seconds for name in PHASES} if seconds else {},
+        shares=_shares(sums, seconds) if seconds else {},
         cpu=usage.cpu if usage else None,
         rss=usage.rss if usage else None,
         processes=usage.processes if usage else None,
         gpu=gpu.utilisation if gpu else None,
         gpu_memory=gpu.memory_used if gpu else None,
     )
+
+
+def _shares(sums: dict[str, float], seconds: float) -> dict[str, float]:
+    parts = {name: sums[name] / seconds for name in PHASES}
+    # The sum of a device's time line may be longer than the window by a rounding.
+    return parts | {OTHER: max(0.0, 1 - sum(parts.values())), "overlap": sums["overlap"] / seconds}
 
 
 def _loss(rows: list[dict[str, float]]) -> float | None:

@@ -300,7 +300,7 @@ def as_it_is(state: RunState, name: str) -> RunState:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = NEVER_STARTED
-    elif is_running(state.supervisor_pid, state.supervisor_started):
+    elif is_supervised(state):
         return state
     else:
         reason = LOST
@@ -308,6 +308,12 @@ def as_it_is(state: RunState, name: str) -> RunState:
     return msgspec.structs.replace(
         state, status="failed", error=error, reason=reason, waiting_for=[]
     )
+
+
+def is_supervised(state: RunState) -> bool:
+    """Whether there is the supervisor's process, which outlives its run by a moment."""
+    pid = state.supervisor_pid
+    return pid is not None and is_running(pid, state.supervisor_started)
 
 
 def _pretty(value: Any) -> bytes:

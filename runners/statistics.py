@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.interval import Interval
+from runners.comparison import Interval
 
 CONFIDENCE = 0.95
 # An interval that is looked at after every round is wrong more often than one that is looked at
-# once: at 0.98 it still holds the truth 95 times of 100 (tests/comparison/test_statistics.py).
-WATCHED = 0.98
+# once: at 0.99 it still holds the truth 95 times of 100 (tests/comparison/test_statistics.py).
+WATCHED = 0.99
 DRAWS = 4000
 SMOOTHING = 1.5  # times MAD / √n
 MAD_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation

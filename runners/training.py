@@ -14,12 +14,13 @@ from torch import nn
 from models.build import build_task
 from models.task import Task
 from runners import checkpoint, strategies, words
+from runners.clock import clock_for
 from runners.config import RunConfig
 from runners.errors import ConfigError
 from runners.evaluate import evaluate
 from runners.events import Evaluation, Facts, Metric, Phase, Saved
 from runners.loading import Batches, Mover, evaluation_batches
-from runners.meter import Meter, clock_for
+from runners.meter import Meter
 from runners.optim import make_optimizer, make_schedule
 from runners.order import Order, steps_per_epoch
 from runners.plan import Plan

@@ -32,6 +32,12 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def milliseconds(seconds: float) -> str:
+    """A part of a step: "0.12 ms", "4.9 ms", "132 ms", "2,041 ms"."""
+    ms = 1000 * seconds
+    return f"{ms:,.{0 if ms >= 100 else 1 if ms >= 1 else 2}f} ms"
+
+
 def age(then: float | None, now: float | None = None) -> str:
     """How long ago a Unix time was, in one unit: "12 s", "4 min", "3 h", "2 d"."""
     if then is None:

@@ -16,6 +16,7 @@ from runners.events import Failure, Phase
 from runners.processes import die_with_parent, without_collecting
 from runners.record import Record
 from runners.reporter import NullReporter, Reporter
+from runners.verification import TAP
 
 MOST_OF_A_MESSAGE, MOST_OF_A_TRACEBACK = 4_000, 100_000  # characters
 
@@ -68,7 +69,7 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
     with joined(config, plan) as world:
         with without_collecting():
             training = make_training(config, plan, world, reporter, record.dir)
-            if "DISTRAIN_TAP" in os.environ:
+            if TAP in os.environ:
                 from runners.verification.tap import attach
 
                 attach(training, record.dir)

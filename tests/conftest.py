@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from fake_nvml import COMPILER, FakeNvml, compile_library
 # A busy machine is no fault of an example.
 settings.register_profile("distrain", deadline=None)
 settings.load_profile("distrain")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _claims_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs of other tests, at the same time, and of whoever runs the tests are in nobody's way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path_factory.mktemp("claims")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
-from runners.events import Window
+from runners.config import RunConfig
+from runners.devices import Device
+from runners.events import Facts, Window
+from runners.plan import make_plan
+from runners.record import Record, RecordWriter, create_run
 
 
 def a_window(rank: int = 0, step: int = 1, steps: int = 1, **changes: Any) -> Window:
@@ -20,3 +27,29 @@ def a_window(rank: int = 0, step: int = 1, steps: int = 1, **changes: Any) -> Wi
         "seconds": 0.5,
     }
     return Window(rank=rank, step=step, steps=steps, **(fields | changes))
+
+
+def a_run(
+    runs_dir: Path,
+    steps: Callable[[int, int], dict[str, Any]],
+    *,
+    world: int = 2,
+    count: int = 40,
+    samples: Iterable[Any] = (),
+    facts: Facts | None = None,
+    **changes: Any,
+) -> Record:
+    """A completed run of so many windows of one step on each rank, whose fields `steps` gives by
+    rank and step, and of what else was sampled.
+    """
+    config = RunConfig().with_changes({"devices": f"cpu:{world}", **changes})
+    plan = make_plan(config, [Device(kind="cpu", index=index) for index in range(world)])
+    writer = RecordWriter(create_run(runs_dir, config, plan=plan, word="made"))
+    for step, rank in product(range(1, count + 1), range(world)):
+        writer.add(a_window(rank, step, **steps(rank, step)))
+    for sample in samples:
+        writer.add(sample)
+    host = {"threads": 8, "memory": 8 * 2**30}
+    writer.set_state(status="completed", reason="all done", facts=facts, provenance={"host": host})
+    writer.close()
+    return Record(writer.dir)

@@ -49,6 +49,13 @@ def test_open_reads_every_record_it_made(tmp_path: Path) -> None:
     assert [row["step rows"] for row in rows] == ["8,000", "16,000"]
 
 
+def test_stragglers_counts_who_is_named(tmp_path: Path) -> None:
+    asked = ("--runs", "1", "--more", "0", "--steps", "40")
+    late, clean = tables(tmp_path, "stragglers", *asked).values()
+    assert [row["runs"] for row in late] == [1, 0, 0]
+    assert [row["runs"] for row in clean] == [1, 0, 0]
+
+
 def test_tui_fills_every_table_and_loads_no_torch(tmp_path: Path) -> None:
     found = tables(tmp_path, "tui", "--quick")
     paint, modules, taken, keys, opening, memory, claims = found.values()

@@ -21,6 +21,7 @@ import pytest
 from runners.cli.commands import GROUPS
 from runners.cli.parser import parse
 from runners.cli.showing import everything
+from runners.comparison import Comparison, Contestant, Difference, Interval, Line
 from runners.config import RunConfig
 from runners.devices import Device
 from runners.events import Said, as_dict, decode
@@ -227,6 +228,13 @@ def test_the_keys_of_json_are_explained(record: Record) -> None:
     assert not {key for key in everything(record)["ranks"][0] if f"`{key}`" not in told}
 
 
+def test_the_keys_of_a_comparison_are_explained() -> None:
+    told = section("docs/command-line.md", "compare")
+    names = {*Comparison.__struct_fields__, *Contestant.__struct_fields__}
+    names |= {*Difference.__struct_fields__, *Line.__struct_fields__, *Interval.__struct_fields__}
+    assert not {name for name in names if f"`{name}`" not in told}
+
+
 @pytest.mark.parametrize("query", blocks(ROOT / "docs/records.md", "sql"))
 def test_queries_of_the_records_page_have_answers(query: str, record: Record) -> None:
     db = sqlite3.connect(f"file:{record.dir}/metrics.db?mode=ro", uri=True)
@@ -241,8 +249,10 @@ def test_queries_of_the_records_page_have_answers(query: str, record: Record) ->
     ("page", "name"),
     [
         ("docs/python.md", "reading.py"),
+        ("docs/python.md", "compared.py"),
         ("docs/python.md", "mistakes.py"),
         ("docs/python.md", "own_loop.py"),
+        ("docs/python.md", "verifying.py"),
         ("docs/records.md", "weights.py"),
     ],
 )
@@ -269,6 +279,15 @@ def test_launching_works_as_told_also_with_a_task_that_leaves_a_note(
     assert "weights are last week's" in printed
     assert "Finished(" in printed
     assert "0.90" in printed.splitlines()[-1]
+
+
+def test_the_bench_of_the_page_compares(python: Python, place: Path) -> None:
+    script = scripts("docs/python.md")["comparing.py"]
+    quick = script.replace('"ddp', '"single').replace("cpu:2", "cpu:1").replace("0.5", "0.2")
+    (place / "comparing.py").write_text(quick)
+    plain, half = python("comparing.py").splitlines()
+    assert plain.startswith("single Interval(")
+    assert half.startswith("single,precision=bf16 Interval(")
 
 
 PLAIN_RANKS = {

@@ -21,9 +21,11 @@ PUBLIC = (
     "Run",
     "RunConfig",
     "all_runs",
+    "compare",
     "find",
     "launch",
     "load_preset",
+    "verify",
 )
 # These load torch in the functions that ranks run, and not before: a rank greets first.
 RANK_SIDE = ("runners.worker", "runners.launchers.spawn", "runners.launchers.torchrun")
@@ -71,6 +73,7 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
         "runners.cli.live",
         "runners.doctor",
         "runners.supervisor",
+        "runners.comparison.report",
         "runners.record",
         "runners.reporter",
         "runners.snapshot",
@@ -96,6 +99,10 @@ def test_the_app_with_all_its_screens_loads_no_torch() -> None:
 def test_a_reporter_for_other_peoples_scripts_costs_them_little() -> None:
     loaded = modules_after("from runners import Reporter")
     assert not loaded & {*HEAVY, "rich", "models", "psutil", "numpy"}
+
+
+def test_what_draws_a_report_is_loaded_for_a_report_alone() -> None:
+    assert not modules_after("import runners.cli.comparing") & {"plotly", "jinja2"}
 
 
 def test_presets_are_files_and_no_code() -> None:

@@ -41,11 +41,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_package_and_preset(wheel: Path) -> None:
+def test_the_wheel_holds_every_package_preset_and_page(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("models", "runners", "presets", "tui"):
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".toml", ".tcss"):
+            if path.suffix in (".py", ".toml", ".tcss", ".css", ".js", ".jinja"):
                 assert path.relative_to(ROOT).as_posix() in held
     assert not any(name.startswith(("tests/", "benchmarks/", "examples/")) for name in held)
 

@@ -116,9 +116,10 @@ KEYMAP = (
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
     Key(LAUNCH, "bench", "c", "bench", "Bench", "Measure the marked presets.", True),
-    Key(LAUNCH, "save", "ctrl+s", "save", "Save preset", "Keep it under a name.", True),
+    Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Keep the preset under a name.", True),
+    Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare it with one plain process.", True),
     Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "The preset's value; in the list, all."),
-    Key(LAUNCH, "all", "a", "all", "All fields", "Show every field, or those in common use.", True),
+    Key(LAUNCH, "all", "a", "all", "Fields", "Show every field, or those in common use.", True),
     Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),

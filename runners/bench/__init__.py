@@ -27,7 +27,7 @@ from runners.bench.definition import Definition, Target, contestants, make, plan
 from runners.bench.state import LOG, RUNS, STATE, BenchState
 from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
 from runners.processes import is_running
-from runners.record import Record, to_trash
+from runners.record import Record, discard
 from runners.runs import POLL_S, Run, runs_folder
 from runners.state import Meta, change_meta, read_meta
 
@@ -107,6 +107,12 @@ class Bench:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
+    def remove(self) -> Path:
+        """Move it to the trash beside it, with its runs; raises DistrainError while it is live."""
+        if (state := self.state).live:
+            raise DistrainError(f"bench {self.id} is {state.status}; stop it before removing it")
+        return discard(self.dir)
+
     def resumption(self) -> Definition:
         """What a resumed bench goes on with; raises DistrainError where that is nothing."""
         state = self.state
@@ -128,22 +134,22 @@ class Bench:
         _begin(self.dir)
         return self
 
-    def rerun(self, name: str | None = None, *, queue: bool | None = None) -> Bench:
-        """The same definition from the start, as a new bench."""
+    def rerun(
+        self,
+        changes: dict[str, Any] | None = None,
+        name: str | None = None,
+        *,
+        queue: bool | None = None,
+    ) -> Bench:
+        """The same definition from the start, with dotted keys of all configs changed."""
         state = self.state
         return start(
-            self.definition,
+            self.definition.with_changes(changes or {}),
             name=self.name if name is None else name,
             runs_dir=self.dir.parent,
             cwd=state.cwd,
             queue=state.queue if queue is None else queue,
         )
-
-    def remove(self) -> Path:
-        """Move it to the trash beside it; raises DistrainError while it is live."""
-        if self.is_live:
-            raise DistrainError(f"bench {self.id} is {self.state.status}; stop it first")
-        return to_trash(self.dir)
 
 
 def start(

@@ -66,6 +66,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def baseline(self) -> str:
         return self.rules.baseline or next(iter(self.configs))
 
+    def with_changes(self, changes: dict[str, Any]) -> Definition:
+        """A copy with dotted keys of every config set; raises ConfigError."""
+        changed = {name: config.with_changes(changes) for name, config in self.configs.items()}
+        return msgspec.structs.replace(self, configs=changed)
+
     def to_toml(self) -> str:
         data: dict[str, Any] = {"bench": msgspec.to_builtins(self.rules)}
         if self.target:

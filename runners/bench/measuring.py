@@ -11,6 +11,7 @@ from runners.bench.definition import Definition, Target
 from runners.bench.state import Measurement
 from runners.comparison.figures import figures
 from runners.config import RunConfig
+from runners.diagnosis import diagnose
 from runners.errors import DistrainError
 from runners.events import Evaluation, Phase
 from runners.record import Record
@@ -92,6 +93,7 @@ def measure(
         figured = figures(record, found.warm_after)
         if not figured.rate:
             raise DistrainError(f"{record.id} ended before it had measured anything")
+        diagnosis = diagnose(record)
         return Measurement(
             contestant=name,
             round=number,
@@ -102,6 +104,7 @@ def measure(
             steady=found.windows >= LEAST_WINDOWS,
             took=time.time() - began,
             phases=figured.phases,
+            overlap=figured.overlap,
             host_memory=figured.host_memory,
             device_memory=figured.device_memory,
             cpu=figured.cpu,
@@ -109,6 +112,8 @@ def measure(
             joules_per_sample=figured.joules_per_sample,
             seconds_to_target=time_to(definition.target, record) if definition.target else None,
             metrics=_metrics(record),
+            kind=diagnosis.kind,
+            diagnosis=diagnosis.sentence,
         )
 
 

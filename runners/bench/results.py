@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import median, mode
 
 from msgspec import structs
 
 from runners import words
 from runners.bench.definition import Definition
 from runners.bench.state import RUNS, BenchState, Measurement
-from runners.comparison import Comparison, Contestant
-from runners.comparison.fairness import settings
-from runners.interval import Interval
-from runners.plan import Plan, cores
+from runners.comparison import Comparison, Contestant, Interval, verdicts
+from runners.comparison.fairness import resources, settings
 from runners.state import read_meta
 from runners.statistics import median_interval, outliers, paired_ratio
 
@@ -66,7 +64,11 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
     baseline = baseline_of(definition, found)
     ratios, efficiencies = ratios_to(baseline, found), _efficiencies(definition, state, found)
     contestants = [
-        _contestant(name, definition, state, found.get(name, {}), folder)
+        structs.replace(
+            _contestant(name, definition, state, found.get(name, {}), folder),
+            ratio=ratios.get(name),
+            efficiency=efficiencies.get(name),
+        )
         for name in definition.configs
     ]
     plans = [state.plans[name] for name in definition.configs]
@@ -75,13 +77,8 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
         title=read_meta(folder).name or state.name or state.bench_id,
         kind="bench",
         baseline=baseline,
-        contestants=[
-            structs.replace(
-                each, ratio=ratios.get(each.name), efficiency=efficiencies.get(each.name)
-            )
-            for each in contestants
-        ],
-        verdicts=[],
+        contestants=contestants,
+        verdicts=_verdicts(definition, state, contestants, found, baseline),
         equal=equal,
         differences=differences,
         warnings=[*state.warnings, *_unsure(definition, state)],
@@ -116,8 +113,15 @@ def _contestant(
         joules_per_sample=_median(each.joules_per_sample for each in ones),
         seconds_to_target=median_interval(times) if len(times) == len(ones) > 0 else None,
         metrics=ones[-1].metrics if ones else {},
+        diagnosis=_diagnosis(ones),
         problem=state.out.get(name, ""),
     )
+
+
+def _diagnosis(ones: Sequence[Measurement]) -> str:
+    """The last of the kind that was found most often."""
+    usual = mode(each.kind for each in ones) if ones else ""
+    return next((each.diagnosis for each in reversed(ones) if each.kind == usual), "")
 
 
 def _efficiencies(
@@ -127,17 +131,29 @@ def _efficiencies(
     alone = [name for name in found if definition.configs[name].strategy == "single"]
     if not alone:
         return {}
-    base = _resources(state.plans[alone[0]])
+    base = resources(state.plans[alone[0]])
     return {
-        name: ratio.over(_resources(state.plans[name]) / base)
+        name: ratio.over(resources(state.plans[name]) / base)
         for name, ratio in ratios_to(alone[0], found).items()
     }
 
 
-def _resources(plan: Plan) -> int:
-    if plan.devices[0].kind == "cuda":
-        return len({device.uuid for device in plan.devices})
-    return min(plan.world_size * plan.threads, cores())
+def _verdicts(
+    definition: Definition,
+    state: BenchState,
+    contestants: list[Contestant],
+    found: dict[str, ByRound],
+    baseline: str,
+) -> list[str]:
+    """Nothing where there are too few rounds to say anything."""
+    if state.rounds < definition.rules.least:
+        return []
+
+    def ratio(ours: Contestant, theirs: Contestant) -> Interval | None:
+        rounds = {name: found.get(name, {}) for name in definition.configs if name != theirs.name}
+        return ratios_to(theirs.name, {theirs.name: found[theirs.name], **rounds}).get(ours.name)
+
+    return verdicts.said(contestants, baseline, ratio)
 
 
 def _unsure(definition: Definition, state: BenchState) -> list[str]:

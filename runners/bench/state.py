@@ -24,7 +24,8 @@ LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a round. `rate` is samples/s of the `seconds` after `warmup_s`; `took` is from
-    launch to end. The others are as those of a `Contestant`.
+    launch to end; `kind` and `diagnosis` are what was found of the run. The others are as those of
+    a `Contestant`.
     """
 
     contestant: str
@@ -44,6 +45,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     joules_per_sample: float | None = None
     seconds_to_target: float | None = None
     metrics: dict[str, float | None] = {}
+    kind: str = ""
+    diagnosis: str = ""
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):

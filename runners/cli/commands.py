@@ -107,6 +107,22 @@ def _rm(parser: ArgumentParser) -> None:
     _runs_dir(parser)
 
 
+def _compare(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="runs, or one bench, or a JSON file of a comparison"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "md", "html"),
+        default="table",
+        help="table (default), json, md for a pull request, html for a browser",
+    )
+    _json(parser, "everything")
+    parser.add_argument("--baseline", metavar="NAME", help="what ratios are to; else the first run")
+    parser.add_argument("--out", metavar="FILE", help="where to write instead of stdout")
+    _runs_dir(parser)
+
+
 def _export(parser: ArgumentParser) -> None:
     _a_run(parser)
     parser.add_argument("--to", required=True, choices=("csv", "jsonl", "tensorboard"))
@@ -260,6 +276,16 @@ GROUPS: dict[str, list[Command]] = {
             "logs",
             _logs,
             "distrain logs latest\ndistrain logs latest --rank 0 -f",
+        ),
+        Command(
+            "compare",
+            "runs, or a bench, as a table or a report: rates, curves, what differs",
+            "comparing",
+            "compare",
+            _compare,
+            "distrain compare single ddp\n"
+            "distrain compare single ddp amp --format html --out report.html\n"
+            "distrain compare single ddp --format md | gh pr comment --body-file -",
         ),
         Command(
             "export",

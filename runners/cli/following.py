@@ -15,7 +15,9 @@ from argparse import Namespace
 from typing import Protocol, TextIO
 
 from runners import runs
-from runners.cli import ending
+from runners.bench import Bench
+from runners.cli import benching, ending
+from runners.cli.finding import find
 from runners.cli.lines import Lines
 from runners.cli.signals import Signals
 from runners.cli.text import is_terminal, print_json, say
@@ -44,9 +46,11 @@ class View(Protocol):
 
 
 def watch(arguments: Namespace) -> int:
-    """Follow a run that is there; Ctrl-C leaves with exit code 0."""
-    run = runs.find(arguments.run, arguments.runs_dir)
+    """Follow a run or a bench that is there; Ctrl-C leaves with exit code 0."""
+    run = find(arguments.run, arguments.runs_dir)
     with Signals() as signals:
+        if isinstance(run, Bench):
+            return benching.follow(run, signals, stream=sys.stdout)
         return follow(run, signals, stream=sys.stdout, every=arguments.every)
 
 

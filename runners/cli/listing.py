@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from typing import Any
 
 from runners import words
+from runners.bench import Bench, all_benches
 from runners.cli.text import Column, print_json, say, table
 from runners.errors import DistrainError
 from runners.record import Record, list_records
@@ -27,7 +29,7 @@ COLUMNS = (
 
 
 def runs(arguments: Namespace) -> int:
-    """Print all runs, newest first; a folder that cannot be read is named on stderr."""
+    """Print all runs and benches, newest first; a folder that cannot be read is named on stderr."""
     folder = runs_folder(arguments.runs_dir)
     rows = []
     unreadable: list[DistrainError] = []
@@ -38,6 +40,7 @@ def runs(arguments: Namespace) -> int:
             unreadable.append(error)
         finally:
             record.close()
+    rows = sorted(rows + list(map(bench_row, all_benches(folder))), key=_age, reverse=True)
     for complaint in unreadable:
         say(f"distrain: {complaint}")
     if arguments.json:
@@ -56,6 +59,7 @@ def one(record: Record) -> dict[str, Any]:
     """A run's summary with the few things that lists need beside it."""
     state = record.state
     return {
+        "kind": "run",
         **record.summary(),
         "name": record.name,
         "created": state.created,
@@ -65,13 +69,56 @@ def one(record: Record) -> dict[str, Any]:
     }
 
 
+def bench_row(bench: Bench) -> dict[str, Any]:
+    """A bench as it stands, for lists."""
+    state = bench.state
+    return {
+        "kind": "bench",
+        "bench_id": bench.id,
+        "dir": str(bench.dir),
+        "name": state.name,
+        "status": state.status,
+        "reason": state.reason,
+        "created": state.created,
+        "contestants": list(bench.definition.configs),
+        "rounds": state.rounds,
+        "duration_s": None
+        if not state.started
+        else (state.ended or time.time()) - state.started[-1],
+        "waiting_for": [],
+    }
+
+
+def _age(row: dict[str, Any]) -> float:
+    created: float = row["created"]
+    return created
+
+
 def headline_metric(evaluation: dict[str, Any] | None) -> str:
     """The first share of right answers, else the first metric; empty without an evaluation."""
     values = evaluation or {}
     return next((words.metric(name, values[name]) for name in words.shares_first(values)), "")
 
 
-def _cells(run: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any]) -> list[str]:
+    return _bench_cells(row) if row["kind"] == "bench" else _run_cells(row)
+
+
+def _bench_cells(bench: dict[str, Any]) -> list[str]:
+    missing = words.MISSING
+    return [
+        bench["bench_id"],
+        bench["name"],
+        bench["status"],
+        f"bench of {' '.join(bench['contestants'])}",
+        *(missing, missing, missing, missing),
+        words.things(bench["rounds"], "round"),
+        words.duration(bench["duration_s"]),
+        words.age(bench["created"]),
+    ]
+
+
+def _run_cells(run: dict[str, Any]) -> list[str]:
     return [
         run["run_id"],
         run["name"],

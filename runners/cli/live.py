@@ -11,7 +11,7 @@ from rich.text import Text
 from runners import words
 from runners.cli.lines import in_words
 from runners.cli.text import Column, aligned
-from runners.events import PHASES, Evaluation, Event
+from runners.events import OTHER, PHASES, Evaluation, Event
 from runners.snapshot import Follower, RankNow, Snapshot
 
 STYLES = {
@@ -35,6 +35,7 @@ COLUMNS = (
     Column("bwd", right=True, spare=4),
     Column("comm", right=True, spare=2),
     Column("opt", right=True, spare=5),
+    Column("other", right=True, spare=5),
     Column("CPU", right=True, spare=6),
     Column("memory", right=True, spare=7),
     Column("GPU", right=True, spare=1),
@@ -166,7 +167,7 @@ def _cells(now: RankNow) -> list[str]:
         f"{info.step:,}",
         words.figure(now.loss),
         words.round_rate(now.samples_per_s),
-        *(words.percent(now.shares.get(name)) for name in PHASES),
+        *(words.percent(now.shares.get(name)) for name in (*PHASES, OTHER)),
         words.percent(None if now.cpu is None else now.cpu / 100),
         words.size(now.rss),
         words.percent(None if now.gpu is None else now.gpu / 100),

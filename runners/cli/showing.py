@@ -10,7 +10,8 @@ from runners import words
 from runners.cli import ending
 from runners.cli.text import Column, fields, painted, print_json, table
 from runners.config import RunConfig, differences
-from runners.events import PHASES, Evaluation, Notice, Saved
+from runners.diagnosis import Diagnosis, diagnose
+from runners.events import OTHER, PHASES, Evaluation, Notice, Saved
 from runners.record import Record
 from runners.runs import find
 from runners.snapshot import Follower, Snapshot
@@ -36,6 +37,7 @@ def everything(record: Record) -> dict[str, Any]:
         **({"error": state.error} if state.error else {}),
         **{name: getattr(state, name) for name in _STATE},
         "name": record.name,
+        "diagnosis": diagnose(record),
         "meta": record.meta,
         "ranks": [
             {"rank": rank.rank, "pid": rank.pid, "device": rank.device, "host": rank.host}
@@ -76,6 +78,7 @@ def page(record: Record) -> str:
         ("effective", fields(_effective(record.config, state))),
         ("changed from the defaults", fields(_changed(record.config))),
         ("progress", fields(_progress(state, facts, now, saved))),
+        ("where the time goes", _diagnosis(diagnose(record))),
         ("ranks", _ranks(record, now)),
         ("notices", "\n".join(f"  {text}" for text in _notices(state, said))),
         ("where it comes from", fields(_provenance(state))),
@@ -178,9 +181,18 @@ def _checkpoints(saved: list[Saved]) -> str:
     )
 
 
+def _diagnosis(found: Diagnosis) -> str:
+    if found.kind == "failed":
+        return ""  # the page ends with the error
+    return fields(
+        [("in a sentence", found.sentence), ("evidence", found.evidence), ("try", found.advice)]
+    )
+
+
 def _ranks(record: Record, now: Snapshot) -> str:
     if not now.ranks:
         return ""
+    overlaps = any(rank.shares.get("overlap") for rank in now.ranks)
     columns = [
         Column("rank", right=True),
         Column("device"),
@@ -189,7 +201,8 @@ def _ranks(record: Record, now: Snapshot) -> str:
         Column("doing"),
         Column("step", right=True),
         Column("samples/s", right=True),
-        *(Column(name, right=True, spare=1) for name in PHASES),
+        *(Column(name, right=True, spare=1) for name in (*PHASES, OTHER)),
+        *([Column("overlap", right=True, spare=1)] if overlaps else []),
     ]
     rows = []
     for rank in now.ranks:
@@ -197,7 +210,7 @@ def _ranks(record: Record, now: Snapshot) -> str:
         doing = info.phase if info.code is None else f"{info.phase}, code {info.code}"
         row = [str(info.rank), info.device, info.host, str(info.pid), doing, f"{info.step:,}"]
         row.append(words.round_rate(rank.samples_per_s))
-        row += [words.percent(rank.shares.get(name)) for name in PHASES]
+        row += [words.percent(rank.shares.get(column.head)) for column in columns[len(row) :]]
         rows.append(row)
     return table(columns, rows, indent="  ")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from runners import presets, runs
+from runners.bench import Bench
 from runners.cli.ending import CODES
+from runners.cli.finding import find
 from runners.cli.signals import Signals
 from runners.cli.text import print_json, say
 from runners.config import parse_assignment, parse_devices
@@ -27,13 +30,24 @@ def run(arguments: Namespace) -> int:
 
 def resume(arguments: Namespace) -> int:
     """Go on from the last checkpoint of a run."""
-    before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
+    before, wanted = find(arguments.run, arguments.runs_dir), changes(arguments)
+    if isinstance(before, Bench):
+        from runners.cli import benching
+
+        if wanted or arguments.name:
+            raise ConfigError("a bench goes on as it was defined; rerun takes changes")
+        return benching.started(arguments, before.resume)
     return _started(arguments, lambda: before.resume(wanted, arguments.name, queue=arguments.queue))
 
 
 def rerun(arguments: Namespace) -> int:
     """Start the config of a run again."""
-    before, wanted = runs.find(arguments.run, arguments.runs_dir), changes(arguments)
+    before, wanted = find(arguments.run, arguments.runs_dir), changes(arguments)
+    if isinstance(before, Bench):
+        from runners.cli import benching
+
+        once_more = partial(before.rerun, wanted, arguments.name, queue=arguments.queue)
+        return benching.started(arguments, once_more)
     return _started(arguments, lambda: before.rerun(wanted, arguments.name, queue=arguments.queue))
 
 

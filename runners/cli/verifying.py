@@ -13,7 +13,8 @@ from runners.cli import complaint
 from runners.cli.starting import changes
 from runners.cli.text import Column, is_terminal, painted, print_json, say, table
 from runners.errors import ConfigError
-from runners.verification import Check, Report, usable, verify
+from runners.verification.cases import usable, verify
+from runners.verification.report import Report, origin_of_limits
 
 COLUMNS = (
     Column("preset"),
@@ -57,46 +58,20 @@ def _ranks(text: str | None) -> list[int]:
 def _line(report: Report) -> str:
     """What is said of a preset once it has been verified."""
     who = f"{report.preset} on {words.things(report.world_size, 'rank')}"
-    if report.problem:
-        return f"{who}: {report.problem}"
-    first = report.first
-    return f"{who}: {_sentence(first)}" if first else f"{who}: the same as one process"
-
-
-def _sentence(check: Check) -> str:
-    """What is wrong, and where first."""
-    when = "before the first step" if check.step == 0 else f"at step {check.step}"
-    if check.words:
-        return f"{check.what} differ {when}: {check.words}"
-    return (
-        f"{check.what} differ {when}: {check.tensor} by {check.error:.2g} of its size, "
-        f"{check.limit:.2g} is allowed"
-    )
+    return f"{who}: {report.sentence or 'the same as one process'}"
 
 
 def _cells(report: Report) -> list[str]:
-    how = f"{report.strategy} {report.launcher} {report.precision}"
-    told = report.first if report.first and report.first.error is not None else report.worst
-    where = f"{told.what} of {told.tensor}, step {told.step}" if told else words.MISSING
-    error = words.MISSING if told is None else f"{told.error:.1e}"
-    limit = words.MISSING if told is None else f"{told.limit:.1e}"
-    verdict = "the same" if report.passed else "could not run" if report.problem else "differs"
     style = "completed" if report.passed else "failed"
-    return [
-        report.preset,
-        how,
-        str(report.world_size),
-        where,
-        error,
-        limit,
-        painted(verdict, style) if is_terminal(sys.stdout) else verdict,
-    ]
+    outcome = painted(report.outcome, style) if is_terminal(sys.stdout) else report.outcome
+    head = [report.preset, report.combination, str(report.world_size)]
+    return [*head, *report.figures(), outcome]
 
 
 def _explain(reports: list[Report]) -> None:
     tolerances = {report.tolerance for report in reports if report.tolerance}
     for text in sorted(tolerances):
-        say(f"allowed is {text}", "dim")
+        say(origin_of_limits(text), "dim")
     for report in reports:
         for text in report.declared:
             say(f"{report.preset}: {text}", "dim")
@@ -105,4 +80,4 @@ def _explain(reports: list[Report]) -> None:
 def _plain(report: Report) -> dict[str, Any]:
     first = report.first
     found: dict[str, Any] = msgspec.to_builtins(report)
-    return {**found, "passed": report.passed, "first": first and _sentence(first)}
+    return {**found, "passed": report.passed, "first": first and first.sentence}

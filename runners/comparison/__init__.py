@@ -10,7 +10,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from runners.interval import Interval
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def precision(self) -> float:
+        """The farther end as a share of the value."""
+        return max(self.high / self.value - 1, 1 - self.low / self.value) if self.value else 0.0
+
+    def over(self, divisor: float) -> Interval:
+        return Interval(self.value / divisor, self.low / divisor, self.high / divisor)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +40,16 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     fair: bool
 
 
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve of at most some hundreds of points by optimizer step (empty for what is sampled by
+    time alone) and by seconds since the first step began. A missing value is None.
+    """
+
+    step: list[float] = []
+    time: list[float]
+    values: list[float | None]
+
+
 class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     """One way of training. What was not measured, or cannot be told, is None or empty.
 
@@ -30,7 +57,8 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     baseline, `efficiency` samples/s per device as a share of `single`'s. `phases` are shares of
     the step, with "other"; `overlap` is communication hidden behind backward, as a share of the
     step, in none of them. Memory in bytes at its peak, utilisation in percent, energy in joules.
-    `folders` are its records.
+    `folders` are its records. `curves` are "loss", each metric of the evaluations as "eval …", and
+    "gpu" (percent) and "power" (watts of all its devices) where they were measured.
     """
 
     name: str
@@ -54,6 +82,7 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     joules_per_sample: float | None = None
     seconds_to_target: Interval | None = None
     metrics: dict[str, float | None] = {}
+    curves: dict[str, Line] = {}
     diagnosis: str = ""
     problem: str = ""
 

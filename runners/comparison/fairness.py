@@ -13,7 +13,7 @@ from typing import Any
 from runners import words
 from runners.comparison import Difference
 from runners.config import RunConfig
-from runners.plan import Plan
+from runners.plan import Plan, cores
 
 STRATEGYS_OWN = "ddp."
 COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", STRATEGYS_OWN)
@@ -37,6 +37,13 @@ def settings(
         elif key in _HEADLINES:
             equal[_HEADLINES[key]] = values[0] or words.MISSING
     return equal, sorted(differences, key=lambda each: each.fair)
+
+
+def resources(plan: Plan) -> int:
+    """What an efficiency is counted by: GPUs, or on CPU the cores that all threads can use."""
+    if plan.devices[0].kind == "cuda":
+        return len({device.uuid for device in plan.devices})
+    return min(plan.world_size * plan.threads, cores())
 
 
 _HEADLINES = {

@@ -7,20 +7,20 @@ from math import isnan
 
 import msgspec
 
-from runners.events import PHASES
+from runners.events import OTHER, PHASES
 from runners.record import Record
 from runners.rollup import Curve
 from runners.series import GPU, PROCS, STEPS, rate_of_all
 
-OTHER = "other"
-_SUMS = ("samples", "seconds", *PHASES)
+_SUMS = ("samples", "seconds", *PHASES, "overlap")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Of all steps after some; None or empty where nothing was measured.
 
     `rate` is samples/s of the run, `samples` their number, `seconds` of the rank that took longest,
-    `phases` shares of the step with "other". Memory is bytes at its peak, of all ranks together and
+    `phases` shares of the step with "other", `overlap` the share in which communication was hidden.
+    Memory is bytes at its peak, of all ranks together and
     of the fullest device; `cpu` and `gpu` are percent, of all cores that ranks used and of a
     device's mean.
     """
@@ -29,6 +29,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     seconds: float
     phases: dict[str, float]
+    overlap: float | None
     host_memory: float | None
     device_memory: float | None
     cpu: float | None
@@ -66,19 +67,20 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         )
         for gpu in record.keys(GPU)
     ]
-    joules = _added(_risen(gpu["energy"]) for gpu in gpus)
+    watts = _added(_watts(gpu) for gpu in gpus)
     return Figures(
         rate=rate_of_all(rates),
         samples=round(samples),
         seconds=max((each["seconds"] for each in sums), default=0.0),
         phases=phases,
+        overlap=sum(each["overlap"] for each in sums) / seconds if seconds else None,
         host_memory=_added(_most(rank["rss_max"]) for rank in usage),
         device_memory=max(
             filter(None, (_most(gpu["memory_used_max"]) for gpu in gpus)), default=None
         ),
         cpu=_added(_mean(rank["cpu"]) for rank in usage),
         gpu=_mean(mean for gpu in gpus if (mean := _mean(gpu["utilisation"])) is not None),
-        joules_per_sample=joules / samples if joules and samples else None,
+        joules_per_sample=watts * (end - begin) / samples if watts and samples else None,
     )
 
 
@@ -106,10 +108,13 @@ def _most(values: Iterable[float]) -> float | None:
     return max(_known(values), default=None)
 
 
-def _risen(values: Iterable[float]) -> float | None:
-    """How much a counter has grown."""
-    known = _known(values)
-    return known[-1] - known[0] if len(known) > 1 else None
+def _watts(gpu: Curve) -> float | None:
+    """How fast its counter rose, which is read within the time of the steps, not at its ends."""
+    known = [pair for pair in zip(gpu["time"], gpu["energy"], strict=True) if not isnan(pair[1])]
+    if len(known) < 2:
+        return None
+    (begin, first), (end, last) = known[0], known[-1]
+    return (last - first) / (end - begin) if last >= first and end > begin else None
 
 
 def _added(values: Iterable[float | None]) -> float | None:

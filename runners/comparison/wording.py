@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runners import words
-from runners.comparison import Comparison, Contestant, Difference
-from runners.interval import Interval
+from runners.comparison import Comparison, Contestant, Difference, Interval
 
 
 def cells(contestant: Contestant, comparison: Comparison) -> list[str]:

@@ -13,8 +13,8 @@ from torch import nn
 
 from models.errors import TaskError
 from models.importing import load
+from runners.clock import Clock
 from runners.config import RunConfig
-from runners.meter import Clock
 from runners.world import World
 
 

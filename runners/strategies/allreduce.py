@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from runners.meter import Clock
+from runners.clock import Clock
 from runners.strategies import Strategy, broadcast_from_leader, by_dtype, unflatten_into
 
 
@@ -24,10 +24,14 @@ class AllReduce(Strategy):
             # A parameter unused here may be used elsewhere, and all must send the same layout.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+        spans = []
         for gradients in by_dtype([p.grad for p in parameters if p.grad is not None]):
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            arrived = clock.stamp()
             dist.all_reduce(flat)
+            spans.append((arrived, clock.stamp()))
             unflatten_into(flat, gradients)
+        clock.communicated(spans)
         clock.mark("comm")
 
 

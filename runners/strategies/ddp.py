@@ -13,15 +13,16 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from runners.meter import Clock, Stamp
+from runners.clock import Clock, Stamp
 from runners.strategies import Strategy
+from runners.strategies.wire import Hook, Wire, summed
 
 
 class Ddp(Strategy):
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         options, device = self.config.ddp, self.world.device
         self._last = LastGradient(model, clock)
-        wrapped = DistributedDataParallel(
+        wrapped = TimedDdp(
             model,
             device_ids=[device.index] if device.type == "cuda" else None,
             bucket_cap_mb=options.bucket_mb,
@@ -29,23 +30,26 @@ class Ddp(Strategy):
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             find_unused_parameters=options.find_unused_parameters,
         )
-        self._compress(wrapped)
+        # What torch.compile traces cannot look at a clock.
+        wrapped.clock = None if self.config.train.compile else clock
+        self._wire = Wire(wrapped, clock, *self._hook())
         return wrapped
 
-    def _compress(self, wrapped: DistributedDataParallel) -> None:
+    def _hook(self) -> tuple[Hook, Any]:
+        """What travels, and its state."""
         options = self.config.ddp
         self._power: powerSGD_hook.PowerSGDState | None = None
-        if options.comm_hook == "powerSGD":
-            self._power = powerSGD_hook.PowerSGDState(
-                process_group=None,
-                matrix_approximation_rank=options.powersgd_rank,
-                start_powerSGD_iter=options.powersgd_start,
-                random_seed=self.config.train.seed,
-            )
-            wrapped.register_comm_hook(self._power, powerSGD_hook.powerSGD_hook)
-        elif options.comm_hook != "none":
-            hook = getattr(default_hooks, f"{options.comm_hook}_hook")
-            wrapped.register_comm_hook(None, hook)
+        if options.comm_hook == "none":
+            return summed, None
+        if options.comm_hook != "powerSGD":
+            return getattr(default_hooks, f"{options.comm_hook}_hook"), None
+        self._power = powerSGD_hook.PowerSGDState(
+            process_group=None,
+            matrix_approximation_rank=options.powersgd_rank,
+            start_powerSGD_iter=options.powersgd_start,
+            random_seed=self.config.train.seed,
+        )
+        return powerSGD_hook.powerSGD_hook, self._power
 
     @contextmanager
     def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
@@ -55,11 +59,15 @@ class Ddp(Strategy):
         self._last.take()  # the moment that counts is the last micro-batch's
 
     def weight(self, samples: int, total: int) -> float:
-        return samples / total * self.world.size  # for DDP divides the sum by the world size
+        """The hooks that make the wire narrower divide by the world size, and ours does not."""
+        share = samples / total
+        return share if self.config.ddp.comm_hook == "none" else share * self.world.size
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
         """DDP has reduced already; what came after the last local gradient was waiting."""
-        clock.mark("backward", self._last.take())
+        last = self._last.take()
+        clock.communicated(self._wire.take(), last)
+        clock.mark("backward", last)
         clock.mark("comm")
 
     def state(self) -> dict[str, Any]:
@@ -76,12 +84,26 @@ class Ddp(Strategy):
     def load_state(self, state: dict[str, Any]) -> None:
         if self._power is None or not state:
             return
+        self._wire.take()  # of the backward by which DDP has laid its buckets out
         self._power.iter = state["iter"]
         kind, keys, *rest = state["rng"]
         self._power.rng.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
         for name in POWER_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._power, name, moved)
+
+
+class TimedDdp(DistributedDataParallel):
+    """Counts as communication that ranks wait for rank 0's buffers at the begin of forward."""
+
+    clock: Clock | None = None
+
+    def _sync_buffers(self) -> None:
+        if self.clock is not None:
+            self.clock.mark("forward")
+        super()._sync_buffers()  # type: ignore[no-untyped-call]
+        if self.clock is not None:
+            self.clock.mark("comm")
 
 
 POWER_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")

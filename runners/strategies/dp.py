@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from runners.meter import Clock
+from runners.clock import Clock
 from runners.strategies import Strategy
 
 

@@ -17,10 +17,12 @@ import torch
 from runners import words
 from runners.config import RunConfig
 from runners.plan import Plan
+from runners.processes import die_with_parent
 from runners.record import Record
 from runners.state import write_atomically
-from runners.verification import FOLDER, RESULT, STEPS, Check, Verdict
+from runners.verification import FOLDER, RESULT, STEPS
 from runners.verification.reference import Process, Taken
+from runners.verification.report import Check, Verdict
 from runners.verification.tap import Tensors, digest, place
 
 FACTOR = 10.0
@@ -39,6 +41,7 @@ Scale = Callable[[str, Tensors], float]
 
 def main() -> int:
     """Judge the record that the argument names; leaves the result in it."""
+    die_with_parent()
     record = Record(sys.argv[1])
     plan = record.state.plan
     assert plan is not None

@@ -20,6 +20,7 @@ from runners.loop import train
 from runners.plan import make_plan
 from runners.reporter import NullReporter
 from runners.training import Training, make_training
+from runners.verification.tap import attach
 from runners.world import World
 
 PATIENCE_S = 240.0
@@ -61,12 +62,20 @@ class Stopped(Recorder):
 
 
 def run_case(
-    config: RunConfig, world: World, folder: Path, reporter: Recorder | None = None
+    config: RunConfig,
+    world: World,
+    folder: Path,
+    reporter: Recorder | None = None,
+    tapped: bool = False,
 ) -> tuple[Training, Recorder]:
-    """One case on this rank, from building the task to the last event."""
+    """One case on this rank, from building the task to the last event; `tapped` leaves in the
+    folder what verification compares.
+    """
     plan = make_plan(config, [Device(kind="cpu", index=index) for index in range(world.size)])
     reporter = reporter or Recorder()
     run = make_training(config, plan, world, reporter, folder)
+    if tapped:
+        attach(run, folder)
     train(run)
     return run, reporter
 
@@ -81,10 +90,12 @@ def outcome(run: Training, reporter: Recorder) -> Outcome:
     )
 
 
-def on_ranks(size: int, cases: list[tuple[RunConfig, Path]]) -> list[list[Outcome]]:
+def on_ranks(
+    size: int, cases: list[tuple[RunConfig, Path]], tapped: bool = False
+) -> list[list[Outcome]]:
     """Outcomes by case, then by rank; one process for each rank serves all cases."""
     with tempfile.TemporaryDirectory() as folder:
-        context = mp.spawn(_rank, args=(size, cases, folder), nprocs=size, join=False)
+        context = mp.spawn(_rank, args=(size, cases, folder, tapped), nprocs=size, join=False)
         try:
             deadline = time.monotonic() + PATIENCE_S
             while not context.join(timeout=1.0):
@@ -98,7 +109,9 @@ def on_ranks(size: int, cases: list[tuple[RunConfig, Path]]) -> list[list[Outcom
     return [[ranks[case] for ranks in by_rank] for case in range(len(cases))]
 
 
-def _rank(rank: int, size: int, cases: list[tuple[RunConfig, Path]], folder: str) -> None:
+def _rank(
+    rank: int, size: int, cases: list[tuple[RunConfig, Path]], folder: str, tapped: bool
+) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group(
@@ -107,7 +120,7 @@ def _rank(rank: int, size: int, cases: list[tuple[RunConfig, Path]], folder: str
     world = World(rank, rank, size, torch.device("cpu"))
     outcomes = []
     for config, path in cases:
-        outcomes.append(outcome(*run_case(config, world, path)))
+        outcomes.append(outcome(*run_case(config, world, path, tapped=tapped)))
         dist.barrier()  # the next case may load what rank 0 has just written
     torch.save(outcomes, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()

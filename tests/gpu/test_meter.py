@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from runners.clock import CudaClock
 from runners.events import Window
-from runners.meter import CudaClock, Meter
+from runners.meter import Meter
 from runners.reporter import NullReporter
 
 LONG = 500_000_000  # cycles: some tenths of a second
@@ -87,3 +88,24 @@ def test_nothing_is_said_while_the_device_is_busy(device: torch.device) -> None:
     assert ear.said == []
     meter.flush()
     assert [window.loss_sum for window in ear.said] == [1.0]
+
+
+def test_what_travels_behind_work_is_overlap_by_the_devices_own_time(device: torch.device) -> None:
+    # given something that travels on a stream of its own, half of it behind work of the first one
+    clock, wire = CudaClock(), torch.cuda.Stream(device)
+    clock.start()
+    left = clock.stamp()
+    wire.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(wire):
+        busy(LONG)
+        back = clock.stamp()
+    busy(LONG // 2)
+    ready = clock.stamp()
+    torch.cuda.current_stream(device).wait_stream(wire)
+    clock.communicated([(left, back)], until=ready)
+    clock.mark("backward", ready)
+    clock.mark("comm")
+    # then its hidden and its exposed part are the whole of it
+    reading = clock.close().get()
+    assert abs(reading.overlap - reading.phases["backward"]) < 0.05 * reading.wait
+    assert abs(reading.overlap + reading.phases["comm"] - reading.wait) < 0.05 * reading.wait

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners import events
-from runners.events import PHASES, WINDOW_SUMS, Metric, Window, decode, encode
+from runners.events import BESIDE, PHASES, WINDOW_SUMS, Metric, Window, decode, encode
 
 EVENTS: list[events.Event] = [
     events.Hello(rank=3, pid=12, host="a", device="cuda:0", device_uuid="GPU-1", token="t"),
@@ -94,9 +94,9 @@ def test_a_merged_window_keeps_totals_and_extremes(parts: list[Window]) -> None:
         whole = whole.merged(part)
     for name in ("steps", "samples", "skipped"):
         assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
-    for name in ("seconds", *PHASES):
+    for name in ("seconds", *PHASES, *BESIDE):
         assert isclose(getattr(whole, name), sum(getattr(part, name) for part in parts))
-    assert set(WINDOW_SUMS) == {"steps", "samples", "skipped", "seconds", *PHASES}
+    assert set(WINDOW_SUMS) == {"steps", "samples", "skipped", "seconds", *PHASES, *BESIDE}
     known = [part.loss_sum for part in parts if part.loss_sum is not None]
     if len(known) == len(parts):
         assert (whole.loss_min, whole.loss_max) == (min(known), max(known))

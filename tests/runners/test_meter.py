@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from runners.clock import CpuClock, Reading, Ready, hidden, no_time
 from runners.events import Event, NonFinite, Window
-from runners.meter import WIDEST, CpuClock, Meter, Reading, Ready, no_time
+from runners.meter import WIDEST, Meter
 from runners.reporter import NullReporter
 
 STEP_S = 0.25  # binary fractions add without error
@@ -315,6 +316,45 @@ def test_the_cpu_clock_gives_every_moment_to_one_phase() -> None:
     assert sum(reading.phases.values()) <= reading.seconds
     assert reading.phases["comm"] <= 0 < reading.phases["backward"]
     assert reading.phases["forward"] == 0
+
+
+def test_communication_lies_beside_the_phases() -> None:
+    clock = CpuClock()
+    clock.start()
+    # given two steps of two buckets each, gradients complete at 3 and at 13
+    clock.communicated([(1.0, 2.0), (2.5, 4.0)], until=3.0)
+    clock.communicated([(11.0, 15.0), (12.0, 14.0)], until=13.0)
+    reading = clock.close().get()
+    # then what lies before that was hidden, counted once where buckets travel side by side
+    assert reading.overlap == 1.5 + 2.0
+    # and a rank waited as long as its first bucket took
+    assert reading.wait == 1.0 + 4.0
+    assert sum(reading.phases.values()) == 0
+
+
+def test_an_all_reduce_after_backward_hides_nothing() -> None:
+    clock = CpuClock()
+    clock.start()
+    clock.communicated([(1.0, 2.0), (2.0, 5.0)])
+    clock.communicated([])
+    reading = clock.close().get()
+    assert (reading.overlap, reading.wait) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([(0.0, 4.0)], 3.0),
+        ([(0.0, 1.0), (2.0, 4.0)], 2.0),
+        ([(0.0, 2.0), (1.0, 1.5), (1.0, 9.0)], 3.0),
+        ([(5.0, 6.0)], 0.0),
+    ],
+    ids=["one", "with a gap", "within each other", "too late"],
+)
+def test_hidden_is_what_lies_before_the_last_gradient(
+    spans: list[tuple[float, float]], seconds: float
+) -> None:
+    assert hidden(spans, 3.0) == seconds
 
 
 def test_a_failure_keeps_the_steps_before_it() -> None:

@@ -577,7 +577,7 @@ def test_a_removed_run_can_be_brought_back_and_a_live_one_not_removed(tmp_path: 
     writer.close()
     assert remove(Record(folder)) == tmp_path / ".trash" / folder.name
     assert list_records(tmp_path) == []
-    assert restore(in_trash(tmp_path, folder.name)).id == folder.name
+    assert restore(in_trash(tmp_path, folder.name).dir).name == folder.name
     assert [record.id for record in list_records(tmp_path)] == [folder.name]
     with pytest.raises(DistrainError, match="in the trash"):
         in_trash(tmp_path, folder.name)

@@ -25,9 +25,12 @@ PATIENCE_S = 60.0
 
 
 async def until(
-    pilot: Pilot[Any], holds: Callable[[], object], what: str = "", patience: float = PATIENCE_S
+    pilot: Pilot[Any],
+    holds: Callable[[], object],
+    what: str = "",
+    patience: float = PATIENCE_S,
 ) -> None:
-    """Let the app go on until this holds."""
+    """Let the app go on until this holds; fails after so many seconds."""
     deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:

@@ -17,6 +17,8 @@ from runners import state
 from runners.devices import Device
 from runners.events import GpuSample, HostSample, RankSample, Saved, Window
 from runners.state import RunError
+from runners.verification.report import Check, Report
+from tui.data.verifying import Entry
 
 from .conftest import Made
 
@@ -103,7 +105,7 @@ class Lifelike(Made):
     def _window(self, rank: int, loss: float) -> Window:
         chance = Random(f"{self.step} {rank}")
         smooth = super()._window(rank, loss * chance.uniform(0.85, 1.15))
-        late = 0.012 if self.world > 1 and rank == self.world - 1 else 0.0
+        late = 0.018 if self.world > 1 and rank == self.world - 1 else 0.0
         compute = 0.05 + late + chance.uniform(0, 0.004)
         return msgspec.structs.replace(
             smooth,
@@ -196,3 +198,45 @@ def logs(folder: Path, ranks: Sequence[int], lines: int, last: str) -> None:
         text = "\n".join([f"rank {rank}: loaded 1,437 samples", *said, last])
         (folder / "logs" / f"rank-{rank}.log").write_text(f"{text}\n")
     (folder / "logs" / "launcher.log").write_text("torchrun: rendezvous at 127.0.0.1:29500\n")
+
+
+# --- verification ---------------------------------------------------------------------------------
+
+
+def verified() -> list[Entry]:
+    """Presets with every outcome."""
+    far = Check(what="gradients", step=1, passed=False, tensor="1.weight", error=0.37, limit=9.9e-6)
+    off = {"checks": [_close("gradients", 0.4), far], "strategy": "hand:ByHand"}
+    dropped = (
+        "random numbers in training (dropout) differ from rank to rank: the plain process draws "
+        "those of each rank for its part"
+    )
+    return [
+        Entry(_report("single", strategy="single", launcher="inline", world_size=1), "done"),
+        Entry(_report("ddp", declared=[dropped]), "done"),
+        Entry(_report("by-hand", world_size=3, **off), "done"),
+        Entry(_report("no-data", checks=[], problem="the run failed: no file digits.npz"), "done"),
+        Entry(_report("half", precision="fp16", checks=[], tolerance=""), "verifying"),
+        Entry(_report("allreduce", strategy="allreduce", checks=[], tolerance="")),
+    ]
+
+
+def _report(preset: str, **fields: Any) -> Report:
+    usual = {
+        "strategy": "ddp",
+        "launcher": "torchrun",
+        "precision": "fp32",
+        "world_size": 2,
+        "checks": [_close("gradients", 0.1), _close("weights", 0.2)],
+        "tolerance": "10 × how far two plain processes are apart that differ in rounding alone, "
+        "measured for each tensor",
+    }
+    return Report(preset=preset, **(usual | fields))
+
+
+def _close(what: str, share: float) -> Check:
+    """A check that has come so near to its limit."""
+    limit = 9.9e-6
+    return Check(
+        what=what, step=3, passed=True, tensor="1.weight", error=share * limit, limit=limit
+    )

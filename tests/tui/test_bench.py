@@ -316,7 +316,7 @@ def test_a_live_bench_is_not_deleted(runs_dir: Path) -> None:
         assert "stop it first" in said(app)
 
     tell(story, runs_dir)
-    with pytest.raises(DistrainError, match="stop it first"):
+    with pytest.raises(DistrainError, match="stop it before removing it"):
         bench.remove()
 
 

@@ -10,13 +10,10 @@ import psutil
 import pytest
 
 from runners.events import GpuSample, HostSample, RankSample
-from runners.snapshot import RankNow
 from runners.state import RunError
-from runners.writer import RankInfo
 from tui.data.advice import advice
 from tui.data.feed import Feed
 from tui.data.plots import PLOTS, View
-from tui.data.stragglers import held_up_by
 
 from .conftest import Made
 
@@ -83,6 +80,7 @@ def test_phases_are_milliseconds_of_a_step(make: Make) -> None:
         "backward": 30,
         "waiting": 20,
         "optimizer": 10,
+        "other": 10,
     }
 
 
@@ -162,25 +160,15 @@ def test_once_a_run_has_ended_a_number_may_be_another_process(make: Make) -> Non
     assert Feed(run.record).look(View()).names == {}
 
 
-def rank_that_waits(rank: int, share: float) -> RankNow:
-    return RankNow(info=RankInfo(rank=rank), shares={"comm": share})
-
-
-@pytest.mark.parametrize(
-    ("waits", "culprit"),
-    [
-        ([0.6, 0.1, 0.7], 1),
-        ([0.31, 0.30, 0.35], None),
-        ([0.5], None),
-        ([], None),
-    ],
-    ids=["one waits least", "all alike", "alone", "nobody"],
-)
-def test_the_rank_that_waits_least_holds_the_others_back(
-    waits: list[float], culprit: int | None
-) -> None:
-    ranks = [rank_that_waits(rank, share) for rank, share in enumerate(waits)]
-    assert held_up_by(ranks) == culprit
+def test_a_diagnosis_comes_with_the_frame_and_anew_at_the_end(make: Make) -> None:
+    run = make().steps(2)
+    feed = Feed(run.record)
+    assert feed.look(View()).diagnosis.kind == "unknown"
+    run.steps(38)
+    # what is a moment old will do while it trains
+    assert feed.look(View()).diagnosis.kind == "unknown"
+    run.end()
+    assert feed.look(View()).diagnosis.kind == "nothing"
 
 
 def test_advice_fits_the_failure() -> None:

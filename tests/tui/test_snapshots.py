@@ -19,6 +19,7 @@ from runners.presets import load_preset
 from runners.runs import Run
 from tui import settings
 from tui.app import DistrainApp
+from tui.data.verifying import Verifier
 from tui.screens.bench import BenchScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.config import ConfigScreen
@@ -26,11 +27,13 @@ from tui.screens.dialogs import ErrorDialog
 from tui.screens.launch import LaunchScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
+from tui.screens.verify import VerifyScreen
 from tui.widgets.plot import PlotPane
+from tui.widgets.verify_table import VerifyTable
 
 from .benched import RATES, a_bench
 from .conftest import until
-from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs
+from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs, verified
 
 Begin = Callable[..., Lifelike]
 Look = Callable[..., bool]
@@ -141,6 +144,8 @@ def has_read(screen: Screen[Any]) -> bool:
             return screen._found is not None
         case BenchScreen():
             return screen._look is not None
+        case VerifyScreen():
+            return bool(screen.query_one(VerifyTable)._entries)
     return True
 
 
@@ -172,6 +177,17 @@ def test_launch_with_a_field_that_cannot_run(looks: Look) -> None:
 @at_usual_sizes
 def test_a_preset_is_saved_under_a_name(looks: Look) -> None:
     assert looks("ctrl+s", until_seen="Save as a preset")
+
+
+@at_usual_sizes
+def test_presets_are_verified(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Verifier, "looks", lambda verifier: iter([verified()]))
+    assert looks(over=lambda: VerifyScreen([]))
+
+
+@at_usual_sizes
+def test_what_to_verify_is_asked(looks: Look) -> None:
+    assert looks("v")
 
 
 # --- a run ---

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from runners.meter import Clock
+from runners.clock import Clock
 from runners.strategies import Strategy, broadcast_from_leader
 from runners.strategies.allreduce import AllReduce
 from runners.strategies.ddp import Ddp

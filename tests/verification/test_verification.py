@@ -1,4 +1,8 @@
-"""Verification passes what is right, and names what is wrong; all in real runs."""
+"""Verification passes what is right, and names what is wrong.
+
+What real ranks have left is judged; they are started once for many cases. Launched runs, the
+process of the judge and the command follow below.
+"""
 
 from __future__ import annotations
 
@@ -7,84 +11,131 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import torch
 
 from runners.errors import ConfigError
-from runners.presets import user_folder
-from runners.verification import Report, verify
+from runners.plan import make_plan
+from runners.presets import load_preset, user_folder
+from runners.record import Record
+from runners.state import create_run
+from runners.verification.cases import cases, verify
+from runners.verification.judge import Judge
+from runners.verification.report import Report
+from runners.writer import RecordWriter
+from tests.engine.ranks import on_ranks
 
-Verify = Callable[..., Report]
+QUICK = {"devices": "cpu:2", "train.threads": 1, "launcher": "spawn"}
+RIGHT: dict[str, dict[str, Any]] = {
+    "momentum": {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
+    "adam": {"train.optimizer": "adam", "train.accumulate": 2, "precision": "bf16"},
+    "fp16": {"precision": "fp16"},
+}
+DECLARED: dict[str, dict[str, Any]] = {
+    "BatchNorm": {
+        "model.name": "resnet18",
+        "data.args": {"channels": 3},
+        "train.accumulate": 2,
+    },
+    "dropout": {"model.args": {"dropout": 0.3}},
+    "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
+}
+BUGS: dict[str, dict[str, Any]] = {
+    "NothingAveraged": {},
+    "ResultDiscarded": {},
+    "Summed": {},
+    "Unweighted": {},
+    "NotBroadcast": {},
+    "AnotherSeed": {},
+    "AroundTheWrapper": {},
+    "OneBucketInHalf": {},
+    "ScaledTwice": {"train.accumulate": 2},
+    "UnscaledTwice": {"precision": "fp16"},
+}
+FOUND = {"Unweighted": ("gradients", 2)} | dict.fromkeys(
+    ("NotBroadcast", "AnotherSeed"), ("initial weights", 0)
+)
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A user's folder, with strategies of their own in it."""
-    shutil.copy(Path(__file__).with_name("planted.py"), tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DISTRAIN_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path / "claims"))
-    return tmp_path
+    folder = tmp_path_factory.mktemp("verification")
+    shutil.copy(Path(__file__).with_name("planted.py"), folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DISTRAIN_CONFIG_DIR", str(folder / "config"))
+        yield folder
 
 
-def verified(preset: str = "ddp", **changes: Any) -> Report:
-    """The report on a preset with dotted keys changed (`__` for the dot), on two CPU processes."""
-    quick = {"devices": "cpu:2", "train.threads": 1, "launcher": "spawn"}
+@pytest.fixture(scope="module")
+def reports(place: Path) -> Iterator[dict[str, Report]]:
+    """On two ranks: what is right, what is declared, and every bug."""
+    bugs = {name: {"strategy": f"planted:{name}", **changes} for name, changes in BUGS.items()}
+    wanted = {
+        name: cases(name, load_preset("ddp", {**QUICK, **changes}))[0]
+        for name, changes in {**RIGHT, **DECLARED, **bugs}.items()
+    }
+    folders = [
+        create_run(place / "records", config, plan=make_plan(config), word=name)
+        for name, (config, _) in wanted.items()
+    ]
+    configs = [case.config for case in wanted.values()]
+    outcomes = on_ranks(2, list(zip(configs, folders, strict=True)), tapped=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = {}
+    for (name, (config, about)), folder, (leader, _) in zip(
+        wanted.items(), folders, outcomes, strict=True
+    ):
+        with closing(RecordWriter(folder)) as writer:
+            for evaluation in leader.evaluations:
+                writer.add(evaluation)
+        verdict = Judge(config, make_plan(config), Record(folder)).verdict()
+        found[name] = msgspec.structs.replace(about, **msgspec.structs.asdict(verdict))
+    yield found
+    torch.set_num_threads(threads)
+
+
+def launched(preset: str = "ddp", **changes: Any) -> Report:
+    """The report on a preset, launched with dotted keys changed (`__` for the dot)."""
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    (report,) = verify([preset], changes={**quick, **dotted})
-    assert not report.problem, report.problem
+    (report,) = verify([preset], changes={**QUICK, **dotted})
     return report
-
-
-def failure(**changes: Any) -> tuple[str, int, str]:
-    """What differs first, when, and in which tensor."""
-    report = verified(**changes)
-    assert not report.passed
-    first = report.first
-    assert first is not None
-    return first.what, first.step, first.tensor
 
 
 # --- what is right passes -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"strategy": "allreduce", "devices": "cpu:3", "train__accumulate": 2},
-        {"train__momentum": 0.9, "train__clip_norm": 0.1, "train__weight_decay": 0.01},
-        {"train__optimizer": "adam", "train__accumulate": 2, "precision": "bf16"},
-        {"precision": "fp16"},
-    ],
-)
-def test_what_is_right_passes(changes: dict[str, Any]) -> None:
-    report = verified(**changes)
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_passes(name: str, reports: dict[str, Report]) -> None:
+    report = reports[name]
     assert report.passed, report.first
     assert report.declared == []
     assert {check.step for check in report.checks} == {0, 1, 2, 3}
-    assert report.world_size >= 2
 
 
-def test_batchnorm_is_declared_and_compared_part_by_part() -> None:
-    report = verified(model__name="resnet18", data__args={"channels": 3}, train__accumulate=2)
+@pytest.mark.parametrize("word", DECLARED)
+def test_what_cannot_be_equal_is_declared_and_compared_as_it_must_hold(
+    word: str, reports: dict[str, Report]
+) -> None:
+    report = reports[word]
     assert report.passed, report.first
-    assert "BatchNorm" in report.declared[0]
-    assert "buffers" in {check.what for check in report.checks}
+    assert word in report.declared[0]
+    assert ("buffers" in {check.what for check in report.checks}) == (word == "BatchNorm")
 
 
-def test_dropout_is_declared_and_drawn_as_the_ranks_drew_it() -> None:
-    report = verified(model__args={"dropout": 0.3})
-    assert report.passed, report.first
-    assert "dropout" in report.declared[0]
-
-
-def test_what_is_lossy_on_purpose_is_declared() -> None:
-    report = verified(ddp__comm_hook="fp16_compress")
-    assert report.passed, report.first
-    assert "fp16_compress" in report.declared[0]
+def test_a_launched_run_passes_on_three_ranks() -> None:
+    report = launched(strategy="allreduce", devices="cpu:3", train__accumulate=2)
+    assert report.passed, report.sentence
+    assert report.world_size == 3
+    assert {check.step for check in report.checks} == {0, 1, 2, 3}
 
 
 def test_the_strategy_of_the_docs_passes(place: Path) -> None:
@@ -92,50 +143,30 @@ def test_the_strategy_of_the_docs_passes(place: Path) -> None:
     found = re.search(r"```python\n# hand\.py\n(.*?)```", page, re.DOTALL)
     assert found
     (place / "hand.py").write_text(found[1])
-    assert verified(strategy="hand:ByHand").passed
+    assert launched(strategy="hand:ByHand").passed
 
 
 # --- what is wrong is named -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("strategy", "found"),
-    [
-        ("NothingAveraged", ("gradients", 1)),
-        ("ResultDiscarded", ("gradients", 1)),
-        ("Summed", ("gradients", 1)),
-        ("Unweighted", ("gradients", 2)),
-        ("NotBroadcast", ("initial weights", 0)),
-        ("AnotherSeed", ("initial weights", 0)),
-        ("AroundTheWrapper", ("gradients", 1)),
-        ("OneBucketInHalf", ("gradients", 1)),
-    ],
-)
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_named_with_the_first_tensor_that_differs(
-    strategy: str, found: tuple[str, int]
+    bug: str, reports: dict[str, Report]
 ) -> None:
-    what, step, tensor = failure(strategy=f"planted:{strategy}")
-    assert (what, step) == found
-    assert tensor == "1.weight"
-
-
-def test_accumulation_that_is_scaled_twice_is_found() -> None:
-    found = failure(strategy="planted:ScaledTwice", train__accumulate=2)
-    assert found == ("gradients", 1, "1.weight")
-
-
-def test_a_loss_scale_that_is_undone_twice_is_found() -> None:
-    found = failure(strategy="planted:UnscaledTwice", precision="fp16")
-    assert found == ("gradients", 1, "1.weight")
+    report = reports[bug]
+    assert report.outcome == "differs"
+    first = report.first
+    assert first is not None
+    assert (first.what, first.step) == FOUND.get(bug, ("gradients", 1))
+    assert first.tensor == "1.weight"
 
 
 # --- what cannot be verified ----------------------------------------------------------------------
 
 
 def test_a_strategy_that_is_none_is_one_sentence() -> None:
-    quick = {"devices": "cpu:2", "train.threads": 1, "launcher": "spawn"}
-    (report,) = verify(["ddp"], changes={**quick, "strategy": "planted:NoStrategy"})
-    assert not report.passed
+    report = launched(strategy="planted:NoStrategy")
+    assert report.outcome == "could not run"
     assert "gave a NoStrategy, not a runners.strategies.Strategy" in report.problem
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable
 from math import isnan
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import psutil
 
 from runners.config import RunConfig
+from runners.diagnosis import Diagnosis, diagnose
 from runners.events import Evaluation, Event, GpuSample, HostSample
 from runners.record import Record
 from runners.rollup import Curve, Series
@@ -21,6 +23,7 @@ from tui.data.plots import Look, View, chart
 
 HISTORY_S = 120.0
 HISTORY_POINTS = 64
+DIAGNOSE_S = 3.0  # of a live run: it moves slowly, and is a reading of its own
 
 
 T = TypeVar("T", GpuSample, HostSample)
@@ -40,7 +43,8 @@ class Gauge(NamedTuple, Generic[T]):
 class Frame(NamedTuple):
     """Everything about a run at one moment.
 
-    `news` are the events since the frame before, `names` what processes on the GPUs are called.
+    `news` are the events since the frame before, `names` what processes on the GPUs are called;
+    `diagnosis` may be DIAGNOSE_S old.
     """
 
     snapshot: Snapshot
@@ -50,6 +54,7 @@ class Frame(NamedTuple):
     host: Gauge[HostSample] | None
     news: list[Event]
     names: dict[int, str]
+    diagnosis: Diagnosis
 
 
 class Feed:
@@ -64,6 +69,7 @@ class Feed:
         self._owed = False
         self._names: dict[int, str] = {}
         self._last: dict[str, dict[int, Gauge[Any]]] = {}
+        self._diagnosis: tuple[float, bool, Diagnosis] | None = None
 
     def changed(self) -> bool:
         """Whether there is anything to see since the last call: how long ranks take to start is
@@ -89,7 +95,14 @@ class Feed:
             host=host[0] if host else None,
             news=news,
             names=self._named(pid for gauge in gpus for pid in gauge.sample.processes),
+            diagnosis=self._diagnosed(),
         )
+
+    def _diagnosed(self) -> Diagnosis:
+        now, live, last = time.monotonic(), self._follower.state.live, self._diagnosis
+        if last is None or last[1] != live or (live and now - last[0] >= DIAGNOSE_S):
+            last = self._diagnosis = (now, live, diagnose(self.record))
+        return last[2]
 
     def _looked(self, view: View) -> Look:
         """A new reading; the last one, for a start, where just the x axis or the plots are others:

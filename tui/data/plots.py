@@ -10,7 +10,7 @@ from math import nan
 from typing import Any, NamedTuple
 
 from runners import words
-from runners.events import PHASES, Evaluation
+from runners.events import OTHER, PHASES, Evaluation
 from runners.record import Record
 from runners.rollup import Curve, Series
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS, over_ranks
@@ -24,6 +24,7 @@ PHASE_WORDS = {
     "backward": "backward",
     "comm": "waiting",
     "optimizer": "optimizer",
+    OTHER: "other",
 }
 _STEP_COLUMNS = (
     *RANK_COLUMNS,
@@ -31,6 +32,7 @@ _STEP_COLUMNS = (
     "samples_per_s",
     "samples_per_s_min",
     "samples_per_s_max",
+    "seconds",
     *PHASES,
 )
 
@@ -171,13 +173,24 @@ def _phases(look: Look) -> list[Line]:
     guide = min(curves, key=len)
     count = len(guide)
     curves = [curve for curve in curves if curve["step"][:count] == guide["step"]]
-    lines = []
-    for index, phase in enumerate(PHASES):
-        sums = [sum(values) for values in zip(*(c[phase][:count] for c in curves), strict=True)]
-        steps = [sum(values) for values in zip(*(c["steps"][:count] for c in curves), strict=True)]
-        y = array("d", [1000 * a / b if b else nan for a, b in zip(sums, steps, strict=True)])
-        lines.append(Line(PHASE_WORDS[phase], marks.of_rank(index), look.x(guide)[:count], y))
-    return lines
+    steps = _sums(curves, "steps", count)
+    seconds = {phase: _sums(curves, phase, count) for phase in PHASES}
+    told = zip(*seconds.values(), strict=True)
+    whole = _sums(curves, "seconds", count)
+    seconds[OTHER] = [max(0.0, a - sum(b)) for a, b in zip(whole, told, strict=True)]
+    return [
+        Line(
+            PHASE_WORDS[phase],
+            marks.of_rank(index),
+            look.x(guide)[:count],
+            array("d", [1000 * a / b if b else nan for a, b in zip(values, steps, strict=True)]),
+        )
+        for index, (phase, values) in enumerate(seconds.items())
+    ]
+
+
+def _sums(curves: Iterable[Curve], name: str, count: int) -> list[float]:
+    return [sum(values) for values in zip(*(c[name][:count] for c in curves), strict=True)]
 
 
 def _rate(look: Look) -> list[Line]:

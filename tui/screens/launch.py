@@ -26,6 +26,7 @@ from tui.run_actions import Wanted
 from tui.screens.base import AppScreen
 from tui.screens.dialogs import Choice
 from tui.screens.save_preset import save_as
+from tui.screens.verify import ask_what_to_verify
 from tui.widgets.consequences import Consequences
 from tui.widgets.form_pane import FormPane
 from tui.widgets.key_bar import KeyBar
@@ -42,8 +43,9 @@ class LaunchScreen(AppScreen):
     HELP = (
         "Enter on a preset launches it; {launch.start} launches from anywhere. Changes stay with "
         "their preset, also for the next time; {launch.save} keeps them under a name of your own, "
-        "{launch.reset} takes them back. {launch.mark} in the list marks presets, {launch.bench} "
-        "measures them beside each other."
+        "{launch.reset} takes them back. {launch.verify} shows whether it computes what one plain "
+        "process computes; {launch.mark} in the list marks presets, {launch.bench} measures them "
+        "beside each other."
     )
     KEYS = (LAUNCH,)
     BINDINGS = [  # noqa: RUF012
@@ -270,7 +272,7 @@ class LaunchScreen(AppScreen):
 
     def _launch(self, queue: bool) -> None:
         if not self._form.commit():
-            self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+            self._refuse_line()
             return
         self.call_later(self._launch_draft, queue)
 
@@ -336,6 +338,9 @@ class LaunchScreen(AppScreen):
         elif self.is_current:
             self._paint()
 
+    def _refuse_line(self) -> None:
+        self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+
     def _refuse_file(self) -> None:
         preset = self._presets.get(self._now)
         self.distrain.refuse(preset.problem if preset else "there is no preset to launch")
@@ -348,11 +353,22 @@ class LaunchScreen(AppScreen):
         if key and self._list.has_focus is False:
             self._form.go_in(key)
 
+    def action_verify(self) -> None:
+        if not self._form.commit():
+            self._refuse_line()
+        elif self._drafts:
+            self.call_later(self._ask_what_to_verify)
+        else:
+            self._refuse_file()
+
+    def _ask_what_to_verify(self) -> None:
+        ask_what_to_verify(self.app, self._draft, list(self._drafts.values()))
+
     # --- presets of one's own -------------------------------------------------------------------
 
     def action_save(self) -> None:
         if not self._form.commit():
-            self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+            self._refuse_line()
             return
         self.call_later(self._ask_name)
 

@@ -121,9 +121,9 @@ class RunScreen(PlottingScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self.query_one(RunHeader).show(now, frame.config, self._hint())
+        self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(now, self.run.record)
-        self.query_one(RankTable).show(now.ranks)
+        self.query_one(RankTable).show(now.ranks, frame.diagnosis.straggler)
         self.query_one(Hardware).show(frame)
         self._logs.show(self.run.record.dir, len(now.ranks), now.state.live)
         self._fit_tables()

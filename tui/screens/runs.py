@@ -15,7 +15,7 @@ from textual.worker import get_current_worker
 
 from runners import words
 from runners.errors import DistrainError
-from runners.record import TRASH, Record, from_trash
+from runners.record import TRASH, Record, restore
 from runners.runs import Run
 from tui import keymap
 from tui.data.listing import Lister, News
@@ -336,7 +336,7 @@ class RunsScreen(AppScreen):
         back = []
         for wanted in self.distrain.deleted:
             try:
-                from_trash(self.distrain.runs_dir / TRASH / wanted)
+                restore(self.distrain.runs_dir / TRASH / wanted)
                 back.append(wanted)
             except DistrainError as error:
                 self.distrain.refuse(str(error))

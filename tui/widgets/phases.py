@@ -14,12 +14,14 @@ from tui.spark import stacked
 # With the letters that stand for them in the bar, and the colours that the plot has.
 PHASES = [
     (name, letter, marks.of_rank(at).colour)
-    for at, (name, letter) in enumerate(zip(events.PHASES, "dfbwo", strict=True))
+    for at, (name, letter) in enumerate(
+        zip((*events.PHASES, events.OTHER), ("d", "f", "b", "w", "o", "·"), strict=True)
+    )
 ]
 
 
 def bar(shares: Mapping[str, float], width: int) -> Text:
-    """Shares of the time side by side; what is in none of the phases stays empty."""
+    """Shares of the time side by side."""
     line = Text(no_wrap=True)
     wanted = [shares.get(name, 0.0) for name, _, _ in PHASES]
     for cells, (_, letter, colour) in zip(stacked(wanted, width), PHASES, strict=True):

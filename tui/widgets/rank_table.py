@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.color import Color
 
-from runners import words
+from runners import events, words
 from runners.snapshot import RankNow
+from runners.stragglers import Straggler
 from tui import marks
-from tui.data.stragglers import held_up_by
+from tui.data.plots import PHASE_WORDS
 from tui.widgets import phases
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import legible
@@ -27,6 +28,8 @@ COLUMNS = (
     Column("compute", 7, 2),
     Column("wait", 5, 1),
     Column("optim", 5, 3),
+    Column("other", 5, 6),
+    Column("overlap", 7, 6),
     Column("CPU", 6, 5),
     Column("memory", 8, 5),
 )
@@ -39,21 +42,26 @@ class RankTable(TextPane):
     HELP = (
         "Each rank's step, loss and rate over the last three seconds (of a run that has ended: "
         "rate and times over all steps), and what its time goes to: waiting for data, compute "
-        "(forward and backward), waiting for the other ranks, optimizer. The rank that the others "
-        "wait for is marked ◀: it waits least itself."
+        "(forward and backward), waiting for the other ranks, optimizer, other work of the loop; "
+        "and beside these the part in which gradients travelled behind backward (overlap). The "
+        "rank that the others wait for is marked ◀, and what it is late with is named."
     )
     fixed = 1
 
     _ranks: Sequence[RankNow] = ()
+    _late: Straggler | None = None
 
-    def show(self, ranks: Sequence[RankNow]) -> None:
-        self._ranks = ranks
+    def show(self, ranks: Sequence[RankNow], late: Straggler | None = None) -> None:
+        self._ranks, self._late = ranks, late
         self._paint()
 
     def _paint(self) -> None:
-        ranks, late = self._ranks, held_up_by(self._ranks)
-        self.border_subtitle = f"rank {late} holds the others back" if late is not None else ""
-        self.put(table(ranks, self.width, late, self.background_colors[1]))
+        who, told = None, ""
+        if (late := self._late) is not None:
+            who = late.rank
+            told = f"rank {who} holds the others back, late in {PHASE_WORDS[late.phase]}"
+        self.border_subtitle = told
+        self.put(table(self._ranks, self.width, who, self.background_colors[1]))
 
 
 def table(ranks: Sequence[RankNow], width: int, late: int | None, paper: Color) -> list[Text]:
@@ -95,6 +103,8 @@ def _cells(now: RankNow) -> dict[str, str]:
         "compute": words.percent(compute),
         "wait": words.percent(shares.get("comm")),
         "optim": words.percent(shares.get("optimizer")),
+        "other": words.percent(shares.get(events.OTHER)),
+        "overlap": words.percent(shares.get("overlap")),
         "CPU": words.MISSING if now.cpu is None else f"{now.cpu:.0f} %",
         "memory": words.size(now.rss),
     }

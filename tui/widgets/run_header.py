@@ -1,4 +1,4 @@
-"""The head of a run: what it is, how far it is, how it does."""
+"""The head of a run: what it is, how far it is, how it does, and what it is bound by."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from textual.widget import Widget
 
 from runners import words
 from runners.config import RunConfig
+from runners.diagnosis import Diagnosis
 from runners.events import Evaluation
 from runners.snapshot import Snapshot
 from tui.widgets.inks import STATUSES
@@ -15,18 +16,22 @@ from tui.widgets.text_pane import strip_of
 
 
 class RunHeader(Widget):
-    """Three lines; `show` gives it a moment of the run."""
+    """Three lines, and one more once there is a diagnosis; `show` gives it a moment of the run."""
 
     DEFAULT_CSS = """
-    RunHeader { height: 3; padding: 0 1; }
+    RunHeader { height: 3; padding: 0 1; &.-diagnosed { height: 4; } }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Text] = []
 
-    def show(self, now: Snapshot, config: RunConfig, hint: str = "") -> None:
+    def show(self, now: Snapshot, config: RunConfig, diagnosis: Diagnosis, hint: str = "") -> None:
         lines = head(now, config, self.size.width - 2, hint)
+        known = diagnosis.kind not in ("failed", "unknown")
+        self.set_class(known, "-diagnosed")
+        if known:
+            lines.append(_diagnosis(diagnosis, self.size.width - 2))
         if lines != self._lines:
             self._lines = lines
             self.refresh()
@@ -102,6 +107,20 @@ def _figures(now: Snapshot, width: int) -> Text:
     if now.best and now.best is not now.last:
         parts += _evaluation("best:", now.best)
     return _fitted(parts, width)
+
+
+def _diagnosis(found: Diagnosis, width: int) -> Text:
+    """The sentence, and as much of what to try and of the evidence as there is room for."""
+    calm = found.kind in ("compute", "nothing")
+    parts = [Text(found.sentence, "" if calm else "yellow")]
+    if found.advice:
+        parts.append(Text.assemble(("try: ", "dim"), found.advice))
+    if found.evidence:
+        parts.append(Text(f"({found.evidence})", "dim"))
+    line = Text("  ").join(parts)
+    line.no_wrap = True
+    line.truncate(width, overflow="ellipsis")
+    return line
 
 
 def _evaluation(title: str, found: Evaluation) -> list[Text]:

@@ -1,0 +1,127 @@
+"""Whether a bench's verdicts are those of a timing by hand: bare PyTorch scripts beside a bench.
+
+Rounds of both are interleaved: a round of `by_hand`, then one of the bench's measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.by_hand import ONE_PROCESS
+from benchmarks.report import ROOT, Table, publish, settled_environment
+from runners.bench import contestants, make
+from runners.bench.measuring import measure
+from runners.comparison import Interval
+from runners.plan import cores
+from runners.statistics import median_interval, paired_ratio
+
+WAYS = ("single", "dp", "allreduce", "ddp", "ddp-spawn", "amp")
+RANKS = 2
+
+
+def by_hand(way: str, seconds: float) -> float:
+    """Samples/s of a script that knows nothing of us."""
+    ranks = 1 if way in ONE_PROCESS else RANKS
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        script = ["-m", "benchmarks.by_hand", way, str(seconds), str(out)]
+        command = [sys.executable, *script]
+        if way not in (*ONE_PROCESS, "ddp-spawn"):
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+            command += [f"--nproc-per-node={ranks}", *script]
+        environment = settled_environment() | {
+            "OMP_NUM_THREADS": str(max(1, cores() // ranks)),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+        return float(json.loads(out.read_text()))
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    definition = make(contestants(arguments.ways, {}), {"seconds": arguments.seconds})
+    ours: dict[str, list[float]] = {way: [] for way in arguments.ways}
+    hand: dict[str, list[float]] = {way: [] for way in arguments.ways}
+    with tempfile.TemporaryDirectory(prefix="distrain-agreement-") as folder:
+        for number in range(1, arguments.rounds + 1):
+            turns = [(way, which) for way in arguments.ways for which in (ours, hand)]
+            random.Random(number).shuffle(turns)
+            for way, which in turns:
+                if which is hand:
+                    rate = by_hand(way, arguments.seconds)
+                else:
+                    rate = measured(definition, way, number, Path(folder))
+                which[way].append(rate)
+                print(f"round {number}: {way}: {rate:,.0f} samples/s", file=sys.stderr)
+    publish(*tables(arguments.ways, ours, hand), json_to=arguments.json)
+
+
+def measured(definition: object, way: str, number: int, folder: Path) -> float:
+    return measure(
+        definition,  # type: ignore[arg-type]
+        way,
+        number,
+        folder=folder,
+        cwd=os.getcwd(),
+        queue=False,
+        environment={},
+        stopped=lambda: False,
+        launched=lambda _: None,
+    ).rate
+
+
+def tables(
+    ways: list[str], ours: dict[str, list[float]], hand: dict[str, list[float]]
+) -> list[Table]:
+    base, others = ways[0], ways[1:]
+    rates = [
+        [way, told(median_interval(ours[way])), told(median_interval(hand[way]))] for way in ways
+    ]
+    ratios = []
+    for way in others:
+        found = [paired_ratio(each[way], each[base], len(others)) for each in (ours, hand)]
+        ratios.append([way, *map(told, found), agreement(*found)])
+    return [
+        Table("samples/s", ["", "distrain bench", "bare PyTorch"], rates),
+        Table(f"× {base}", ["", "distrain bench", "bare PyTorch", "verdicts"], ratios),
+    ]
+
+
+def told(interval: Interval) -> str:
+    digits = 0 if interval.value >= 100 else 3
+    value, low, high = (f"{x:,.{digits}f}" for x in (interval.value, interval.low, interval.high))
+    return f"{value} ({low}–{high})"
+
+
+def verdict(ratio: Interval) -> str:
+    return "no difference" if ratio.holds(1) else "faster" if ratio.value > 1 else "slower"
+
+
+def agreement(ours: Interval, hand: Interval) -> str:
+    one, other = verdict(ours), verdict(hand)
+    return f"both {one}" if one == other else f"{one} / {other}"
+
+
+if __name__ == "__main__":
+    main()

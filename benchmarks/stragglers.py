@@ -1,0 +1,136 @@
+"""Whether a late rank is found: real runs in which one rank is late by a fifth of the step in one
+phase, and as many in which none is.
+
+Claims: rank and phase are named in at least 19 of 20 runs with a delay, nobody in 20 without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import Counter
+from itertools import cycle, islice, product
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks.report import Table, publish
+from runners import Record, RunConfig, launch
+from runners.diagnosis import diagnose
+from runners.stragglers import paces, recent, straggler
+
+PACE = 0.02  # seconds of a step in which a rank's stand-in for a device computes
+PART = 0.2  # of a clean step, that the late rank is late by
+RANKS = (2, 3, 4)
+PHASES = ("data", "forward", "backward")
+STRATEGIES = ("ddp", "allreduce")
+RIGHT, WRONG, NOBODY = "rank and phase", "another", "nobody"
+
+# Also without a delay: ranks that fight for the cores, shares that are not equal.
+BESIDE = "beside a late one"
+CLEAN: dict[str, dict[str, Any]] = {
+    "real networks": {"train": {"max_steps": 400}},
+    "unequal shares": {"task": {"args": {"pace": PACE}}, "train": {"batch_size": 7}},
+}
+
+
+class Delay(NamedTuple):
+    """Who is late with what."""
+
+    rank: int
+    phase: str
+
+
+def config(ranks: int, strategy: str, steps: int, case: dict[str, Any]) -> RunConfig:
+    return RunConfig.from_dict(
+        {
+            "strategy": strategy,
+            "launcher": "spawn",
+            "devices": f"cpu:{ranks}",
+            "oversubscribe": True,
+            "task": {"name": "benchmarks.delays:classification", **case.get("task", {})},
+            "train": {
+                "threads": 1,
+                "epochs": 1000,
+                "max_steps": steps,
+                "batch_size": 64,
+                **case.get("train", {}),
+            },
+            "eval": {"every_epochs": 0},
+            "checkpoint": {"every_epochs": 0, "keep": 0},
+        }
+    )
+
+
+def trained(folder: str, what: RunConfig) -> Record:
+    run = launch(what, runs_dir=folder)
+    if run.wait()["status"] != "completed":
+        raise SystemExit(f"the run ended: {run.record.state.reason}")
+    return run.record
+
+
+def step_of(record: Record) -> float:
+    return median(pace.seconds for pace in paces(record, recent(record)).values())
+
+
+def verdict(record: Record, delay: Delay | None) -> str:
+    """Whom the record names; what is told in a sentence must be the same."""
+    found = straggler(record)
+    assert diagnose(record).straggler == found
+    if found is None:
+        return NOBODY
+    return RIGHT if (found.rank, found.phase) == delay else WRONG
+
+
+def pair(folder: str, ranks: int, delay: Delay, strategy: str, steps: int) -> tuple[str, str]:
+    """Verdicts on a run without a delay, which tells how long the step is, and on one with."""
+    args: dict[str, Any] = {"pace": PACE}
+    plain = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
+    args |= {**delay._asdict(), "delay": PART * step_of(plain)}
+    late = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
+    return verdict(plain, None), verdict(late, delay)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="with a delay, and as many without")
+    parser.add_argument("--steps", type=int, default=120, help="of each run")
+    parser.add_argument("--more", type=int, default=6, help="runs without a delay, of each kind")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    late: dict[str, Counter[str]] = {phase: Counter() for phase in PHASES}
+    clean: dict[str, Counter[str]] = {name: Counter() for name in (BESIDE, *CLEAN)}
+    cases = islice(cycle(product(RANKS, PHASES)), arguments.runs)
+    with tempfile.TemporaryDirectory(prefix="distrain-late-", ignore_cleanup_errors=True) as folder:
+        for number, (ranks, phase) in enumerate(cases):
+            delay, strategy = Delay(number % ranks, phase), STRATEGIES[number // 9 % 2]
+            plain, found = pair(folder, ranks, delay, strategy, arguments.steps)
+            clean[BESIDE][plain] += 1
+            late[phase][found] += 1
+            print(f"{strategy}, {ranks} ranks, {delay}: {found}; without: {plain}", file=sys.stderr)
+        for number, name in product(range(arguments.more), CLEAN):
+            what = config(
+                RANKS[number % 3], STRATEGIES[number // 3 % 2], arguments.steps, CLEAN[name]
+            )
+            clean[name][found := verdict(trained(folder, what), None)] += 1
+            print(f"{what.strategy}, {what.devices}, {name}: {found}", file=sys.stderr)
+    publish(
+        _table("late by a fifth of the step: who is named", late),
+        _table("nobody is late: who is named", clean),
+        json_to=arguments.json,
+    )
+
+
+def _table(title: str, found: dict[str, Counter[str]]) -> Table:
+    rows = [
+        (name, counts.total(), *(counts[kind] for kind in (RIGHT, WRONG, NOBODY)))
+        for name, counts in found.items()
+    ]
+    return Table(title, ("case", "runs", RIGHT, WRONG, NOBODY), rows)
+
+
+if __name__ == "__main__":
+    main()

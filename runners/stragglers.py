@@ -1,0 +1,154 @@
+"""Who holds the others back, and with what.
+
+All-reduce makes every rank's step equally long, so lateness shows in two other places: who waits
+least for the others was waited for, and what it spent its time on it spent more on than they did.
+Both are durations of one rank's own clock: clocks of two hosts are never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from runners.events import OTHER, PHASES
+from runners.record import Record
+from runners.rollup import Curve
+from runners.series import STEPS
+
+LOCAL = (*(phase for phase in PHASES if phase != "comm"), OTHER)  # what no other rank prolongs
+CLEAR = 0.08  # share of a step by which one phase of one rank must be longer,
+ALTOGETHER = 0.12  # or else all that it does alone: a slow device is slow in every phase
+FELT = 0.04  # share of a step by which the others must wait longer than that rank
+LATEST_S = 10.0  # of a live run
+POINTS = 64  # of a rank, at most
+LEAST = 6  # points of a rank, below which nothing is said
+_COLUMNS = ("steps", "samples", "seconds", "timed_seconds", *PHASES, "overlap", "wait")
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that the others wait for.
+
+    `phase` is what it is late with: a phase of a window, or "other". It takes `seconds` a step
+    longer than on the other ranks, which is `share` of a step. The others wait `theirs` seconds a
+    step for communication, this rank `own`.
+    """
+
+    rank: int
+    phase: str
+    seconds: float
+    share: float
+    own: float
+    theirs: float
+
+
+class Pace(NamedTuple):
+    """A rank's usual step: medians over windows, in seconds, and its mean samples."""
+
+    seconds: float
+    phases: dict[str, float]
+    wait: float
+    samples: float
+
+
+def straggler(record: Record) -> Straggler | None:
+    """The rank that holds the others back: over the latest seconds of a live run, else over all.
+
+    None where no rank is clearly late, there is one rank only, or too little is known yet.
+    """
+    return late_among(paces(record, recent(record)))
+
+
+def recent(record: Record) -> dict[int, Curve]:
+    """Each rank's steps in the latest seconds, or in LEAST windows where these are longer; of a
+    run that has ended, in all. At most POINTS points a rank.
+    """
+    start = None
+    if record.live:
+        windows = record.latest().values()
+        longest = max((window.seconds for window in windows), default=0.0)
+        first = min((window.time for window in windows), default=0.0)
+        start = first - max(LATEST_S, 2 * LEAST * longest)
+    return record.curves(STEPS, columns=_COLUMNS, points=POINTS, axis="time", start=start)
+
+
+def paces(record: Record, curves: Mapping[int, Curve]) -> dict[int, Pace]:
+    """How each rank does; nothing while one of them has too few windows after its warm-up."""
+    plan = record.state.plan
+    found = {rank: pace for rank, curve in curves.items() if (pace := _pace(curve)) is not None}
+    return found if plan and len(found) == plan.world_size else {}
+
+
+def _pace(curve: Curve) -> Pace | None:
+    # A step is timed once it lies behind the warm-up.
+    rows = [row for row in range(len(curve)) if curve["timed_seconds"][row] > 0]
+    if len(rows) < LEAST:
+        return None
+
+    def usual(seconds: Callable[[int], float]) -> float:
+        return median(seconds(row) / curve["steps"][row] for row in rows)
+
+    phases = {name: usual(curve[name].__getitem__) for name in PHASES}
+    phases[OTHER] = usual(lambda row: rest(curve, row))
+    return Pace(
+        usual(curve["seconds"].__getitem__),
+        phases,
+        usual(curve["wait"].__getitem__),
+        sum(curve["samples"][row] for row in rows) / sum(curve["steps"][row] for row in rows),
+    )
+
+
+def rest(curve: Curve, row: int) -> float:
+    """Seconds that were in no phase."""
+    seconds: float = curve["seconds"][row] - sum(curve[name][row] for name in PHASES)
+    return max(0.0, seconds)
+
+
+def late_among(found: Mapping[int, Pace]) -> Straggler | None:
+    """The latest of these ranks, if it is clearly late."""
+    if len(found) < 2:
+        return None
+    step = median(pace.seconds for pace in found.values())
+    late = [one for rank in found if (one := _lateness(rank, found, step)) is not None]
+    return max(late, key=lambda one: one.seconds, default=None)
+
+
+def _lateness(rank: int, found: Mapping[int, Pace], step: float) -> Straggler | None:
+    """A rank with the phase in which it exceeds the others most; None where it is not late."""
+    own, others = found[rank], [pace for other, pace in found.items() if other != rank]
+    excess = {name: _excess(own, others, (name,)) for name in LOCAL}
+    altogether = _excess(own, others, LOCAL)
+    # Whatever it is late with shows at the first all-reduce, or else when backward has ended.
+    waits = [(own.wait, median(pace.wait for pace in others))]
+    waits.append((own.phases["comm"], median(pace.phases["comm"] for pace in others)))
+    mine, theirs = max(waits, key=lambda pair: pair[1] - pair[0])
+    phase = max(LOCAL, key=excess.__getitem__)
+    felt = theirs - mine
+    clear = excess[phase] >= CLEAR * step and felt >= FELT * step
+    if not (clear or min(altogether, felt) >= ALTOGETHER * step):
+        return None
+    return Straggler(
+        rank=rank,
+        phase=phase,
+        seconds=excess[phase],
+        share=excess[phase] / step if step else 0.0,
+        own=mine,
+        theirs=theirs,
+    )
+
+
+def _excess(own: Pace, others: list[Pace], phases: Sequence[str]) -> float:
+    """How much longer than on the others these phases take: per step or per sample, whichever is
+    less, for a larger share may well take longer.
+    """
+
+    def seconds(pace: Pace) -> float:
+        return sum(pace.phases[name] for name in phases)
+
+    plain = seconds(own) - median(map(seconds, others))
+    if not all(pace.samples for pace in (own, *others)):
+        return plain
+    per_sample = median(seconds(pace) / pace.samples for pace in others)
+    return min(plain, seconds(own) - per_sample * own.samples)
