@@ -15,10 +15,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from runners.bench import contestants, make, start
 from runners.presets import load_preset
-from runners.runs import Run, find, launch
+from runners.runs import Run, launch
 from tui import settings
-from tui.app import DistrainApp
+from tui.app import DistrainApp, run_or_bench
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -36,7 +37,7 @@ class Unlucky(Classification):
 def unlucky(model, data):
     return Unlucky(model, data)
 """
-# Picture, run to open (none: the table), and the keys from there.
+# Picture, run or bench to open (none: the table), and the keys from there.
 SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
     ("launch", "", ("n", "right", "down", "down")),
@@ -47,12 +48,13 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("stop", "live", ("s",)),
     ("compare", "", ("down", "down", "space", "space", "c")),
     ("config", "steady", ("i",)),
+    ("bench", "two ways", ()),
     ("help", "steady", ("question_mark",)),
 )
 
 
 def runs_to_show(folder: Path) -> Run:
-    """A table's worth of runs; gives the one that is still live."""
+    """A table's worth of runs and a bench; gives the run that is still live."""
     (folder / "unlucky.py").write_text(FAILING)
     runs = folder / "runs"
     base = {"train.epochs": 12, "report.window_s": 0.05}
@@ -67,6 +69,8 @@ def runs_to_show(folder: Path) -> Run:
         command = ["distrain", "run", preset, "--name", name]
         config = load_preset(preset, base | changes)
         launch(config, name=name, runs_dir=runs, command=command).wait()
+    ways = make(contestants(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
+    start(ways, name="two ways", runs_dir=runs, command=["distrain", "bench", *ways.configs]).wait()
     long = {
         "train.epochs": 9000,
         "train.lr": 0.003,
@@ -85,7 +89,7 @@ def runs_to_show(folder: Path) -> Run:
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """The screen after some keys, as SVG."""
     settings.path().unlink(missing_ok=True)  # what the picture before has left there
-    app = DistrainApp(runs_dir, run=find(run, runs_dir) if run else None)
+    app = DistrainApp(runs_dir, run=run_or_bench(run, runs_dir) if run else None)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         for key in keys:

@@ -80,6 +80,11 @@ def who_has(plan: Plan, runs_dir: Path) -> list[str]:
     return in_the_way(wanted, others, strangers(samples, {other.pid for other in others}))
 
 
+def who_has_any(plans: Iterable[Plan], runs_dir: Path) -> list[str]:
+    """`who_has` of several plans, each sentence once."""
+    return list(dict.fromkeys(why for plan in plans for why in who_has(plan, runs_dir)))
+
+
 class Holder:
     """A run's own claim, held until it is closed or this process ends.
 

@@ -270,6 +270,16 @@ def write_meta(folder: Path, meta: Meta) -> None:
     write_atomically(folder / "meta.json", _pretty(meta))
 
 
+def change_meta(folder: Path, **changes: Any) -> Meta:
+    """Raises DistrainError where that would lose some of it, RunsFolderError."""
+    meta = msgspec.structs.replace(noted(folder), **changes)
+    try:
+        write_meta(folder, meta)
+    except OSError as error:
+        raise RunsFolderError(f"cannot write to {folder}: {error.strerror}") from None
+    return meta
+
+
 def not_a_record(folder: Path, why: str | None) -> DistrainError:
     return DistrainError(f"{folder} is not a record: {why}")
 

@@ -10,21 +10,24 @@ import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from textual.app import SystemCommand
 from textual.screen import Screen
 
-from runners.errors import DistrainError
+from runners.errors import DistrainError, RunNotFoundError
 from runners.runs import Run, find, runs_folder
 from tui import keymap, settings
-from tui.run_actions import RunActions
+from tui.bench_actions import BenchActions
 from tui.screens.base import BREAKPOINTS
 from tui.survival import Surviving
 
+if TYPE_CHECKING:
+    from runners.bench import Bench
 
-class DistrainApp(Surviving, RunActions):
+
+class DistrainApp(Surviving, BenchActions):
     """Screens over one runs folder. `readonly` looks on and changes nothing."""
 
     TITLE = "distrain"
@@ -35,7 +38,10 @@ class DistrainApp(Surviving, RunActions):
     HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
 
     def __init__(
-        self, runs_dir: Path | None = None, readonly: bool = False, run: Run | None = None
+        self,
+        runs_dir: Path | None = None,
+        readonly: bool = False,
+        run: Run | Bench | None = None,
     ) -> None:
         super().__init__()
         self.runs_dir = runs_folder(runs_dir)
@@ -54,7 +60,7 @@ class DistrainApp(Surviving, RunActions):
         for complaint in wrong:
             self.notify(complaint, severity="warning", timeout=10)
         if self._first:
-            self.watch_run(self._first)
+            self.look_at(self._first)
         elif not self.readonly and not _has_runs(self.runs_dir):
             self.action_new()
 
@@ -182,9 +188,23 @@ class DistrainApp(Surviving, RunActions):
 
 def _has_runs(folder: Path) -> bool:
     try:
-        return any((entry / "run.json").is_file() for entry in folder.iterdir())
+        files = ("run.json", "bench.json")
+        return any((entry / name).is_file() for entry in folder.iterdir() for name in files)
     except OSError:
         return False
+
+
+def run_or_bench(wanted: str, runs_dir: Path | None) -> Run | Bench:
+    """The run, else the bench; raises RunNotFoundError."""
+    try:
+        return find(wanted, runs_dir)
+    except RunNotFoundError as error:
+        from runners import bench
+
+        try:
+            return bench.find(wanted, runs_dir)
+        except RunNotFoundError:
+            raise error from None
 
 
 def main() -> int:
@@ -192,7 +212,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="distrain-tui", description="Pick a preset, launch it, watch every rank."
     )
-    parser.add_argument("run", nargs="?", help="watch this run: id, name or latest")
+    parser.add_argument("run", nargs="?", help="watch this run or bench: id, name or latest")
     parser.add_argument("--runs-dir", type=Path, help="default: $DISTRAIN_RUNS_DIR, else ./runs")
     parser.add_argument("--readonly", action="store_true", help="look on, change nothing")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
@@ -201,7 +221,7 @@ def main() -> int:
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
     try:
-        run = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
+        run = None if arguments.run is None else run_or_bench(arguments.run, arguments.runs_dir)
         app = DistrainApp(arguments.runs_dir, arguments.readonly, run)
     except DistrainError as error:
         print(f"distrain-tui: {error}", file=sys.stderr)

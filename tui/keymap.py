@@ -30,7 +30,7 @@ class Key(NamedTuple):
         return f"{self.where}.{self.name}"
 
 
-EVERYWHERE, RUNS, RUN, PLOT, LOG, LAUNCH, COMPARE = (
+EVERYWHERE, RUNS, RUN, PLOT, LOG, LAUNCH, COMPARE, BENCH = (
     "app",
     "runs",
     "run",
@@ -38,6 +38,7 @@ EVERYWHERE, RUNS, RUN, PLOT, LOG, LAUNCH, COMPARE = (
     "log",
     "launch",
     "compare",
+    "bench",
 )
 
 TITLES = {
@@ -48,6 +49,7 @@ TITLES = {
     LOG: "Logs",
     LAUNCH: "Launch",
     COMPARE: "Comparison",
+    BENCH: "A bench",
 }
 
 # Groups whose keys work at the same time; the log's come before those of the plots.
@@ -57,6 +59,7 @@ TOGETHER = (
     (EVERYWHERE, RUN, LOG),
     (EVERYWHERE, LAUNCH),
     (EVERYWHERE, COMPARE, PLOT),
+    (EVERYWHERE, BENCH),
 )
 
 KEYMAP = (
@@ -111,6 +114,8 @@ KEYMAP = (
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
+    Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
+    Key(LAUNCH, "bench", "c", "bench", "Bench", "Measure the marked presets.", True),
     Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Keep the preset under a name.", True),
     Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare it with one plain process.", True),
     Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "The preset's value; in the list, all."),
@@ -118,9 +123,18 @@ KEYMAP = (
     Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
+    # --- a bench
+    Key(BENCH, "stop", "s", "stop", "Stop", "End it, and its run under way.", True),
+    Key(BENCH, "resume", "R", "resume", "Resume", "Go on with the next round.", True),
+    Key(BENCH, "rerun", "r", "rerun", "Rerun", "The same bench again, from the start.", True),
+    Key(BENCH, "open", "enter", "open", "Runs", "The contestant's runs, to open one.", True),
+    Key(BENCH, "now", "t", "now", "This run", "Watch the run that is under way.", True),
+    Key(BENCH, "edit", "e", "edit", "Edit", "Name, notes and tags."),
 )
 BY_ID = {key.id: key for key in KEYMAP}
-CHANGES = {"app.new", "run.stop", "run.rerun", "run.resume"}  # of those that are shown
+CHANGES = {"app.new", "run.stop", "run.rerun", "run.resume"} | {
+    f"bench.{name}" for name in ("stop", "rerun", "resume")
+}  # of those that are shown
 _ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
 
 

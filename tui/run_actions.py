@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from textual import work
 from textual.app import App
@@ -17,20 +17,28 @@ from runners.config import RunConfig
 from runners.errors import DistrainError
 from runners.plan import Plan
 from runners.runs import Run, check
+from runners.state import RunState
 from tui import keymap
 from tui.settings import Settings
 
+if TYPE_CHECKING:
+    from runners.bench import Bench, BenchState
+
+
+T = TypeVar("T")
+
 
 class Wanted(NamedTuple):
-    """A run that is to be: what to call it, its config, what launches it (told whether to
-    `queue`), and the folders that it goes to and is launched from.
+    """A run or bench that is to be: what to call it, its configs, what launches it (told whether
+    to `queue`), the folders that it goes to and is launched from, and what opens it.
     """
 
     what: str
-    config: RunConfig
-    launch: Callable[..., Run]
+    configs: Sequence[RunConfig]
+    launch: Callable[..., Any]
     runs_dir: Path
     cwd: str | None = None
+    watch: Callable[[Any], None] | None = None
 
 
 class RunActions(App[None]):
@@ -71,7 +79,7 @@ class RunActions(App[None]):
         if not self.may_change():
             return None
         if not run.is_live:
-            return self.refuse(f"{_called(run)} has ended: {run.record.status}")
+            return self.refuse(f"{called(run)} has ended: {run.record.status}")
 
         from tui.screens.dialogs import Choice
 
@@ -79,9 +87,9 @@ class RunActions(App[None]):
 
         def answer(how: str | None) -> None:
             if how and queued and run.record.status != "queued":
-                self.refuse(f"{_called(run)} has left the queue meanwhile, and goes on")
+                self.refuse(f"{called(run)} has left the queue meanwhile, and goes on")
             elif how:
-                self._try(partial(run.stop, now=how == "now"), f"stopping {_called(run)}")
+                self._try(partial(run.stop, now=how == "now"), f"stopping {called(run)}")
 
         text = (
             "Every rank leaves after the same step and a checkpoint is written; "
@@ -92,7 +100,7 @@ class RunActions(App[None]):
         if queued:
             text = "It leaves the queue and never starts."
             answers = [("now", "Take it out of the queue", "warning")]
-        self.push_screen(Choice(f"Stop {_called(run)}?", text, answers), answer)
+        self.push_screen(Choice(f"Stop {called(run)}?", text, answers), answer)
         return None
 
     def rerun(self, run: Run) -> None:
@@ -133,17 +141,21 @@ class RunActions(App[None]):
         from runners import claims  # with psutil, which nobody else waits for
 
         try:
-            plan = check(wanted.config, wanted.cwd)
+            plans = [check(config, wanted.cwd) for config in wanted.configs]
         except DistrainError as error:
             self.call_from_thread(self._refuse_launch, wanted, error, then)
             return
         obstacles: list[str] = []
         with suppress(DistrainError):  # without a queue nobody can be asked; the run may start
-            obstacles = claims.who_has(plan, wanted.runs_dir)
-        self.call_from_thread(self._ask_if_busy, wanted, plan, obstacles, then)
+            obstacles = claims.who_has_any(plans, wanted.runs_dir)
+        self.call_from_thread(self._ask_if_busy, wanted, plans, obstacles, then)
 
     def _ask_if_busy(
-        self, wanted: Wanted, plan: Plan, obstacles: list[str], then: Callable[[bool], None]
+        self,
+        wanted: Wanted,
+        plans: Sequence[Plan],
+        obstacles: list[str],
+        then: Callable[[bool], None],
     ) -> None:
         """Two runs on one device slow each other down: that is for the person to decide."""
         from tui.screens.busy import Busy
@@ -155,7 +167,7 @@ class RunActions(App[None]):
                 then(False)
 
         if obstacles:
-            self.push_screen(Busy(wanted.what, plan, wanted.runs_dir, obstacles), answer)
+            self.push_screen(Busy(wanted.what, plans, wanted.runs_dir, obstacles), answer)
         else:
             answer("now")
 
@@ -168,7 +180,7 @@ class RunActions(App[None]):
             self.call_from_thread(self._refuse_launch, wanted, error, then)
         else:
             self.call_from_thread(then, True)
-            self.call_from_thread(self.watch_run, run)
+            self.call_from_thread(wanted.watch or self.watch_run, run)
 
     def _refuse_launch(
         self, wanted: Wanted, error: DistrainError, then: Callable[[bool], None]
@@ -176,36 +188,37 @@ class RunActions(App[None]):
         then(False)
         self.refuse(f"{wanted.what}: {error}")
 
-    def edit(self, run: Run, then: Callable[[], None] = lambda: None) -> None:
+    def edit(self, run: Run | Bench, then: Callable[[], None] = lambda: None) -> None:
         """Name, notes and tags."""
         if not self.may_change():
             return
         from tui.screens.dialogs import Edit
 
-        meta = run.record.meta
+        noted = run.record if isinstance(run, Run) else run
+        meta = noted.meta
 
         def save(fields: dict[str, str]) -> str:
             changed: dict[str, Any] = {k: v for k, v in fields.items() if v != before[k]}
             if "tags" in changed:
                 changed["tags"] = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
             try:
-                run.record.set_meta(**changed)
+                noted.set_meta(**changed)
             except DistrainError as error:
                 return str(error)
             self.notify("saved")
             then()
             return ""
 
-        before = {"name": meta.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
+        before = {"name": noted.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
         self.push_screen(Edit(f"About {run.id}", before, save))
 
-    def delete(self, runs: Sequence[Run], then: Callable[[], None] = lambda: None) -> None:
+    def delete(self, runs: Sequence[Run | Bench], then: Callable[[], None] = lambda: None) -> None:
         """Move runs to the trash, from which `undo` takes them back."""
         if not self.may_change():
             return None
         live = [run for run in runs if run.is_live]
         if live:
-            return self.refuse(f"{_called(live[0])} is {live[0].record.status}; stop it first")
+            return self.refuse(f"{called(live[0])} is {state_of(live[0]).status}; stop it first")
 
         from tui.screens.dialogs import Choice
 
@@ -214,29 +227,31 @@ class RunActions(App[None]):
                 gone = [path.name for run in runs if (path := self._try(run.remove))]
                 if gone:
                     self.deleted = gone
-                    told = words.things(len(gone), "run")
+                    told = words.things(len(gone), _noun(runs))
                     self.notify(f"moved to the trash: {told}; {self.key('runs.undo')} undoes it")
                 then()
 
-        title = f"Delete {_called(runs[0]) if len(runs) == 1 else words.things(len(runs), 'run')}?"
+        title = (
+            f"Delete {called(runs[0]) if len(runs) == 1 else words.things(len(runs), _noun(runs))}?"
+        )
         undo = self.key("runs.undo")
         text = f"It goes to {records.TRASH} in the runs folder, with checkpoints; {undo} undoes it."
         self.push_screen(Choice(title, text, [("yes", "Delete", "error")]), answer)
         return None
 
-    def tell_end(self, run: Run) -> None:
-        """A run has just ended: say so, once."""
+    def tell_end(self, run: Run | Bench) -> None:
+        """A run or bench has just ended: say so, once."""
         if run.id in self._told:
             return
         self._told.add(run.id)
-        state = run.record.state
+        state = state_of(run)
         severity = {"completed": "information", "stopped": "warning"}.get(state.status, "error")
         how = words.line(state.reason or state.status)
-        self.notify(f"{_called(run)}: {how}", severity=severity)  # type: ignore[arg-type]
+        self.notify(f"{called(run)}: {how}", severity=severity)  # type: ignore[arg-type]
         if self.settings.bell:
             self.bell()
 
-    def _try(self, do: Callable[[], Path | None], said: str = "") -> Path | None:
+    def _try(self, do: Callable[[], T], said: str = "") -> T | None:
         try:
             found = do()
         except DistrainError as error:
@@ -248,9 +263,19 @@ class RunActions(App[None]):
 
 
 def _again(run: Run, how: str, config: RunConfig, launch: Callable[..., Run]) -> Wanted:
-    what = f"{how} of {_called(run)}"
-    return Wanted(what, config, launch, run.record.dir.parent, run.launched_from)
+    what = f"{how} of {called(run)}"
+    return Wanted(what, [config], launch, run.record.dir.parent, run.launched_from)
 
 
-def _called(run: Run) -> str:
-    return run.record.name or run.id
+def called(run: Run | Bench) -> str:
+    """What to call it in a sentence."""
+    return (run.record.name if isinstance(run, Run) else run.name) or run.id
+
+
+def state_of(run: Run | Bench) -> RunState | BenchState:
+    return run.record.state if isinstance(run, Run) else run.state
+
+
+def _noun(things: Sequence[Run | Bench]) -> str:
+    runs = sum(isinstance(each, Run) for each in things)
+    return "run" if runs == len(things) else "run or bench"

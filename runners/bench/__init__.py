@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from runners.bench import state as states
 from runners.bench.definition import Definition, Target, contestants, make, plans
 from runners.bench.state import LOG, RUNS, STATE, BenchState
@@ -27,6 +29,7 @@ from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
 from runners.processes import is_running
 from runners.record import Record, discard
 from runners.runs import POLL_S, Run, runs_folder
+from runners.state import Meta, change_meta, read_meta
 
 if TYPE_CHECKING:
     from runners.comparison import Comparison
@@ -60,6 +63,20 @@ class Bench:
     @property
     def is_live(self) -> bool:
         return self.state.live
+
+    @property
+    def meta(self) -> Meta:
+        """What people noted of it."""
+        return read_meta(self.dir)
+
+    @property
+    def name(self) -> str:
+        """The name a person gave it last, or an empty one."""
+        return self.meta.name or self.state.name
+
+    def set_meta(self, **changes: Any) -> Meta:
+        """Change name, notes, tags or pinned; raises DistrainError."""
+        return change_meta(self.dir, **changes)
 
     @property
     def current(self) -> Run | None:
@@ -96,24 +113,43 @@ class Bench:
             raise DistrainError(f"bench {self.id} is {state.status}; stop it before removing it")
         return discard(self.dir)
 
-    def resume(self) -> Bench:
-        """Go on with the next round, in the same folder; raises DistrainError."""
+    def resumption(self) -> Definition:
+        """What a resumed bench goes on with; raises DistrainError where that is nothing."""
         state = self.state
         if state.live:
             raise DistrainError(f"bench {self.id} is still {state.status}")
         if state.rounds >= self.definition.rules.repeats:
             raise DistrainError(f"bench {self.id} has done all its rounds; rerun it")
+        return self.definition
+
+    def resume(self, *, queue: bool | None = None) -> Bench:
+        """Go on with the next round, in the same folder; `queue` as for `start`, as before where
+        it is not given. Raises DistrainError.
+        """
+        self.resumption()
+        state = self.state
         plans(self.definition, state.cwd)
+        if queue is not None:
+            states.write(self.dir, structs.replace(state, queue=queue))
         _begin(self.dir)
         return self
 
     def rerun(
-        self, changes: dict[str, Any] | None = None, name: str | None = None, *, queue: bool = False
+        self,
+        changes: dict[str, Any] | None = None,
+        name: str | None = None,
+        *,
+        queue: bool | None = None,
     ) -> Bench:
         """The same definition from the start, with dotted keys of all configs changed."""
-        state, definition = self.state, self.definition.with_changes(changes or {})
-        given = state.name if name is None else name
-        return start(definition, name=given, runs_dir=self.dir.parent, cwd=state.cwd, queue=queue)
+        state = self.state
+        return start(
+            self.definition.with_changes(changes or {}),
+            name=self.name if name is None else name,
+            runs_dir=self.dir.parent,
+            cwd=state.cwd,
+            queue=state.queue if queue is None else queue,
+        )
 
 
 def start(
@@ -161,7 +197,7 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:
         if wanted and _is_one(place):
             return Bench(place)
     benches = all_benches(folder)
-    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.state.name)]
+    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.name)]
     near = [bench for bench in benches if wanted and bench.id.startswith(wanted)]
     if exact or len(near) == 1:
         return (exact or near)[-1]

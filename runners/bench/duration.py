@@ -21,15 +21,18 @@ class Left(NamedTuple):
     likely: float
 
 
-def left(definition: Definition, state: BenchState) -> Left:
-    """What is left of a bench that goes on, or would take from its beginning."""
+def left(definition: Definition, state: BenchState, wanted: int | None = None) -> Left:
+    """What is left of a bench that goes on, or would take from its beginning; `wanted` are its
+    `rounds_wanted`, where they are known.
+    """
     rules = definition.rules
     round_s = sum(_run_s(name, definition, state) for name in definition.configs)
     under_way = _done_of_round(definition, state)
     rounds = [
         _between(count, state.rounds, rules.repeats) for count in (rules.least, rules.repeats)
     ]
-    likely = _between(_wanted(definition, state), state.rounds, rules.repeats)
+    wanted = rounds_wanted(definition, state) if wanted is None else wanted
+    likely = _between(wanted, state.rounds, rules.repeats)
     least, most, expected = (max(0.0, n * round_s - under_way) for n in (*rounds, likely))
     return Left(least, most, max(least, expected))
 
@@ -39,13 +42,13 @@ def _between(rounds: int, done: int, most: int) -> int:
     return max(0, min(rounds, most) - done)
 
 
-def _wanted(definition: Definition, state: BenchState) -> int:
+def rounds_wanted(definition: Definition, state: BenchState) -> int:
     """Rounds until the intervals are narrow: their width falls with the root of the number."""
-    from runners.bench.results import precision
-
     rules, done = definition.rules, state.rounds
     if done < 3:
         return (rules.least + rules.repeats) // 2
+    from runners.bench.results import precision  # numpy, which a guess does without
+
     width = precision(definition, state)
     return ceil(done * (width / rules.precision) ** 2) if isfinite(width) else rules.repeats
 

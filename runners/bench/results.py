@@ -14,6 +14,7 @@ from runners.bench.definition import Definition
 from runners.bench.state import RUNS, BenchState, Measurement
 from runners.comparison import Comparison, Contestant, Interval, verdicts
 from runners.comparison.fairness import resources, settings
+from runners.state import read_meta
 from runners.statistics import median_interval, outliers, paired_ratio
 
 ByRound = dict[int, Measurement]
@@ -73,7 +74,7 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
     plans = [state.plans[name] for name in definition.configs]
     equal, differences = settings(list(definition.configs.values()), plans)
     return Comparison(
-        title=state.name or state.bench_id,
+        title=read_meta(folder).name or state.name or state.bench_id,
         kind="bench",
         baseline=baseline,
         contestants=contestants,

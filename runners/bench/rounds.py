@@ -23,7 +23,7 @@ from runners.bench.definition import Definition
 from runners.bench.measuring import StoppedError, measure
 from runners.bench.results import precision
 from runners.bench.state import LOG, RUNS, BenchState, Now
-from runners.claims import who_has
+from runners.claims import who_has_any
 from runners.errors import ConfigError, DistrainError
 from runners.processes import mark_as_owner
 from runners.provenance import provenance
@@ -128,9 +128,7 @@ class Rounds:
 
     def _who_else(self) -> list[str]:
         """Who disturbs the timings from the first moment on."""
-        found: dict[str, None] = {}
-        for plan in self.state.plans.values():
-            found |= dict.fromkeys(who_has(plan, self.folder / RUNS))
+        found = who_has_any(self.state.plans.values(), self.folder / RUNS)
         return [f"when it began: {sentence}" for sentence in found]
 
     def _set(self, **changes: Any) -> None:

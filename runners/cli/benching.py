@@ -13,12 +13,13 @@ from runners import bench, words
 from runners.bench.definition import Definition, Target
 from runners.bench.duration import left
 from runners.bench.state import BenchState
+from runners.bench.wording import at, outlook, to_go
 from runners.cli.commands import share
 from runners.cli.ending import CODES
 from runners.cli.signals import Signals
 from runners.cli.starting import changes
 from runners.cli.text import Column, aligned, is_terminal, painted, print_json, say
-from runners.comparison import Comparison, Contestant
+from runners.comparison import Comparison, wording
 from runners.comparison.fairness import settings
 from runners.errors import ConfigError
 
@@ -137,21 +138,11 @@ def _target(text: str | None) -> Target | None:
 def _announce(definition: Definition, plans: dict[str, Any]) -> None:
     """What is equal, what differs, and how long it will take."""
     equal, differences = settings(list(definition.configs.values()), list(plans.values()))
-    say("equal: " + ", ".join(f"{key} {value}" for key, value in equal.items()), "dim")
+    say(f"equal: {wording.settings(equal)}", "dim")
     for each in differences:
-        values = ", ".join(
-            f"{name} {words.MISSING if value is None else value}"
-            for name, value in zip(plans, each.values, strict=True)
-        )
-        text = f"{'differs' if each.fair else 'UNEQUAL'}: {each.key}: {values}"
+        text = f"{'differs' if each.fair else 'UNEQUAL'}: {wording.difference(each, list(plans))}"
         say(text, "dim" if each.fair else "warning")
-    rules = definition.rules
-    expected = left(definition, BenchState(bench_id="", created=0.0))
-    say(
-        f"{rules.least} to {rules.repeats} rounds of {words.things(len(plans), 'run')}, until each "
-        f"ratio is known within ±{100 * rules.precision:g} %: about "
-        f"{words.duration(expected.least)} to {words.duration(expected.most)}"
-    )
+    say(outlook(definition))
 
 
 def _ended(what: bench.Bench, as_json: bool) -> int:
@@ -168,33 +159,16 @@ def _ended(what: bench.Bench, as_json: bool) -> int:
 
 def standing(comparison: Comparison, room: int | None = None) -> list[str]:
     """The contestants beside each other, a line each, under a head."""
-    return aligned(COLUMNS, [_cells(each, comparison) for each in comparison.contestants], room)
-
-
-def _cells(each: Contestant, comparison: Comparison) -> list[str]:
-    rate, ratio = each.rate, each.ratio
-    return [
-        each.name,
-        str(len(each.rates)),
-        words.round_rate(rate.value if rate else None),
-        f"{words.round_rate(rate.low)}–{words.round_rate(rate.high)}" if rate else words.MISSING,
-        f"{ratio.value:.3f}×" if ratio else "1×" if each.name == comparison.baseline else "",
-        f"{ratio.low:.3f}–{ratio.high:.3f}" if ratio else each.problem,
-    ]
+    rows = [wording.cells(each, comparison) for each in comparison.contestants]
+    return aligned(COLUMNS, rows, room)
 
 
 def headline(what: bench.Bench, state: BenchState) -> str:
     """Which round and run it is at, and how much is left."""
-    rules, now = what.definition.rules, state.now
-    if not state.live or now is None:
+    if not state.live or state.now is None:
         return f"{state.status}: {state.reason}" if state.reason else state.status
     expected = left(what.definition, state)
-    at = now.order.index(now.contestant) + 1
-    return (
-        f"{state.status}  round {now.round} of {rules.least}–{rules.repeats}, "
-        f"run {at} of {len(now.order)}: {now.contestant}  "
-        f"about {words.duration(expected.likely)} left, at most {words.duration(expected.most)}"
-    )
+    return f"{state.status}  {at(what.definition, state)}  {to_go(expected)}"
 
 
 class Lines:

@@ -47,6 +47,7 @@ def freeze(patch: pytest.MonkeyPatch) -> Clock:
 
     patch.setattr(time, "time", clock.time)
     patch.setattr(state, "new_run_id", new_run_id)
+    patch.setattr("runners.bench.state.new_run_id", new_run_id)
     patch.setattr("socket.gethostname", lambda: "trainer")
     patch.setattr("runners.plan.cores", lambda: 16)
     patch.setattr("tui.data.feed.Feed._named", lambda _, pids: dict.fromkeys(pids, "python3"))

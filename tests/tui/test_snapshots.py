@@ -14,10 +14,13 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
+from runners.bench import Bench
+from runners.presets import load_preset
 from runners.runs import Run
 from tui import settings
 from tui.app import DistrainApp
 from tui.data.verifying import Verifier
+from tui.screens.bench import BenchScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.config import ConfigScreen
 from tui.screens.dialogs import ErrorDialog
@@ -28,6 +31,7 @@ from tui.screens.verify import VerifyScreen
 from tui.widgets.plot import PlotPane
 from tui.widgets.verify_table import VerifyTable
 
+from .benched import RATES, a_bench
 from .conftest import until
 from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs, verified
 
@@ -79,7 +83,7 @@ def looks(
 
     def look(
         *keys: str,
-        run: Lifelike | None = None,
+        run: Lifelike | Bench | None = None,
         until_seen: str = "",
         over: Callable[[], Screen[Any]] | None = None,
         theme: str = "",
@@ -88,7 +92,7 @@ def looks(
             monkeypatch.setenv("NO_COLOR", "1")
         elif theme:
             settings.save(settings.Settings(theme=theme))
-        app = DistrainApp(run=Run(run.record) if run else None)
+        app = DistrainApp(run=Run(run.record) if isinstance(run, Lifelike) else run)
         app.runs_dir = Path("runs")
         app.animation_level = "none"
 
@@ -138,6 +142,8 @@ def has_read(screen: Screen[Any]) -> bool:
             return screen._complete and all(row.detailed for row in screen._rows.values())
         case CompareScreen():
             return screen._found is not None
+        case BenchScreen():
+            return screen._look is not None
         case VerifyScreen():
             return bool(screen.query_one(VerifyTable)._entries)
     return True
@@ -323,6 +329,47 @@ def test_what_a_run_was_launched_with(looks: Look, begin: Begin) -> None:
     record = run.record
     record.dir = Path("runs") / run.id
     assert looks(over=lambda: ConfigScreen(record))
+
+
+# --- benches ---
+
+
+@at_usual_sizes
+def test_a_live_bench(looks: Look, runs_dir: Path) -> None:
+    rates = {**RATES, "allreduce": 7900.0}
+    assert looks(run=a_bench(runs_dir, rates, name="three ways", status="running", begun=1))
+
+
+@at_usual_sizes
+def test_a_stopped_bench_of_ten_that_are_unequal(looks: Look, runs_dir: Path) -> None:
+    names = [f"ddp,train.batch_size={size},model.dropout=0.1" for size in range(64, 704, 64)]
+    changed = {
+        name: load_preset("ddp", {"train.batch_size": 64 * at}) for at, name in enumerate(names, 1)
+    }
+    rates = {name: 4000.0 + 300 * at for at, name in enumerate(names)}
+    how = {"status": "stopped", "reason": "stopped on request"}
+    assert looks(run=a_bench(runs_dir, rates, configs=changed, name="batches", **how))
+
+
+@at_usual_sizes
+def test_a_bench_in_which_one_has_failed(looks: Look, runs_dir: Path) -> None:
+    rates = {**RATES, "allreduce": 7900.0}
+    out = {"allreduce": "failed in round 4: ValueError: a label is out of range: 11 of 10 classes"}
+    known = "every ratio is known within ±2 %"
+    assert looks(run=a_bench(runs_dir, rates, name="three ways", out=out, reason=known))
+
+
+@at_usual_sizes
+def test_benches_among_runs(looks: Look, begin: Begin, runs_dir: Path) -> None:
+    begin("baseline", ago=HOUR).train(40).end()
+    a_bench(runs_dir, name="precisions", ago=HOUR / 2, reason="all 20 rounds were done")
+    a_bench(runs_dir, name="three ways", status="running", begun=1)
+    assert looks()
+
+
+@at_usual_sizes
+def test_a_bench_of_marked_presets_is_asked_for(looks: Look) -> None:
+    assert looks("home", "space", "down", "down", "space", "c", until_seen="Start")
 
 
 # --- dialogs ---

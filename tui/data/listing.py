@@ -1,7 +1,7 @@
 """All runs of a folder as rows of a table, read as they change.
 
 Ended runs are known by their small files alone; metrics.db is opened of live ones only, and of
-those that ended without a summary.
+those that ended without a summary. Benches are rows among them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,10 @@ from runners.record import Record
 from runners.snapshot import Follower
 from tui.data.rows import Row, ended_row, live_row
 
+if TYPE_CHECKING:
+    from runners.bench import Bench
+
+BENCH_STATE = "bench.json"
 FIRST_BATCH = 32  # rows: about what a screen shows
 DETAILS = 64  # configs that are read in one go
 MOST_DETAILS = 4 * DETAILS  # of a look, so that live runs need not wait for the rest
@@ -48,6 +52,7 @@ class Lister:
         self.folder = folder
         self._rows: dict[str, Row] = {}
         self._live: dict[str, Follower] = {}
+        self._benches: dict[str, Bench] = {}  # those that are live
         self._problems: dict[str, str] = {}
         self._lost: list[str] = []  # rows that were told and can be read no more
         self._stamps: dict[str, int] = {}
@@ -62,7 +67,7 @@ class Lister:
         """What has changed, in batches: the first one soon, details last."""
         told = dict(self._problems)
         yield from self._listed(oldest_first)
-        if self._live:
+        if self._live or self._benches:
             yield News(rows=self._followed())
         if self._lost:
             lost, self._lost = self._lost, []
@@ -114,7 +119,7 @@ class Lister:
 
     def _if_new(self, name: str) -> Row | None:
         """The row of a run whose folder was written to since; live ones are followed anyway."""
-        if name in self._live:
+        if name in self._live or name in self._benches:
             return None
         stamp = _changed(self.folder / name)
         if stamp is None or self._stamps.get(name) == stamp:
@@ -128,7 +133,7 @@ class Lister:
         self._problems.pop(name, None)
         try:
             if not (self.folder / name / "run.json").is_file():
-                return None
+                return self._read_bench(name)
             record = Record(self.folder / name)
             state = record.state
             if state.live:
@@ -138,6 +143,23 @@ class Lister:
         except Exception as error:
             self._cannot(name, error)
             return None
+        return self._keep(name, row)
+
+    def _read_bench(self, name: str) -> Row | None:
+        if not (self.folder / name / BENCH_STATE).is_file():
+            return None
+        from runners.bench import Bench  # which a folder without one need not load
+
+        return self._follow_bench(name, Bench(self.folder / name))
+
+    def _follow_bench(self, name: str, bench: Bench) -> Row:
+        from tui.data.benches import bench_row
+
+        row = bench_row(bench)
+        if row.live:
+            self._benches[name] = bench
+        else:
+            self._benches.pop(name, None)
         return self._keep(name, row)
 
     def _cannot(self, name: str, error: Exception) -> None:
@@ -156,9 +178,12 @@ class Lister:
         return row
 
     def _followed(self) -> list[Row]:
-        return [row for name in list(self._live) if (row := self._follow(name)) is not None]
+        names = [*self._live, *self._benches]
+        return [row for name in names if (row := self._follow(name)) is not None]
 
     def _follow(self, name: str) -> Row | None:
+        if name in self._benches:
+            return self._followed_bench(name)
         follower = self._live[name]
         try:
             follower.news()
@@ -171,6 +196,14 @@ class Lister:
         self._drop(name)
         return self._read(name)
 
+    def _followed_bench(self, name: str) -> Row | None:
+        try:
+            return self._follow_bench(name, self._benches[name])
+        except Exception as error:
+            del self._benches[name]
+            self._cannot(name, error)
+            return None
+
     def _drop(self, name: str) -> None:
         self._live.pop(name).record.close()
 
@@ -178,6 +211,7 @@ class Lister:
         self._rows.pop(name, None)
         self._stamps.pop(name, None)
         self._problems.pop(name, None)
+        self._benches.pop(name, None)
         if name in self._live:
             self._drop(name)
 

@@ -15,13 +15,19 @@ from runners.state import RunState
 _STATUSES = ("queued", "starting", "running", "stopping", "failed", "stopped", "completed")
 
 
+RUN, BENCH = "run", "bench"
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a list; None and "" are unknown. `detailed` says that its config was read.
+    """A run in a list, or a bench; None and "" are unknown. `detailed` says that its config was
+    read.
 
     `fraction` is the part of a live run that is done, `metric` the headline of its last
-    evaluation with its `value`, `seconds` what it took so far.
+    evaluation with its `value`, `seconds` what it took so far. Of a bench `step` are rounds, of
+    `most` at most, and `launcher` its contestants.
     """
 
+    kind: str = RUN
     id: str
     created: float
     status: str
@@ -39,6 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     data: str = ""
     step: int | None = None
+    most: int | None = None
     fraction: float | None = None
     eta: float | None = None
     samples_per_s: float | None = None

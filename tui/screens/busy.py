@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from textual import work
@@ -16,12 +17,14 @@ FREE = "Nothing is in the way any more."
 
 
 class Busy(Choice):
-    """Gives "queue" or "now"; goes on looking at who has the devices of the plan."""
+    """Gives "queue" or "now"; goes on looking at who has the devices of the plans."""
 
-    def __init__(self, what: str, plan: Plan, runs_dir: Path, obstacles: list[str]) -> None:
+    def __init__(
+        self, what: str, plans: Sequence[Plan], runs_dir: Path, obstacles: list[str]
+    ) -> None:
         answers = [("queue", "Queue", "primary"), ("now", "Start anyway", "warning")]
         super().__init__(f"The devices of {what} are busy", "\n".join(obstacles), answers)
-        self._plan, self._runs_dir = plan, runs_dir
+        self._plans, self._runs_dir = plans, runs_dir
 
     def on_mount(self) -> None:
         self.set_interval(LOOK_S, self._look)
@@ -29,7 +32,7 @@ class Busy(Choice):
     @work(thread=True, exclusive=True)
     def _look(self) -> None:
         try:
-            text = "\n".join(claims.who_has(self._plan, self._runs_dir)) or FREE
+            text = "\n".join(claims.who_has_any(self._plans, self._runs_dir)) or FREE
         except DistrainError as error:
             text = str(error)
         self.app.call_from_thread(self.text.update, text)

@@ -44,7 +44,8 @@ class LaunchScreen(AppScreen):
         "Enter on a preset launches it; {launch.start} launches from anywhere. Changes stay with "
         "their preset, also for the next time; {launch.save} keeps them under a name of your own, "
         "{launch.reset} takes them back. {launch.verify} shows whether it computes what one plain "
-        "process computes."
+        "process computes; {launch.mark} in the list marks presets, {launch.bench} measures them "
+        "beside each other."
     )
     KEYS = (LAUNCH,)
     BINDINGS = [  # noqa: RUF012
@@ -72,6 +73,7 @@ class LaunchScreen(AppScreen):
         self._presets: dict[str, Preset] = {}
         self._drafts: dict[str, Draft] = {}
         self._now = ""
+        self._marked: list[str] = []
         self._outlook: Outlook | None = None
         self._outlooks = Outlooks(self.distrain.runs_dir)
 
@@ -114,6 +116,8 @@ class LaunchScreen(AppScreen):
             for preset in event.found
             if preset.config is not None
         }
+        self._marked = [name for name in self._marked if name in self._drafts]
+        self._list.mark(self._marked)
         if self._now not in self._presets:
             self._now = USUAL if USUAL in self._presets else next(iter(self._presets), "")
         self._paint()
@@ -289,8 +293,43 @@ class LaunchScreen(AppScreen):
                 runs_dir=self.distrain.runs_dir,
                 command=shlex.split(self._command()),
             )
-            wanted = Wanted(draft.name, draft.config, launch, self.distrain.runs_dir)
+            wanted = Wanted(draft.name, [draft.config], launch, self.distrain.runs_dir)
             self.distrain.start(wanted, self._after_launch, queue)
+
+    # --- a bench of several ---------------------------------------------------------------------
+
+    def action_mark(self) -> None:
+        if not self._list.has_focus:
+            raise SkipAction()
+        name = self._list.name_now  # the screen may hear a moment later where the cursor is
+        if name not in self._drafts:
+            self._refuse_file()
+            return
+        if name in self._marked:
+            self._marked.remove(name)
+        else:
+            self._marked.append(name)
+        self._list.mark(self._marked)
+        self._list.action_cursor_down()
+
+    def action_bench(self) -> None:
+        if not self._form.commit():
+            self.distrain.refuse("what is being typed cannot be used; esc leaves it")
+            return
+        self.call_later(self._bench)
+
+    def _bench(self) -> None:
+        """Of the marked presets with their changes, which their names tell; the first marked is the
+        baseline, unless another is chosen.
+        """
+        names = [name for name in self._marked if name in self._drafts]
+        if not names:
+            hint = "mark presets with {launch.mark}, then {launch.bench} measures them"
+            self.distrain.refuse(keymap.keyed(hint, self.app))
+            return
+        drafts = [self._drafts[name] for name in names]
+        configs = {",".join([draft.name, *draft.assignments]): draft.config for draft in drafts}
+        self.distrain.plan_bench(configs, self._after_launch)
 
     def _after_launch(self, began: bool) -> None:
         """This screen goes before the run's comes; it stays where nothing began."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import work
@@ -15,16 +15,19 @@ from textual.worker import get_current_worker
 
 from runners import words
 from runners.errors import DistrainError
-from runners.record import Record, in_trash, restore
+from runners.record import TRASH, Record, restore
 from runners.runs import Run
 from tui import keymap
 from tui.data.listing import Lister, News
-from tui.data.rows import NUMBERS, SORTS, Row, matching, ordered
+from tui.data.rows import BENCH, NUMBERS, SORTS, Row, matching, ordered
 from tui.keymap import RUNS
 from tui.screens.base import AppScreen
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.run_lines import about
 from tui.widgets.run_table import RunTable
+
+if TYPE_CHECKING:
+    from runners.bench import Bench
 
 LOOK_S = 1.0
 PAUSE_S = 0.02  # between batches, for the table to be painted
@@ -130,8 +133,8 @@ class RunsScreen(AppScreen):
     def _tell_ends(self, news: News) -> None:
         for row in news.rows:
             before = self._rows.get(row.id)
-            if before and before.live and not row.live and (run := self._run(row.id)):
-                self.distrain.tell_end(run)
+            if before and before.live and not row.live and (what := self._what(row)):
+                self.distrain.tell_end(what)
 
     # --- what is shown --------------------------------------------------------------------------
 
@@ -156,7 +159,8 @@ class RunsScreen(AppScreen):
     def _paint_head(self) -> None:
         shown, all_of_them = len(self._shown), len(self._rows)
         live = sum(row.live for row in self._rows.values())
-        parts = [words.things(all_of_them, "run")]
+        benches = any(row.kind == BENCH for row in self._rows.values())
+        parts = [words.things(all_of_them, "run") + " and benches" * benches]
         if shown < all_of_them:
             parts[0] = f"{shown:,} of {parts[0]}"
         parts += [f"{live} live"] if live else []
@@ -244,68 +248,77 @@ class RunsScreen(AppScreen):
         self._table.action_move(1)
         self._paint()
 
-    def _here(self) -> Run | None:
-        """The run under the cursor; says so where there is none."""
+    def _here(self) -> Run | Bench | None:
+        """The run or bench under the cursor; says so where there is none."""
         row = self._table.row
         if row is None:
             self.distrain.refuse("there is no run here")
             return None
-        return self._run(row.id)
+        return self._what(row)
 
-    def _run(self, run_id: str) -> Run | None:
+    def _what(self, row: Row) -> Run | Bench | None:
+        folder = self.distrain.runs_dir / row.id
         try:
-            return Run(Record(self.distrain.runs_dir / run_id))
+            if row.kind == BENCH:
+                from runners.bench import Bench
+
+                return Bench(folder)
+            return Run(Record(folder))
         except DistrainError as error:
             self.distrain.refuse(str(error))
             return None
 
-    def _chosen(self) -> list[Run]:
-        """The marked runs that are in sight, else the one under the cursor."""
-        marked = [row.id for row in self._shown if row.id in self._marked]
-        runs = [self._run(id) for id in marked] if marked else [self._here()]
-        return [run for run in runs if run is not None]
+    def _chosen(self) -> list[Run | Bench]:
+        """The marked rows that are in sight, else the one under the cursor."""
+        marked = [row for row in self._shown if row.id in self._marked]
+        found = [self._what(row) for row in marked] if marked else [self._here()]
+        return [each for each in found if each is not None]
 
     def action_open(self) -> None:
-        if run := self._here():
-            self.distrain.watch_run(run)
+        if what := self._here():
+            self.distrain.look_at(what)
 
     def on_run_table_opened(self, event: RunTable.Opened) -> None:
-        if run := self._run(event.row.id):
-            self.distrain.watch_run(run)
+        if what := self._what(event.row):
+            self.distrain.look_at(what)
 
     def action_compare(self) -> None:
         from tui.screens.compare import CompareScreen
 
         here = self._table.row
-        ids = self._marked or ([here.id] if here else [])
-        runs = [run for id in ids if (run := self._run(id))]
-        if len(runs) > 1:
+        rows = [self._rows[id] for id in self._marked] or ([here] if here else [])
+        found = [what for row in rows if (what := self._what(row))]
+        runs = [what for what in found if isinstance(what, Run)]
+        if len(runs) < len(found):
+            self.distrain.refuse("a bench is a comparison already: open it")
+        elif len(runs) > 1:
             self.app.push_screen(CompareScreen(runs))
         else:
             hint = "mark two runs or more with {runs.mark}, then {runs.compare} compares them"
             self.distrain.refuse(keymap.keyed(hint, self.app))
 
     def action_stop(self) -> None:
-        if run := self._here():
-            self.distrain.stop(run)
+        if what := self._here():
+            self.distrain.stop_it(what)
 
     def action_rerun(self) -> None:
-        if run := self._here():
-            self.distrain.rerun(run)
+        if what := self._here():
+            self.distrain.rerun_it(what)
 
     def action_resume(self) -> None:
-        if run := self._here():
-            self.distrain.resume(run)
+        if what := self._here():
+            self.distrain.resume_it(what)
 
     def action_edit(self) -> None:
         if run := self._here():
             self.distrain.edit(run, self._again)
 
     def action_pin(self) -> None:
-        if not self.distrain.may_change() or not (run := self._here()):
+        if not self.distrain.may_change() or not (what := self._here()):
             return
+        noted = what.record if isinstance(what, Run) else what
         try:
-            run.record.set_meta(pinned=not run.record.meta.pinned)
+            noted.set_meta(pinned=not noted.meta.pinned)
         except DistrainError as error:
             self.distrain.refuse(str(error))
         self._again()
@@ -323,7 +336,8 @@ class RunsScreen(AppScreen):
         back = []
         for wanted in self.distrain.deleted:
             try:
-                back.append(restore(in_trash(self.distrain.runs_dir, wanted).dir).name)
+                restore(self.distrain.runs_dir / TRASH / wanted)
+                back.append(wanted)
             except DistrainError as error:
                 self.distrain.refuse(str(error))
         self.distrain.deleted = [id for id in self.distrain.deleted if id not in back]

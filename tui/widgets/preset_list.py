@@ -20,7 +20,8 @@ class PresetList(OptionList):
 
     HELP = (
         "Named configurations. Enter launches the one under the cursor; → goes into its fields. ◆ "
-        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used."
+        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used. "
+        "{launch.mark} marks several (✓), and {launch.bench} measures them beside each other."
     )
     DEFAULT_CSS = """
     PresetList {
@@ -48,6 +49,8 @@ class PresetList(OptionList):
         self.border_title = "presets"
         self._presets: Sequence[Preset] = ()
         self._changed: Collection[str] = ()
+        self._marked: Collection[str] = ()
+        self._asked = ""
         self._short = False
 
     @property
@@ -55,6 +58,11 @@ class PresetList(OptionList):
         """The preset under the cursor, or nothing."""
         index = self.highlighted
         return self._presets[index].name if index is not None and self._presets else ""
+
+    def mark(self, names: Collection[str]) -> None:
+        """Show which are marked."""
+        self._marked = frozenset(names)
+        self._write()
 
     def show(self, presets: Sequence[Preset], changed: Collection[str], now: str) -> None:
         """All presets, the names of those with unsaved changes, and the one to stand on."""
@@ -65,8 +73,11 @@ class PresetList(OptionList):
             self._write()
         else:
             self._fill()
-        if now in names and self.highlighted != names.index(now):
+            self._asked = ""
+        # The cursor may have moved on since: whoever asks for the same again does not know yet.
+        if now in names and now != self._asked and self.highlighted != names.index(now):
             self.highlighted = names.index(now)
+        self._asked = now
 
     def _fill(self) -> None:
         self.clear_options()
@@ -78,8 +89,8 @@ class PresetList(OptionList):
 
     def _text(self, preset: Preset) -> Text:
         room = max(self.scrollable_content_region.width, 20)
-        changed = preset.name in self._changed
-        return in_a_line(preset, changed, room) if self._short else entry(preset, changed, room)
+        signs = ("✓ " * (preset.name in self._marked)) + ("• " * (preset.name in self._changed))
+        return in_a_line(preset, signs, room) if self._short else entry(preset, signs, room)
 
     def on_resize(self) -> None:
         self._short = self.screen.has_class("-narrow")
@@ -105,9 +116,9 @@ class PresetList(OptionList):
         self.post_message(self.Launched())
 
 
-def entry(preset: Preset, changed: bool, width: int) -> Text:
-    """Three lines: name, combination, description."""
-    lines = [_name(preset, changed, width), Text(f"  {combination(preset)}", "dim")]
+def entry(preset: Preset, signs: str, width: int) -> Text:
+    """Three lines: signs and name, combination, description."""
+    lines = [_name(preset, signs, width), Text(f"  {combination(preset)}", "dim")]
     about = words.line(preset.config.description) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
     for line in lines:
@@ -115,9 +126,9 @@ def entry(preset: Preset, changed: bool, width: int) -> Text:
     return Text("\n", no_wrap=True).join(lines)
 
 
-def in_a_line(preset: Preset, changed: bool, width: int) -> Text:
+def in_a_line(preset: Preset, signs: str, width: int) -> Text:
     """Name, combination and description side by side."""
-    line = _name(preset, changed, 24)
+    line = _name(preset, signs, 24)
     line.append(" " * max(24 - line.cell_len, 1))
     if preset.config:
         line.append(combination(preset).ljust(29) + words.line(preset.config.description), "dim")
@@ -127,8 +138,8 @@ def in_a_line(preset: Preset, changed: bool, width: int) -> Text:
     return line
 
 
-def _name(preset: Preset, changed: bool, width: int) -> Text:
-    mark = "✘ " if preset.config is None else "• " if changed else ""
+def _name(preset: Preset, signs: str, width: int) -> Text:
+    mark = "✘ " if preset.config is None else signs
     line = Text().append(mark, "red" if preset.config is None else "cyan")
     line.append(preset.name, "bold")
     if preset.origin == "yours":

@@ -12,19 +12,10 @@ from runners.snapshot import RankNow
 from runners.stragglers import Straggler
 from tui import marks
 from tui.data.plots import PHASE_WORDS
-from tui.spark import stacked
+from tui.widgets import phases
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import legible
 from tui.widgets.text_pane import TextPane
-
-# Shares of a rank's time, with the letters that stand for them in the bar, as the plot has them.
-PHASES = [
-    (name, letter, marks.of_rank(at).colour)
-    for at, (name, letter) in enumerate(
-        zip((*events.PHASES, events.OTHER), ("d", "f", "b", "w", "o", "·"), strict=True)
-    )
-]
-
 
 COLUMNS = (
     Column("rank", 6, right=False),
@@ -78,17 +69,9 @@ def table(ranks: Sequence[RankNow], width: int, late: int | None, paper: Color) 
     columns = fitting(COLUMNS, width - BAR)
     bar = max(width - taken(columns), 0)
     head = Text(" ").join(aligned(Text(column.name, "dim"), column) for column in columns)
-    head.append(" ").append_text(_legend(bar))
+    head.append(" ").append_text(phases.legend(bar))
     lines = [_line(rank, columns, bar, late == rank.info.rank, paper) for rank in ranks]
     return [head, *lines]
-
-
-def _legend(room: int) -> Text:
-    """What the letters of the bars stand for, as long as there is room."""
-    legend = Text(no_wrap=True)
-    for name, _, colour in PHASES:
-        legend.append(PHASE_WORDS[name], colour).append(" ")
-    return legend if legend.cell_len <= room else Text("time"[:room], "dim")
 
 
 def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool, paper: Color) -> Text:
@@ -99,9 +82,7 @@ def _line(now: RankNow, columns: Sequence[Column], bar: int, late: bool, paper: 
         style = ink if column.name == "rank" else "red" if failed else ""
         line.append_text(aligned(Text(cells[column.name], style), column)).append(" ")
     if bar > 2:
-        shares = [now.shares.get(name, 0.0) for name, _, _ in PHASES]
-        for cells_of, (_, letter, colour) in zip(stacked(shares, bar - 2), PHASES, strict=True):
-            line.append(letter * cells_of, f"#000000 on {colour}")
+        line.append_text(phases.bar(now.shares, bar - 2))
     if late:
         line.append(" ◀", "bold red")
     return line

@@ -7,7 +7,7 @@ from textual.color import Color
 
 from runners import words
 from tui import marks
-from tui.data.rows import Row
+from tui.data.rows import BENCH, Row
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import STATUSES, UNKNOWN, legible
 
@@ -99,6 +99,8 @@ def _cells(row: Row) -> dict[str, Text]:
 
 
 def _progress(row: Row) -> Text:
+    if row.kind == BENCH:
+        return _rounds(row)
     if not row.live:
         return Text(words.count(row.step))
     if row.fraction is None:
@@ -108,6 +110,12 @@ def _progress(row: Row) -> Text:
         "─" * (BAR - filled), "dim"
     )
     return bar.append(f"{100 * row.fraction:.0f} %".rjust(6))
+
+
+def _rounds(row: Row) -> Text:
+    if row.live:
+        return Text(f"round {row.step}/{row.most}", STATUSES.get(row.status, UNKNOWN)[1])
+    return Text(words.things(row.step or 0, "round"))
 
 
 def _metric(row: Row) -> Text:
@@ -122,7 +130,7 @@ def about(row: Row | None, short: bool = False) -> Text:
         return Text()
     dot, colour = STATUSES.get(row.status, UNKNOWN)
     ending = Text(f" {dot} {row.status}", colour)
-    if row.reason and row.status != "completed":
+    if row.reason and (row.status != "completed" or row.kind == BENCH):
         ending.append(f": {words.line(row.reason)}")
     if row.live and row.eta is not None:
         ending.append(f", {words.duration(row.eta)} to go")
