@@ -9,7 +9,7 @@ help:
 	@echo "make tui      set up and open the terminal app"
 	@echo "make test     set up and run lint, types, layers and tests, two at a time"
 	@echo "make browser  install Chromium, in which tests look at a report (Debian, as root)"
-	@echo "make bench    set up and run the benchmarks (three quarters of an hour)"
+	@echo "make bench    set up and run the benchmarks (an hour and a half)"
 	@echo "make clean    remove .venv and caches"
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -43,7 +43,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	@for name in overhead startup ingest open tui plots stragglers; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in overhead startup ingest open tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
