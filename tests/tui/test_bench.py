@@ -369,6 +369,8 @@ def test_marked_presets_are_compared_as_it_was_chosen(
         app.screen.query_one("#bench-precision", Input).value = "1"
         await pilot.pause()
         assert "3 rounds of 2 runs" in str(app.screen.query_one("#bench-outlook", Static).render())
+        button = app.screen.query_one("#start", Button)
+        await until(pilot, lambda: not button.has_class("-active"), "up again")
         await pilot.press("enter")
         await until(pilot, lambda: started, "started")
         await until(pilot, lambda: "this is a test" in said(app), "refused")
