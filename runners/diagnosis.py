@@ -61,14 +61,14 @@ class _Case(NamedTuple):
     late: Straggler | None
 
 
-def diagnose(record: Record) -> Diagnosis:
+def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
     """What holds for a live run now (its latest seconds; memory and drift: all of it), for an
-    ended one over all its steps. Reads as many points whatever the run's length.
+    ended one over its steps after one. Reads as many points whatever the run's length.
     """
     state = record.state
     if state.error is not None and not state.live:
         return Diagnosis(kind="failed", sentence=words.line(state.reason or state.error.message))
-    curves = recent(record)
+    curves = recent(record, after_step)
     found = paces(record, curves)
     if not found:
         return Diagnosis(kind="unknown", sentence="too few steps to say where the time goes")

@@ -53,20 +53,21 @@ def ratio_of_medians(
     return _between(centre, drawn, 1 - (1 - CONFIDENCE) / comparisons)
 
 
-def steady_from(costs: Sequence[float]) -> int:
+def steady_from(costs: Sequence[float]) -> int | None:
     """The first of consecutive costs (seconds per sample) that belongs to the steady state: from
-    there on a median of five is within three deviations of the later half's median.
+    there on a median of five is within three deviations of the later half's median. None where
+    that is nowhere in the first half.
     """
     values = np.asarray(costs, float)
     if len(values) < 2:
-        return 0
+        return None
     late = values[len(values) // 2 :]
     highest = np.median(late) + 3 * max(deviation(late), 0.01 * float(np.median(late)))
     for start in range(len(values) // 2):
         ahead = values[start : start + 5]
         if np.median(ahead) <= highest and values[start] <= highest:
             return start
-    return len(values) // 2
+    return None
 
 
 def deviation(values: Sequence[float] | Figures) -> float:

@@ -61,16 +61,18 @@ def straggler(record: Record) -> Straggler | None:
     return late_among(paces(record, recent(record)))
 
 
-def recent(record: Record) -> dict[int, Curve]:
-    """Each rank's steps in the latest seconds, or in LEAST windows where these are longer; of a
-    run that has ended, in all. At most POINTS points a rank.
+def recent(record: Record, after_step: int = 0) -> dict[int, Curve]:
+    """Each rank's steps in the latest seconds, or in 2 × LEAST windows where these are longer; of a
+    run that has ended, in all after a step. At most POINTS points a rank.
     """
-    start = None
-    if record.live:
-        windows = record.latest().values()
-        longest = max((window.seconds for window in windows), default=0.0)
-        first = min((window.time for window in windows), default=0.0)
-        start = first - max(LATEST_S, 2 * LEAST * longest)
+    if not record.live:
+        return record.curves(
+            STEPS, columns=_COLUMNS, points=POINTS, axis="step", start=after_step + 1
+        )
+    windows = record.latest().values()
+    longest = max((window.seconds for window in windows), default=0.0)
+    first = min((window.time for window in windows), default=0.0)
+    start = first - max(LATEST_S, 2 * LEAST * longest)
     return record.curves(STEPS, columns=_COLUMNS, points=POINTS, axis="time", start=start)
 
 

@@ -14,19 +14,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from runners.bench import state as states
 from runners.bench.definition import Definition, Target, contestants, make, plans
-from runners.bench.state import LOG, RUNS, STATE, BenchState
+from runners.bench.state import LOG, QUEUE, RUNS, STATE, BenchState
 from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
-from runners.processes import is_running
 from runners.record import Record, discard
 from runners.runs import POLL_S, Run, runs_folder
 from runners.state import Meta, change_meta, read_meta
@@ -103,15 +102,30 @@ class Bench:
         state = self.state
         if not state.live:
             raise DistrainError(f"bench {self.id} has ended: {state.status}")
-        if state.pid is not None and is_running(state.pid, state.pid_started):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(state.pid, signal.SIGTERM)
+        if state.host != socket.gethostname():
+            raise DistrainError(f"bench {self.id} is done on {state.host}; stop it there")
+        if state.pid is None:
+            raise DistrainError(f"bench {self.id} is still starting; try again in a moment")
+        try:
+            os.kill(state.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            raise DistrainError(f"bench {self.id} is another user's") from None
 
     def remove(self) -> Path:
         """Move it to the trash beside it, with its runs; raises DistrainError while it is live."""
         if (state := self.state).live:
             raise DistrainError(f"bench {self.id} is {state.status}; stop it before removing it")
         return discard(self.dir)
+
+    @property
+    def launched_from(self) -> str:
+        """The folder that relative paths in the configs mean; raises DistrainError once it is gone."""
+        cwd = self.state.cwd
+        if not Path(cwd).is_dir():
+            raise DistrainError(f"the folder that bench {self.id} was begun in is gone: {cwd}")
+        return cwd
 
     def resumption(self) -> Definition:
         """What a resumed bench goes on with; raises DistrainError where that is nothing."""
@@ -127,11 +141,8 @@ class Bench:
         it is not given. Raises DistrainError.
         """
         self.resumption()
-        state = self.state
-        plans(self.definition, state.cwd)
-        if queue is not None:
-            states.write(self.dir, structs.replace(state, queue=queue))
-        _begin(self.dir)
+        plans(self.definition, self.launched_from)
+        _begin(self.dir, self.state.queue if queue is None else queue)
         return self
 
     def rerun(
@@ -147,7 +158,7 @@ class Bench:
             self.definition.with_changes(changes or {}),
             name=self.name if name is None else name,
             runs_dir=self.dir.parent,
-            cwd=state.cwd,
+            cwd=self.launched_from,
             queue=state.queue if queue is None else queue,
         )
 
@@ -173,13 +184,13 @@ def start(
         command=sys.argv if command is None else command,
         queue=queue,
     )
-    _begin(folder)
+    _begin(folder, queue)
     return Bench(folder)
 
 
-def _begin(folder: Path) -> None:
+def _begin(folder: Path, queue: bool) -> None:
     started = subprocess.run(
-        [sys.executable, "-P", "-m", "runners.bench.rounds", str(folder)],
+        [sys.executable, "-P", "-m", "runners.bench.rounds", str(folder), *[QUEUE] * queue],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
     )
@@ -204,8 +215,13 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:
     raise RunNotFoundError(f"no bench {wanted!r} in {folder}; `distrain runs` lists them")
 
 
-def all_benches(runs_dir: str | os.PathLike[str] | None = None) -> list[Bench]:
-    """Every bench in the folder that can be read, oldest first; raises RunsFolderError."""
+def all_benches(
+    runs_dir: str | os.PathLike[str] | None = None,
+    on_error: Callable[[DistrainError], None] | None = None,
+) -> list[Bench]:
+    """Every bench in the folder, oldest first; `on_error` hears of each that cannot be read.
+    Raises RunsFolderError.
+    """
     folder = runs_folder(runs_dir)
     try:
         names = sorted(path.name for path in folder.iterdir() if _is_one(path))
@@ -215,8 +231,13 @@ def all_benches(runs_dir: str | os.PathLike[str] | None = None) -> list[Bench]:
         raise RunsFolderError(f"cannot read the runs folder {folder}: {error.strerror}") from None
     found = []
     for name in names:
-        with contextlib.suppress(DistrainError):
-            found.append(Bench(folder / name))
+        try:
+            bench = Bench(folder / name)
+            _ = bench.state
+            found.append(bench)
+        except DistrainError as error:
+            if on_error is not None:
+                on_error(error)
     return found
 
 

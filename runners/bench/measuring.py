@@ -20,6 +20,7 @@ from runners.series import STEPS
 from runners.statistics import steady_from
 
 LOOK_S = 0.2
+MOST_OF_US = 50  # looking takes one part in so many of a core: the ranks need it
 LEAST_WINDOWS = 12  # to tell what is steady
 PATIENCE = 10.0  # times the seconds asked for, until it is taken as it is
 GRACE_S = 60.0  # beyond that, for a compiler and the like
@@ -41,12 +42,15 @@ class StoppedError(Exception):
 
 
 class Measured(NamedTuple):
-    """How far a run is: its warm-up ended after a step, and so many seconds followed."""
+    """How far a run is: its warm-up ended after a step, and so many seconds followed. Where there
+    is no `steady` pace, half of the run is taken for warm-up.
+    """
 
     warm_after: int
     warmup_s: float
     seconds: float
     windows: int
+    steady: bool
 
 
 def config_of(config: RunConfig, target: Target | None) -> RunConfig:
@@ -76,7 +80,7 @@ def measure(
     """Launch a contestant and measure it; `launched` hears the run's id.
 
     Raises StoppedError once `stopped` says so, DistrainError where the run fails; in each case
-    nothing of the run is left.
+    no process of the run is left.
     """
     began = time.time()
     config = config_of(definition.configs[name], definition.target)
@@ -93,7 +97,7 @@ def measure(
         figured = figures(record, found.warm_after)
         if not figured.rate:
             raise DistrainError(f"{record.id} ended before it had measured anything")
-        diagnosis = diagnose(record)
+        diagnosis = diagnose(record, found.warm_after)
         return Measurement(
             contestant=name,
             round=number,
@@ -101,7 +105,7 @@ def measure(
             rate=figured.rate,
             seconds=figured.seconds,
             warmup_s=found.warmup_s,
-            steady=found.windows >= LEAST_WINDOWS,
+            steady=found.steady and found.windows >= LEAST_WINDOWS,
             took=time.time() - began,
             phases=figured.phases,
             overlap=figured.overlap,
@@ -121,12 +125,14 @@ def progress(record: Record) -> Measured:
     """Where the warm-up ended, found in the windows of rank 0: ranks go in step."""
     rows = [STEPS.struct(row) for row in record.raw(STEPS, 0)]
     windows = [window for window in rows if window.samples]
-    warm = steady_from([window.seconds / window.samples for window in windows])
+    found = steady_from([window.seconds / window.samples for window in windows])
+    warm = len(windows) // 2 if found is None else found
     return Measured(
         warm_after=windows[warm - 1].step if warm else 0,
         warmup_s=sum(window.seconds for window in windows[:warm]),
         seconds=sum(window.seconds for window in windows[warm:]),
         windows=len(windows) - warm,
+        steady=found is not None,
     )
 
 
@@ -154,16 +160,17 @@ def _until_measured(run: Run, definition: Definition, stopped: Callable[[], bool
     while run.is_live:
         if stopped():
             raise StoppedError
+        began = time.thread_time()
         if record.status == "running" and deadline == float("inf"):
             deadline = time.monotonic() + PATIENCE * wanted + GRACE_S
         if definition.target is None:
             found = progress(record)
             enough = found.seconds >= wanted and found.windows >= LEAST_WINDOWS
-            if enough or time.monotonic() > deadline:
+            if (enough and found.steady) or time.monotonic() > deadline:
                 return
         elif time_to(definition.target, record) is not None:
             return
-        time.sleep(LOOK_S)
+        time.sleep(max(LOOK_S, MOST_OF_US * (time.thread_time() - began)))
 
 
 def _end(run: Run) -> None:

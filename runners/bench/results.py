@@ -10,7 +10,7 @@ from statistics import median, mode
 from msgspec import structs
 
 from runners import words
-from runners.bench.definition import Definition
+from runners.bench.definition import LEAST_ROUNDS, Definition
 from runners.bench.state import RUNS, BenchState, Measurement
 from runners.comparison import Comparison, Contestant, Interval, verdicts
 from runners.comparison.fairness import resources, settings
@@ -22,7 +22,8 @@ ByRound = dict[int, Measurement]
 
 def precision(definition: Definition, state: BenchState) -> float:
     """Half the widest interval of the ratios (or, of one contestant, of its rate), as a share."""
-    found = by_contestant(definition, state)
+    measured = by_contestant(definition, state)
+    found = {name: rounds for name, rounds in measured.items() if name not in state.out}
     ratios = ratios_to(baseline_of(definition, found), found)
     known = list(ratios.values()) or [_rate(rounds) for rounds in found.values()]
     return max((each.precision for each in known), default=inf)
@@ -36,15 +37,20 @@ def by_contestant(definition: Definition, state: BenchState) -> dict[str, ByRoun
     return {name: rounds for name, rounds in found.items() if rounds}
 
 
-def ratios_to(baseline: str, found: dict[str, ByRound]) -> dict[str, Interval]:
-    """The ratio of each of the others to the baseline, of the rounds that both have."""
+def ratios_to(
+    baseline: str, found: dict[str, ByRound], least: int = 2, judged: int | None = None
+) -> dict[str, Interval]:
+    """The ratio of each of the others to the baseline, of the rounds that both have, where these
+    are at least so many; `judged` are looked at together, all of the others unless told.
+    """
     base = found.get(baseline, {})
     others = {name: rounds for name, rounds in found.items() if name != baseline}
     ratios = {}
     for name, rounds in others.items():
-        if both := sorted(rounds.keys() & base.keys()):
+        both = sorted(rounds.keys() & base.keys())
+        if len(both) >= least:
             ours, theirs = [rounds[i].rate for i in both], [base[i].rate for i in both]
-            ratios[name] = paired_ratio(ours, theirs, len(others))
+            ratios[name] = paired_ratio(ours, theirs, judged or len(others))
     return ratios
 
 
@@ -78,10 +84,10 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
         kind="bench",
         baseline=baseline,
         contestants=contestants,
-        verdicts=_verdicts(definition, state, contestants, found, baseline),
+        verdicts=_verdicts(contestants, found, baseline),
         equal=equal,
         differences=differences,
-        warnings=[*state.warnings, *_unsure(definition, state)],
+        warnings=[*state.warnings, *_unsure(state)],
         provenance=state.provenance,
     )
 
@@ -138,28 +144,22 @@ def _efficiencies(
     }
 
 
-def _verdicts(
-    definition: Definition,
-    state: BenchState,
-    contestants: list[Contestant],
-    found: dict[str, ByRound],
-    baseline: str,
-) -> list[str]:
-    """Nothing where there are too few rounds to say anything."""
-    if state.rounds < definition.rules.least:
-        return []
+def _verdicts(contestants: list[Contestant], found: dict[str, ByRound], baseline: str) -> list[str]:
+    """Of those that have enough rounds in common."""
 
-    def ratio(ours: Contestant, theirs: Contestant) -> Interval | None:
-        rounds = {name: found.get(name, {}) for name in definition.configs if name != theirs.name}
-        return ratios_to(theirs.name, {theirs.name: found[theirs.name], **rounds}).get(ours.name)
+    def ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None:
+        pair = {each.name: found.get(each.name, {}) for each in (ours, theirs)}
+        return ratios_to(theirs.name, pair, LEAST_ROUNDS, judged).get(ours.name)
 
-    return verdicts.said(contestants, baseline, ratio)
+    rated = [each for each in contestants if len(each.rates) >= LEAST_ROUNDS]
+    return verdicts.said(rated, baseline, ratio)
 
 
-def _unsure(definition: Definition, state: BenchState) -> list[str]:
+def _unsure(state: BenchState) -> list[str]:
     found = [f"{name} is out: {why}" for name, why in state.out.items()]
-    if 0 < state.rounds < definition.rules.least:
-        found.append(f"{words.things(state.rounds, 'round')} are too few for intervals")
+    if 0 < state.rounds < LEAST_ROUNDS:
+        done = words.things(state.rounds, "round")
+        found.append(f"{done} done: too few for intervals that deserve the name, or for a verdict")
     restless = dict.fromkeys(each.contestant for each in state.measurements if not each.steady)
     return [*found, *(f"{name} came to no steady pace in some rounds" for name in restless)]
 

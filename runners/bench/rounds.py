@@ -6,6 +6,7 @@ without whoever asked for it. SIGINT and SIGTERM stop it after its present run w
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -18,11 +19,12 @@ from typing import Any
 import psutil
 from msgspec import structs
 
+from runners import words
 from runners.bench import state as states
 from runners.bench.definition import Definition
 from runners.bench.measuring import StoppedError, measure
 from runners.bench.results import precision
-from runners.bench.state import LOG, RUNS, BenchState, Now
+from runners.bench.state import LOCK, LOG, QUEUE, RUNS, BenchState, Now
 from runners.claims import who_has_any
 from runners.errors import ConfigError, DistrainError
 from runners.processes import mark_as_owner
@@ -48,10 +50,11 @@ class Rounds:
             self._set(status="stopping")
         return self._stop
 
-    def begin(self) -> None:
+    def begin(self, queue: bool) -> None:
         """Say who does it; rounds that were not finished are begun anew."""
         self._set(
             status="running",
+            queue=queue,
             reason="",
             ended=None,
             out={},
@@ -67,15 +70,18 @@ class Rounds:
             origin = provenance(self.folder, dict(os.environ))
             self._set(provenance=origin, warnings=self._who_else())
             reason = self._rounds()
-            status: states.Status = "completed" if self._left() else "failed"
-            self._set(status=status, reason=reason)
+            self._end("completed" if self._left() else "failed", reason)
         except StoppedError:
-            self._set(status="stopped", reason="stopped on request")
+            self._end("stopped", "stopped on request")
+        except DistrainError as error:
+            self._end("failed", str(error))
         except Exception as error:
-            if not isinstance(error, DistrainError):
-                traceback.print_exc()
-            self._set(status="failed", reason=f"{type(error).__name__}: {error}")
-        self._set(ended=time.time(), now=None)
+            traceback.print_exc()
+            self._end("failed", f"{type(error).__name__}: {error}")
+
+    def _end(self, status: states.Status, reason: str) -> None:
+        """The last that is written, at once: whoever sees the end may remove or resume it."""
+        self._set(status=status, reason=words.line(reason), ended=time.time(), now=None)
 
     def _rounds(self) -> str:
         rules = self.definition.rules
@@ -124,16 +130,29 @@ class Rounds:
         return [name for name in self.definition.configs if name not in self.state.out]
 
     def _out(self, name: str, why: str) -> None:
-        self._set(out={**self.state.out, name: why})
+        self._set(out={**self.state.out, name: words.line(why)})
 
     def _who_else(self) -> list[str]:
         """Who disturbs the timings from the first moment on."""
-        found = who_has_any(self.state.plans.values(), self.folder / RUNS)
+        try:
+            found = who_has_any(self.state.plans.values(), self.folder / RUNS)
+        except DistrainError as error:
+            return [str(error)]
         return [f"when it began: {sentence}" for sentence in found]
 
     def _set(self, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
         states.write(self.folder, self.state)
+
+
+def _alone(folder: Path) -> bool:
+    """Hold the bench for as long as this process lives; False where another one does."""
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def main() -> int:
@@ -149,10 +168,13 @@ def main() -> int:
     for number, target in ((0, nothing), (1, log), (2, log)):
         os.dup2(target, number)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if not _alone(folder):
+        print("another process does this bench already", file=sys.stderr, flush=True)
+        return 1
     rounds = Rounds(folder)
     for signalled in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signalled, rounds.stop)
-    rounds.begin()
+    rounds.begin(queue=sys.argv[2:] == [QUEUE])
     os.write(writing, b"1")
     os.close(writing)
     rounds.run()

@@ -17,6 +17,8 @@ from runners.state import new_run_id, not_a_record, write_atomically
 
 FORMAT = 1
 DEFINITION, STATE, RUNS, LOG = "bench.toml", "bench.json", "runs", "bench.log"
+LOCK = ".lock"  # held by the process that does it
+QUEUE = "--queue"  # its argument
 LAUNCH_S = 60.0
 Status = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("starting", "running", "stopping")

@@ -6,8 +6,11 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
+
+from msgspec.structs import asdict
 
 from runners import bench, words
 from runners.bench.definition import Definition, Target
@@ -19,9 +22,9 @@ from runners.cli.ending import CODES
 from runners.cli.signals import Signals
 from runners.cli.starting import changes
 from runners.cli.text import Column, aligned, is_terminal, painted, print_json, say
-from runners.comparison import Comparison, wording
+from runners.comparison import Comparison, verdicts, wording
 from runners.comparison.fairness import settings
-from runners.errors import ConfigError
+from runners.errors import ConfigError, DistrainError
 
 TICK_S = 0.1
 LOOK_S = 1.0  # between two looks at what was measured: the runs need the cores
@@ -57,6 +60,10 @@ def started(arguments: Namespace, begin: Callable[[], bench.Bench]) -> int:
         begun = begin()
         if not arguments.detach:
             return follow(begun, signals, stops=True, as_json=arguments.json)
+    if signals.interrupts:
+        begun.stop()
+        say(f"stopped {begun.id} before it was left alone")
+        return CODES["stopped"]
     if arguments.json:
         print_json({"bench_id": begun.id, "dir": str(begun.dir)})
     else:
@@ -85,7 +92,8 @@ def follow(
                     say(f"leaving; the bench goes on: distrain watch {what.id}")
                     return 130 if stops else 0
                 say("stopping: its present run is ended; Ctrl-C again only leaves")
-                what.stop()
+                with suppress(DistrainError):  # it has ended meanwhile
+                    what.stop()
             if time.monotonic() >= due:
                 view.show(what, state)
                 due = time.monotonic() + LOOK_S
@@ -97,9 +105,7 @@ def follow(
 
 
 def _definition(arguments: Namespace) -> Definition:
-    if len(arguments.presets) == 1 and (found := _saved(arguments.presets[0])):
-        return found
-    rules: dict[str, Any] = {
+    given: dict[str, Any] = {
         "repeats": arguments.repeats,
         "seconds": arguments.seconds,
         "precision": arguments.precision,
@@ -107,11 +113,12 @@ def _definition(arguments: Namespace) -> Definition:
         "unequal": arguments.unequal or None,
         "seed": arguments.seed,
     }
-    return bench.make(
-        bench.contestants(arguments.presets, changes(arguments)),
-        {key: value for key, value in rules.items() if value is not None},
-        _target(arguments.target),
-    )
+    rules = {key: value for key, value in given.items() if value is not None}
+    target = _target(arguments.target)
+    if len(arguments.presets) == 1 and (saved := _saved(arguments.presets[0])):
+        changed = saved.with_changes(changes(arguments))
+        return bench.make(changed.configs, asdict(saved.rules) | rules, target or saved.target)
+    return bench.make(bench.contestants(arguments.presets, changes(arguments)), rules, target)
 
 
 def _saved(path: str) -> Definition | None:
@@ -146,12 +153,17 @@ def _announce(definition: Definition, plans: dict[str, Any]) -> None:
 
 
 def _ended(what: bench.Bench, as_json: bool) -> int:
+    from runners.cli import comparing  # numpy and tables, which a bench that begins can wait for
+
     state, comparison = what.state, what.comparison()
     if as_json:
-        print_json(comparison)
-    elif comparison.contestants:
-        print("\n".join(standing(comparison)))
-        print(*comparison.verdicts, sep="\n")
+        comparing.show(comparison, "json", None)
+    else:
+        unequal = verdicts.unequal(comparison)
+        said = [painted(unequal, "warning")] * bool(unequal)
+        print(*said, *standing(comparison), *comparison.verdicts, sep="\n", flush=True)
+        for text in comparison.warnings:
+            say(f"note: {text}", "warning")
     say(f"{painted(state.status, state.status, sys.stderr)}: {state.reason}")
     say(f"distrain compare {what.id} shows more", "dim")
     return CODES.get(state.status, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from typing import Any
 
@@ -40,7 +39,11 @@ def runs(arguments: Namespace) -> int:
             unreadable.append(error)
         finally:
             record.close()
-    rows = sorted(rows + list(map(bench_row, all_benches(folder))), key=_age, reverse=True)
+    rows = sorted(
+        rows + list(map(bench_row, all_benches(folder, on_error=unreadable.append))),
+        key=_age,
+        reverse=True,
+    )
     for complaint in unreadable:
         say(f"distrain: {complaint}")
     if arguments.json:
@@ -76,15 +79,13 @@ def bench_row(bench: Bench) -> dict[str, Any]:
         "kind": "bench",
         "bench_id": bench.id,
         "dir": str(bench.dir),
-        "name": state.name,
+        "name": bench.name,
         "status": state.status,
         "reason": state.reason,
         "created": state.created,
         "contestants": list(bench.definition.configs),
         "rounds": state.rounds,
-        "duration_s": None
-        if not state.started
-        else (state.ended or time.time()) - state.started[-1],
+        "duration_s": sum(each.took for each in state.measurements),
         "waiting_for": [],
     }
 

@@ -6,25 +6,51 @@ import shlex
 from argparse import Namespace
 from typing import Any
 
+from msgspec import to_builtins
+
 from runners import words
+from runners.bench import Bench
 from runners.cli import ending
+from runners.cli.finding import find
 from runners.cli.text import Column, fields, painted, print_json, table
 from runners.config import RunConfig, differences
 from runners.diagnosis import Diagnosis, diagnose
 from runners.events import OTHER, PHASES, Evaluation, Notice, Saved
 from runners.record import Record
-from runners.runs import find
 from runners.snapshot import Follower, Snapshot
 from runners.state import RunState
 
 
 def show(arguments: Namespace) -> int:
     """Print the page, or with --json one object."""
-    record = find(arguments.run, arguments.runs_dir).record
+    found = find(arguments.run, arguments.runs_dir)
+    if isinstance(found, Bench):
+        return _show_bench(found, arguments.json)
+    record = found.record
     if arguments.json:
         print_json(everything(record))
     else:
         print(page(record))
+    return 0
+
+
+def _show_bench(bench: Bench, as_json: bool) -> int:
+    from runners.cli import comparing
+
+    state = bench.state
+    if as_json:
+        print_json({**to_builtins(state), "name": bench.name, "dir": str(bench.dir)})
+        return 0
+    head = f"{painted(state.status, state.status)}  {painted(bench.id, 'bold')}"
+    lines = [
+        ("name", bench.name),
+        ("reason", state.reason),
+        ("rounds", f"{state.rounds} of at most {bench.definition.rules.repeats}"),
+        ("times", f"created {words.date(state.created)}, {len(state.started)} × begun"),
+        ("notes", bench.meta.notes),
+        ("folder", str(bench.dir)),
+    ]
+    print(f"{head}\n{fields(lines)}\n\n{comparing.page(bench.comparison())}")
     return 0
 
 

@@ -36,7 +36,7 @@ def resume(arguments: Namespace) -> int:
 
         if wanted or arguments.name:
             raise ConfigError("a bench goes on as it was defined; rerun takes changes")
-        return benching.started(arguments, before.resume)
+        return benching.started(arguments, partial(before.resume, queue=arguments.queue or None))
     return _started(arguments, lambda: before.resume(wanted, arguments.name, queue=arguments.queue))
 
 
@@ -46,7 +46,8 @@ def rerun(arguments: Namespace) -> int:
     if isinstance(before, Bench):
         from runners.cli import benching
 
-        once_more = partial(before.rerun, wanted, arguments.name, queue=arguments.queue)
+        queue = arguments.queue or None
+        once_more = partial(before.rerun, wanted, arguments.name, queue=queue)
         return benching.started(arguments, once_more)
     return _started(arguments, lambda: before.rerun(wanted, arguments.name, queue=arguments.queue))
 

@@ -43,7 +43,7 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         record.curve(STEPS, rank, columns=_SUMS, axis="step", start=after_step + 1, points=64)
         for rank in record.keys(STEPS)
     ]
-    sums = [{name: _sum(curve[name]) for name in _SUMS} for curve in curves if len(curve)]
+    sums = [{name: _sum(curve[name]) for name in _SUMS} for curve in curves]
     samples, seconds = sum(each["samples"] for each in sums), sum(each["seconds"] for each in sums)
     rates = (each["samples"] / each["seconds"] if each["seconds"] else None for each in sums)
     phases = (

@@ -49,7 +49,8 @@ def steady(record: Record) -> Steady | None:
     if windows < 1:
         return None
     costs = 1 / _rates(ranks, 0.0, min(windows, 2 * STRETCHES))
-    begun = steady_from(costs.tolist()) / len(costs)
+    found = steady_from(costs.tolist())
+    begun = 0.0 if len(costs) < 2 else 0.5 if found is None else found / len(costs)
     stretches = max(1, min(STRETCHES, int(windows * (1 - begun))))
     lead = ranks[0]
     start = float(np.interp(begun * lead.seconds[-1], lead.seconds, lead.time))

@@ -119,7 +119,7 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
         joules_per_sample=found.joules_per_sample,
         metrics={key: value for key, value in evaluation.items() if key != "samples"},
         curves=curves(record),
-        diagnosis=diagnose(record).sentence,
+        diagnosis=diagnose(record, part.step if part else 0).sentence,
         problem=_problem(state),
     )
     doubts = [*_doubts(state, part), _company(record, part, found.cpu)]
@@ -201,6 +201,5 @@ def _ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None
 
 
 def _verdicts(contestants: Sequence[Contestant], base: int) -> list[str]:
-    others = max(len(contestants) - 1, 1)
-    found = verdicts.said(contestants, contestants[base].name, lambda a, b: _ratio(a, b, others))
+    found = verdicts.said(contestants, contestants[base].name, _ratio)
     return [*found, ONE_RUN_EACH] if found else []

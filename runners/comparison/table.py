@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median as middle
 from typing import NamedTuple
 
 from runners import words
@@ -40,7 +41,7 @@ def table(comparison: Comparison) -> tuple[list[Head], list[list[str]]]:
     heads = [Head("run", lambda each: each.name, right=False), *_heads(comparison)]
     rows = [[head.cell(each) for head in heads] for each in comparison.contestants]
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
-    cells = [[row[i] or words.MISSING for i in kept] for row in rows]
+    cells = [[words.line(row[i]) or words.MISSING for i in kept] for row in rows]
     return [heads[i] for i in kept], cells
 
 
@@ -88,12 +89,7 @@ def median(each: Contestant) -> float | None:
     """Samples/s, also where there are too few rounds for an interval."""
     if each.rate is not None:
         return each.rate.value
-    return sorted(each.rates)[len(each.rates) // 2] if each.rates else None
-
-
-def value(text: str | None) -> str:
-    """A setting's value, of one line."""
-    return "unset" if text is None else words.line(text)
+    return middle(each.rates) if each.rates else None
 
 
 def _rate(each: Contestant) -> str:
@@ -140,6 +136,6 @@ def _present(worded: Callable[[float | None], str], figure: float | None) -> str
 def settings(comparison: Comparison) -> Sequence[tuple[str, list[str], bool]]:
     """Rows of what differs: the key, each contestant's value, whether that is fair."""
     return [
-        (each.key, [value(text) for text in each.values], each.fair)
+        (each.key, [verdicts.value(text) for text in each.values], each.fair)
         for each in comparison.differences
     ]

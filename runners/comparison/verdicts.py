@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from runners import words
 from runners.comparison import Comparison, Contestant, Interval
 
-Ratio = Callable[[Contestant, Contestant], Interval | None]
-"""How many times the second one's rate the first one's is; None where nobody can tell."""
+Ratio = Callable[[Contestant, Contestant, int], Interval | None]
+"""How many times the second one's rate the first one's is, as one of so many ratios that are judged
+together; None where nobody can tell.
+"""
 
 TOLD = 3  # unequal settings in the sentence; the others are counted
 
@@ -23,8 +25,13 @@ def against(name: str, baseline: str, ratio: Interval) -> str:
 
 def said(contestants: Sequence[Contestant], baseline: str, ratio: Ratio) -> list[str]:
     """All verdicts: the fastest first, then each against the baseline."""
+    base = next((each for each in contestants if each.name == baseline), None)
+    others = [each for each in contestants if each is not base]
     found = fastest(contestants, ratio)
-    return found + [against(each.name, baseline, each.ratio) for each in contestants if each.ratio]
+    if base is not None:
+        ratios = [(each.name, ratio(each, base, len(others))) for each in others]
+        found += [against(name, baseline, known) for name, known in ratios if known is not None]
+    return found
 
 
 def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
@@ -34,7 +41,8 @@ def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
         return []
     best = max(rated, key=lambda each: each.rate.value if each.rate else 0.0)
     others = [each for each in rated if each is not best]
-    ratios = [(each.name, ratio(best, each)) for each in others]
+    pairs = len(rated) * (len(rated) - 1) // 2  # the best of them is not known beforehand
+    ratios = [(each.name, ratio(best, each, pairs)) for each in others]
     near = [name for name, found in ratios if found is None or found.holds(1.0)]
     if len(near) == len(others):
         return [f"no fastest here: {listed([best.name, *near])} could not be told apart"]
@@ -49,8 +57,7 @@ def unequal(comparison: Comparison) -> str:
     if not found:
         return ""
     told = [
-        f"{each.key} ({', '.join(dict.fromkeys(map(_value, each.values)))})"
-        for each in found[:TOLD]
+        f"{each.key} ({', '.join(dict.fromkeys(map(value, each.values)))})" for each in found[:TOLD]
     ]
     if len(found) > TOLD:
         told.append(f"{len(found) - TOLD} more")
@@ -83,5 +90,6 @@ def _reach(ratio: Interval) -> str:
     return str(math.ceil(percent)) if percent >= 1 else f"{max(math.ceil(10 * percent), 1) / 10}"
 
 
-def _value(text: str | None) -> str:
-    return "unset" if text is None else text
+def value(text: str | None) -> str:
+    """A setting's value, of one line."""
+    return "unset" if text is None else words.line(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runners import words
-from runners.comparison import Comparison, Contestant, Difference, Interval
+from runners.comparison import Comparison, Contestant, Difference, Interval, verdicts
 
 
 def cells(contestant: Contestant, comparison: Comparison) -> list[str]:
@@ -15,12 +15,12 @@ def cells(contestant: Contestant, comparison: Comparison) -> list[str]:
     rate, ratio = contestant.rate, contestant.ratio
     is_baseline = contestant.name == comparison.baseline
     return [
-        contestant.name,
+        words.line(contestant.name),
         str(len(contestant.rates)),
         words.round_rate(rate.value if rate else None),
         rates(rate) if rate else words.MISSING,
-        f"{ratio.value:.3f}×" if ratio else "1×" if is_baseline else "",
-        f"{ratio.low:.3f}–{ratio.high:.3f}" if ratio else contestant.problem,
+        verdicts.times(ratio.value) if ratio else "baseline" if is_baseline else "",
+        words.line(contestant.problem) or (verdicts.span(ratio) if ratio else ""),
     ]
 
 
@@ -32,8 +32,7 @@ def rates(interval: Interval) -> str:
 def difference(found: Difference, names: Sequence[str]) -> str:
     """A key and what each contestant has for it: "ranks: single 1, ddp 2"."""
     values = ", ".join(
-        f"{name} {words.MISSING if value is None else value}"
-        for name, value in zip(names, found.values, strict=True)
+        f"{name} {verdicts.value(value)}" for name, value in zip(names, found.values, strict=True)
     )
     return f"{found.key}: {values}"
 

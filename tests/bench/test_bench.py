@@ -182,7 +182,7 @@ def test_a_bench_from_the_command_line(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "equal: " in done.stderr
     assert "differs: precision: single fp32, single,precision=bf16 bf16" in done.stderr
-    assert "2 to 2 rounds of 2 runs" in done.stderr
+    assert "2 rounds of 2 runs" in done.stderr
     found = json.loads(done.stdout)
     assert [len(each["rates"]) for each in found["contestants"]] == [2, 2]
     (listed,) = json.loads(command("runs", "--json").stdout)
