@@ -156,6 +156,7 @@ _DRIFT = {
     "data": "what the data set keeps or opens anew, and the disk that it lies on",
     "comm": "what else the network carries, and the slowest rank's clocks",
     "optimizer": "what grows with the steps in the optimizer and its hooks",
+    OTHER: "what grows with the steps between them: hooks, logging",
 }
 
 

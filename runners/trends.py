@@ -12,10 +12,11 @@ from math import isnan
 from statistics import median
 from typing import Any, NamedTuple
 
-from runners.events import PHASES
+from runners.events import OTHER, PHASES
 from runners.record import Record
 from runners.rollup import Series
 from runners.series import GPU, PROCS, STEPS
+from runners.stragglers import rest
 
 POINTS = 128  # of a curve; at least an eighth of them where there are as many rows
 LEAST, MOST = 12, 32  # points: below there is no trend, and all pairs of more would cost too much
@@ -129,6 +130,7 @@ def drifting(record: Record) -> Drift | None:
     if abs(found.last - found.first) < DRIFTED * min(found.first, found.last):
         return None
     by_phase = {name: trend(steps, per_step(name)) for name in PHASES}
+    by_phase[OTHER] = trend(steps, [rest(curve, row) / curve["steps"][row] for row in rows])
     phase = max(by_phase, key=lambda name: _change(by_phase[name], found))
     return Drift(found.first, found.last, phase)
 

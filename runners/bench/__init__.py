@@ -121,7 +121,7 @@ class Bench:
 
     @property
     def launched_from(self) -> str:
-        """The folder that relative paths in the configs mean; raises DistrainError once it is gone."""
+        """What relative paths in the configs start from; raises DistrainError if it is gone."""
         cwd = self.state.cwd
         if not Path(cwd).is_dir():
             raise DistrainError(f"the folder that bench {self.id} was begun in is gone: {cwd}")
@@ -141,7 +141,9 @@ class Bench:
         it is not given. Raises DistrainError.
         """
         self.resumption()
-        plans(self.definition, self.launched_from)
+        if plans(self.definition, self.launched_from) != self.state.plans:
+            text = f"the devices here are not those that bench {self.id} began with; rerun it"
+            raise DistrainError(text)
         _begin(self.dir, self.state.queue if queue is None else queue)
         return self
 

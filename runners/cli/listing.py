@@ -39,11 +39,8 @@ def runs(arguments: Namespace) -> int:
             unreadable.append(error)
         finally:
             record.close()
-    rows = sorted(
-        rows + list(map(bench_row, all_benches(folder, on_error=unreadable.append))),
-        key=_age,
-        reverse=True,
-    )
+    rows += map(bench_row, all_benches(folder, on_error=unreadable.append))
+    rows.sort(key=_age, reverse=True)
     for complaint in unreadable:
         say(f"distrain: {complaint}")
     if arguments.json:

@@ -29,10 +29,10 @@ COLUMNS = (
 
 def run(arguments: Namespace) -> int:
     """Verify presets, by default all that can run here; 1 if one fails."""
-    names = arguments.presets or usable(presets.names(), _left_out)
-    ranks = _ranks(arguments.ranks)
+    ranks, changed = _ranks(arguments.ranks), changes(arguments)
+    names = arguments.presets or usable(presets.names(), _left_out, changes=changed, ranks=ranks)
     reports = []
-    for report in verify(names, changes=changes(arguments), ranks=ranks):
+    for report in verify(names, changes=changed, ranks=ranks):
         reports.append(report)
         say(_line(report), "" if report.passed else "failed")
     if arguments.json:

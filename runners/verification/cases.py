@@ -59,12 +59,18 @@ def cases(name: str, config: RunConfig, ranks: Sequence[int] = ()) -> list[Case]
     return [_case(name, each) for each in _at_sizes(_short(config), ranks)]
 
 
-def usable(names: Iterable[str], on_unusable: Callable[[str, ConfigError], None]) -> list[str]:
-    """The presets that can run here; `on_unusable` hears of the others."""
+def usable(
+    names: Iterable[str],
+    on_unusable: Callable[[str, ConfigError], None],
+    *,
+    changes: dict[str, Any] | None = None,
+    ranks: Sequence[int] = (),
+) -> list[str]:
+    """The presets that can run here, changed as for `verify`; `on_unusable` hears of the others."""
     found = []
     for name in names:
         try:
-            cases(name, load_preset(name))
+            cases(name, load_preset(name, changes or {}), ranks)
         except ConfigError as error:
             on_unusable(name, error)
         else:

@@ -88,6 +88,33 @@ def test_a_bench_that_is_stopped_goes_on_with_the_round_that_it_was_in(
         one.resume()
 
 
+def test_a_bench_is_done_by_one_process(start: Callable[..., Bench]) -> None:
+    """A second one is turned away; once the end is seen, it may be resumed at once."""
+    one = start(definition({"plain": config()}, repeats=3))
+    second = subprocess.run(
+        [sys.executable, "-P", "-m", "runners.bench.rounds", str(one.dir)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert second.returncode == 1
+    assert "another process does this bench" in (one.dir / "bench.log").read_text()
+    until(lambda: one.state.rounds, "a round")
+    one.stop()
+    until(lambda: not one.is_live, "its end")
+    until(lambda: not processes_of(one), "nothing being left of it")
+    assert one.resume().wait().contestants[0].rates
+    assert one.state.rounds == 3
+
+
+def test_a_bench_whose_folder_is_gone_says_so(start: Callable[..., Bench], place: Path) -> None:
+    there = place / "there"
+    there.mkdir()
+    one = start(definition({"plain": config()}), cwd=str(there))
+    one.wait()
+    there.rmdir()
+    with pytest.raises(DistrainError, match="was begun in is gone"):
+        one.rerun()
+
+
 def test_a_bench_that_is_killed_leaves_no_run_behind(start: Callable[..., Bench]) -> None:
     one = start(definition(TWO, seconds=600.0))
     until(lambda: one.current and one.current.record.status == "running", "a run")
@@ -188,6 +215,10 @@ def test_a_bench_from_the_command_line(place: Path) -> None:
     (listed,) = json.loads(command("runs", "--json").stdout)
     assert (listed["kind"], listed["name"], listed["rounds"]) == ("bench", "mine", 2)
     assert command("watch", "mine").returncode == 0
+    assert "2 of at most 2" in command("show", "mine").stdout
+    saved = f"{listed['dir']}/bench.toml"
+    refused = command("bench", saved, "--set", "data.nothing=1")
+    assert "data.nothing: unknown key" in refused.stderr
     refused = command("resume", "mine")
     assert refused.returncode == 1
     assert "has done all its rounds" in refused.stderr
@@ -195,3 +226,7 @@ def test_a_bench_from_the_command_line(place: Path) -> None:
     assert command("runs").stdout == ""
     assert command("rm", "--undo", "mine").returncode == 0
     assert "mine" in command("runs").stdout
+    Path(listed["dir"], "bench.json").write_text("{")
+    broken = command("runs")
+    assert broken.returncode == 0
+    assert "its bench.json is broken" in broken.stderr

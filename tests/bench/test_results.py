@@ -83,6 +83,27 @@ def test_a_round_that_only_one_has_counts_for_its_rate_alone() -> None:
     assert [len(each.rates) for each in found.contestants] == [8, 7]
 
 
+def test_a_verdict_wants_enough_rounds_in_common() -> None:
+    """One that was out after two rounds has a ratio to look at, and nothing is concluded of it."""
+    rates = [100 * each for each in WIGGLE]
+    found = comparison({"single": rates, "ddp": rates[:2]}, rounds=8, out={"ddp": "no memory"})
+    assert found.contestants[1].ratio is not None
+    assert found.verdicts == []
+    assert comparison({"single": rates, "ddp": rates[:1]}).contestants[1].ratio is None
+
+
+def test_few_rounds_give_no_verdict_however_few_were_asked_for() -> None:
+    found = comparison({"single": [100.0, 101.0], "ddp": [150.0, 152.0]})
+    assert found.verdicts == []
+    assert any("too few" in text for text in found.warnings)
+
+
+def test_one_that_is_out_does_not_keep_the_others_from_being_known() -> None:
+    rates = [100 * each for each in WIGGLE]
+    wild = state({"single": rates, "ddp": [50.0, 150.0]}, rounds=8, out={"ddp": "no"})
+    assert precision(BOTH, wild) < 0.03
+
+
 def test_one_that_is_out_is_in_the_table_with_its_reason() -> None:
     found = comparison({"single": [100.0]}, out={"ddp": "failed in round 1: no memory"})
     assert found.contestants[1].problem == "failed in round 1: no memory"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from runners.comparison import Contestant, Difference, Interval, verdicts
-from runners.statistics import ratio_of_medians
+from runners.statistics import median_interval, ratio_of_medians
 
 from .made import comparison, contestant
 
 
-def ratio(ours: Contestant, theirs: Contestant) -> Interval:
-    return ratio_of_medians(ours.rates, theirs.rates)
+def ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval:
+    return ratio_of_medians(ours.rates, theirs.rates, judged)
 
 
 def test_a_ratio_is_told_with_its_interval() -> None:
@@ -43,6 +44,20 @@ def test_the_fastest_is_told_with_those_that_could_not_be_told_apart() -> None:
 def test_where_all_are_alike_none_is_the_fastest() -> None:
     (said,) = verdicts.fastest([contestant("a", 9000), contestant("b", 9020)], ratio)
     assert said == "no fastest here: b and a could not be told apart"
+
+
+def test_of_six_alike_hardly_ever_one_is_the_fastest() -> None:
+    """The best is chosen after looking, so it is judged beside all pairs."""
+    generator, wrong = np.random.default_rng(4), 0
+    for _ in range(100):
+        rates = 1000 * np.exp(generator.normal(0, 0.02, (6, 20)))
+        six = [
+            contestant(name, 0, rates=list(row)) for name, row in zip("abcdef", rates, strict=True)
+        ]
+        six = [msgspec.structs.replace(each, rate=median_interval(each.rates)) for each in six]
+        (said,) = verdicts.fastest(six, ratio)
+        wrong += "could not be told apart" not in said
+    assert wrong <= 5
 
 
 def test_of_one_alone_nothing_is_said() -> None:

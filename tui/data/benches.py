@@ -45,7 +45,7 @@ class Looker:
     def look(self) -> Look:
         """The bench as it is now; raises DistrainError where it cannot be read."""
         state = self.bench.state
-        measured = (state.measurements, state.out, state.rounds, state.warnings)
+        measured = (state.measurements, state.out, state.rounds, state.warnings, self.bench.name)
         if self._comparison is None or measured != self._measured:
             self._measured, self._comparison = measured, self.bench.comparison()
             self._wanted = rounds_wanted(self.bench.definition, state)

@@ -98,7 +98,8 @@ class BenchRules(Dialog[Definition]):
             except ValueError:
                 return f"{label}: a number, please"
             rules[name] = typed / 100 if name == "precision" else typed
-        rules["repeats"] = int(rules["repeats"])
+        if rules["repeats"].is_integer():
+            rules["repeats"] = int(rules["repeats"])
         try:
             return bench.make(old.configs, rules, old.target)
         except ConfigError as error:
