@@ -147,9 +147,9 @@ def _efficiencies(
 def _verdicts(contestants: list[Contestant], found: dict[str, ByRound], baseline: str) -> list[str]:
     """Of those that have enough rounds in common."""
 
-    def ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None:
+    def ratio(ours: Contestant, theirs: Contestant) -> Interval | None:
         pair = {each.name: found.get(each.name, {}) for each in (ours, theirs)}
-        return ratios_to(theirs.name, pair, LEAST_ROUNDS, judged).get(ours.name)
+        return ratios_to(theirs.name, pair, LEAST_ROUNDS, len(found) - 1).get(ours.name)
 
     rated = [each for each in contestants if len(each.rates) >= LEAST_ROUNDS]
     return verdicts.said(rated, baseline, ratio)

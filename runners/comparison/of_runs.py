@@ -174,23 +174,28 @@ def _related(
     contestants: Sequence[Contestant], plans: Sequence[Plan], base: int
 ) -> list[Contestant]:
     """With ratios to the baseline, and efficiencies against the first that is `single`."""
-    others = max(len(contestants) - 1, 1)
+    judged = _pairs(contestants)
     alone = next(
         (i for i, each in enumerate(contestants) if each.strategy == "single" and each.rate), None
     )
 
     found = []
     for index, each in enumerate(contestants):
-        single = None if alone is None else _ratio(each, contestants[alone], others)
+        single = None if alone is None else _ratio(each, contestants[alone], judged)
         share = resources(plans[index]) / resources(plans[alone or 0])
         found.append(
             msgspec.structs.replace(
                 each,
-                ratio=None if index == base else _ratio(each, contestants[base], others),
+                ratio=None if index == base else _ratio(each, contestants[base], judged),
                 efficiency=single.over(share) if single else None,
             )
         )
     return found
+
+
+def _pairs(contestants: Sequence[Contestant]) -> int:
+    """All that may be compared, for which of them is the fastest is seen only afterwards."""
+    return max(len(contestants) * (len(contestants) - 1) // 2, 1)
 
 
 def _ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None:
@@ -201,5 +206,6 @@ def _ratio(ours: Contestant, theirs: Contestant, judged: int) -> Interval | None
 
 
 def _verdicts(contestants: Sequence[Contestant], base: int) -> list[str]:
-    found = verdicts.said(contestants, contestants[base].name, _ratio)
+    judged = _pairs(contestants)
+    found = verdicts.said(contestants, contestants[base].name, lambda a, b: _ratio(a, b, judged))
     return [*found, ONE_RUN_EACH] if found else []

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from runners import words
 from runners.comparison import Comparison, Contestant, Interval
 
-Ratio = Callable[[Contestant, Contestant, int], Interval | None]
-"""How many times the second one's rate the first one's is, as one of so many ratios that are judged
-together; None where nobody can tell.
-"""
+Ratio = Callable[[Contestant, Contestant], Interval | None]
+"""How many times the second one's rate the first one's is; None where nobody can tell."""
 
 TOLD = 3  # unequal settings in the sentence; the others are counted
 
@@ -29,7 +27,7 @@ def said(contestants: Sequence[Contestant], baseline: str, ratio: Ratio) -> list
     others = [each for each in contestants if each is not base]
     found = fastest(contestants, ratio)
     if base is not None:
-        ratios = [(each.name, ratio(each, base, len(others))) for each in others]
+        ratios = [(each.name, ratio(each, base)) for each in others]
         found += [against(name, baseline, known) for name, known in ratios if known is not None]
     return found
 
@@ -41,8 +39,7 @@ def fastest(contestants: Sequence[Contestant], ratio: Ratio) -> list[str]:
         return []
     best = max(rated, key=lambda each: each.rate.value if each.rate else 0.0)
     others = [each for each in rated if each is not best]
-    pairs = len(rated) * (len(rated) - 1) // 2  # the best of them is not known beforehand
-    ratios = [(each.name, ratio(best, each, pairs)) for each in others]
+    ratios = [(each.name, ratio(best, each)) for each in others]
     near = [name for name, found in ratios if found is None or found.holds(1.0)]
     if len(near) == len(others):
         return [f"no fastest here: {listed([best.name, *near])} could not be told apart"]
