@@ -54,7 +54,8 @@ def test_of_six_alike_hardly_ever_one_is_the_fastest() -> None:
     for _ in range(100):
         rates = 1000 * np.exp(generator.normal(0, 0.02, (6, 20)))
         six = [
-            contestant(name, 0, rates=list(row)) for name, row in zip("abcdef", rates, strict=True)
+            contestant(name, 1000, rates=list(row))
+            for name, row in zip("abcdef", rates, strict=True)
         ]
         six = [msgspec.structs.replace(each, rate=median_interval(each.rates)) for each in six]
         (said,) = verdicts.fastest(six, partial(ratio, judged=15))
