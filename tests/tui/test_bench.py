@@ -198,7 +198,9 @@ def test_a_bench_can_be_seen_in_every_state_and_size(
 
 def test_ten_contestants_with_long_names_leave_room_for_notes(runs_dir: Path) -> None:
     names = [f"ddp,train.lr={at / 100:.2f},description={'x' * 60}" for at in range(10)]
-    configs = {name: load_preset("ddp", {"train.lr": at + 0.1}) for at, name in enumerate(names)}
+    configs = {
+        name: load_preset("ddp", {"train.batch_size": 64 + at}) for at, name in enumerate(names)
+    }
     bench = a_bench(runs_dir, dict.fromkeys(names, 5000.0), configs=configs)
 
     async def story(pilot: Pilot[None], app: DistrainApp) -> None:
