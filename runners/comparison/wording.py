@@ -19,7 +19,7 @@ def cells(contestant: Contestant, comparison: Comparison) -> list[str]:
         str(len(contestant.rates)),
         words.round_rate(rate.value if rate else None),
         rates(rate) if rate else words.MISSING,
-        verdicts.times(ratio.value) if ratio else "baseline" if is_baseline else "",
+        verdicts.times(ratio.value) if ratio else "1×" if is_baseline else "",
         words.line(contestant.problem) or (verdicts.span(ratio) if ratio else ""),
     ]
 

@@ -27,8 +27,10 @@ class Terminal:
         self.folder = folder
         self._opened = 0
         config, runs = folder / "config", folder / "runs"
+        # Those that run tests side by side set a size, which the app would take for its own.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.environment = {
-            **os.environ,
+            **inherited,
             "DISTRAIN_CONFIG_DIR": str(config),
             "DISTRAIN_RUNS_DIR": str(runs),
             "DISTRAIN_CLAIMS_DIR": str(folder / "claims"),
