@@ -361,18 +361,19 @@ def parse_devices(text: str) -> str | list[int | str]:
 
 def differences(ours: RunConfig, theirs: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Dotted keys whose values differ, each with both values (None where unset)."""
-    a, b = _flat(ours.to_dict()), _flat(theirs.to_dict())
+    a, b = flat(ours.to_dict()), flat(theirs.to_dict())
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one of dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            found[prefix + key] = value
+    return found
 
 
 def _unlike(data: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:

@@ -30,13 +30,12 @@ from runners.state import (
     RunState,
     Status,
     as_it_is,
+    change_meta,
     create_run,
     new_run_id,
     not_a_record,
-    noted,
     read_meta,
     read_state,
-    write_meta,
 )
 from runners.summary import summarize
 from runners.writer import RankInfo, RecordWriter
@@ -120,12 +119,7 @@ class Record:
 
     def set_meta(self, **changes: Any) -> Meta:
         """Change name, notes, tags or pinned; raises DistrainError where that would lose some."""
-        meta = msgspec.structs.replace(noted(self.dir), **changes)
-        try:
-            write_meta(self.dir, meta)
-        except OSError as error:
-            raise RunsFolderError(f"cannot write to {self.dir}: {error.strerror}") from None
-        return meta
+        return change_meta(self.dir, **changes)
 
     @property
     def last_checkpoint(self) -> Path | None:

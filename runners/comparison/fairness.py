@@ -13,7 +13,7 @@ from typing import Any
 
 from runners import words
 from runners.comparison import Difference
-from runners.config import RunConfig
+from runners.config import RunConfig, flat
 from runners.plan import Plan, cores
 
 STRATEGYS_OWN = "ddp."
@@ -62,8 +62,8 @@ _HEADLINES = {
 
 
 def _told(config: RunConfig, plan: Plan) -> dict[str, str | None]:
-    flat = {key: value for key, value in _flat(config.to_dict()).items() if _matters(key)}
-    told: dict[str, str | None] = {key: _text(value) for key, value in flat.items()}
+    keys = {key: value for key, value in flat(config.to_dict()).items() if _matters(key)}
+    told: dict[str, str | None] = {key: _text(value) for key, value in keys.items()}
     limit = config.data.train_limit
     told["data.train_limit"] = "all" if limit is None else f"the first {limit:,}"
     told["precision"] = plan.precision
@@ -96,13 +96,3 @@ def _fair_of(plans: Sequence[Plan]) -> tuple[str, ...]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -11,10 +11,11 @@ from functools import partial
 from math import inf, nan
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runners import words
 from runners.comparison import Interval
+from runners.config import flat
 from runners.errors import DistrainError
 from runners.events import Evaluation
 from runners.record import Record
@@ -89,18 +90,11 @@ def setting_of(record: Record) -> dict[str, str]:
         "commit": str((origin.get("git") or {}).get("commit") or "")[:12],
         **(origin.get("versions") or {}),
     }
-    config = _flat(record.config.to_dict())
+    config = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in flat(record.config.to_dict()).items()
+    }
     return config | {f"{RAN}{key}": str(value) for key, value in ran.items() if value}
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value)
-    return flat
 
 
 def names(rows: Sequence[Row]) -> list[str]:
