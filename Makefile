@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo tui browser test lint types layers bench clean
+.PHONY: help demo tui horovod browser test test-horovod lint types layers bench clean
 help:
 	@echo "make demo     set up and run the main job: two-process DDP on the digits images"
 	@echo "make tui      set up and open the terminal app"
 	@echo "make test     set up and run lint, types, layers and tests, two at a time"
+	@echo "make horovod  set up, build Horovod for the torch that is here and install it"
+	@echo "make test-horovod  the same, then the tests that need Horovod"
 	@echo "make browser  install Chromium, in which tests look at a report (Debian, as root)"
 	@echo "make bench    set up and run the benchmarks (an hour and a half)"
 	@echo "make clean    remove .venv and caches"
@@ -26,6 +28,12 @@ tui: $(VENV)/ready
 
 test: lint types layers
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+horovod: $(VENV)/ready
+	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/distrain doctor --fix horovod
+
+test-horovod: horovod
+	DISTRAIN_HOROVOD=required $(BIN)/python -m pytest -n 2 --dist worksteal tests/horovod
 
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \

@@ -75,7 +75,10 @@ def config(case: dict[str, Any], seconds: float, out: Path, bare_first: bool) ->
 
 def measure(case: dict[str, Any], seconds: float, bare_first: bool) -> dict[str, Any]:
     """One run of a case: what its rank 0 has seen."""
-    with tempfile.TemporaryDirectory(prefix="distrain-overhead-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="distrain-overhead-",
+        ignore_cleanup_errors=True,  # its supervisor may still be closing it
+    ) as folder:
         out = Path(folder) / "found.json"
         run = launch(config(case, seconds, out, bare_first), runs_dir=folder)
         while run.is_live:

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runners.bench import contestants, make, start
+from runners.finding import find
 from runners.presets import load_preset
 from runners.runs import Run, launch
 from tui import settings
-from tui.app import DistrainApp, run_or_bench
+from tui.app import DistrainApp
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -46,7 +47,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("logs", "broken", ("l",)),
     ("failed", "broken", ()),
     ("stop", "live", ("s",)),
-    ("compare", "", ("down", "down", "space", "space", "c")),
+    ("compare", "", ("down", "down", "down", "space", "space", "c")),
     ("config", "steady", ("i",)),
     ("bench", "two ways", ()),
     ("help", "steady", ("question_mark",)),
@@ -89,7 +90,7 @@ def runs_to_show(folder: Path) -> Run:
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """The screen after some keys, as SVG."""
     settings.path().unlink(missing_ok=True)  # what the picture before has left there
-    app = DistrainApp(runs_dir, run=run_or_bench(run, runs_dir) if run else None)
+    app = DistrainApp(runs_dir, run=find(run, runs_dir) if run else None)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         for key in keys:

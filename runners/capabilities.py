@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from runners.devices import Device
+from runners.horovod.presence import Presence
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class Facts(msgspec.Struct, frozen=True):
     cuda_devices: int = 0
     cuda_problem: str = ""
     failed: dict[str, str] = {}
+    horovod: Presence = Presence()
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -65,6 +67,24 @@ def _process_group(facts: Facts) -> Verdict:
     if not usable:
         return Verdict(False, "no process-group backend is usable", "install a torch with gloo")
     return Verdict(True, f"over {' or '.join(usable)}")
+
+
+def _horovod(facts: Facts) -> Verdict:
+    missing, built = _horovod_loads(facts), facts.horovod
+    if not missing.usable:
+        return missing
+    over = f"over {' or '.join(built.transports)}"
+    if facts.cuda_devices and not built.cuda:
+        mend = "put a CUDA toolkit beside it and build it anew, as docs/horovod.md tells"
+        return Verdict(True, f"{over}; on CPU processes only, it is built without CUDA", mend)
+    return Verdict(True, over)
+
+
+def _horovod_loads(facts: Facts) -> Verdict:
+    if facts.problem:
+        return _torch_loads(facts)
+    why, mend = facts.horovod.why, facts.horovod.mend
+    return Verdict(not why, why, mend)
 
 
 def _gloo(facts: Facts) -> Verdict:
@@ -121,11 +141,13 @@ STRATEGIES: dict[str, Check] = {
     "dp": _dp,
     "allreduce": _process_group,
     "ddp": _process_group,
+    "horovod": _horovod,
 }
 LAUNCHERS: dict[str, Check] = {
     "inline": _torch_loads,
     "spawn": _torch_loads,
     "torchrun": _torch_loads,
+    "horovodrun": _horovod_loads,
 }
 BACKENDS: dict[str, Check] = {"gloo": _gloo, "nccl": _nccl, "mpi": _mpi, "ucc": _ucc}
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from runners.errors import ConfigError
 from runners.state import sync_folder
-from runners.world import World
 
 FORMAT = 1
 
@@ -74,15 +72,6 @@ def load(path: str) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
     return content
-
-
-def gathered(own: dict[str, Any], world: World) -> list[dict[str, Any]]:
-    """Every rank's `own` on rank 0, an empty list elsewhere; a collective."""
-    if world.size == 1:
-        return [own]
-    everyone: list[Any] | None = [None] * world.size if world.leads else None
-    dist.gather_object(own, everyone, dst=0)
-    return everyone or []
 
 
 def seed_generators(seed: int) -> None:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from runners.errors import ConfigError
 from runners.validation import CHOICES, OR, Devices, Section, build
 
-STRATEGIES = ("single", "dp", "allreduce", "ddp")
+STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 Strategy = Annotated[
     str,
     Meta(
@@ -27,7 +27,7 @@ Strategy = Annotated[
         extra_json_schema={"examples": list(STRATEGIES)},
     ),
 ]
-Launcher = Literal["inline", "spawn", "torchrun"]
+Launcher = Literal["inline", "spawn", "torchrun", "horovodrun"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
 
@@ -223,6 +223,26 @@ class Ddp(Section, frozen=True):
     ] = 10
 
 
+class Horovod(Section, frozen=True):
+    via: Annotated[
+        Literal["distrain", "horovodrun", "mpirun"],
+        Meta(description="Who starts the ranks: distrain itself, or Horovod's or MPI's command."),
+    ] = "distrain"
+    compression: Annotated[
+        Literal["none", "fp16"], Meta(description="What is done to gradients on the wire.")
+    ] = "none"
+    fusion_mb: Annotated[
+        float,
+        Meta(ge=0, le=1e6, description="Tensors are reduced together up to so many MiB; 0: each."),
+    ] = 128.0
+    cycle_ms: Annotated[
+        float, Meta(gt=0, le=1e6, description="Pause between two looks for ready tensors, ms.")
+    ] = 1.0
+    timeline: Annotated[
+        bool, Meta(description="Record Horovod's timeline, for chrome://tracing or Perfetto.")
+    ] = False
+
+
 class Report(Section, frozen=True):
     window_s: Annotated[float, Meta(gt=0, description="Length of a reporting window, seconds.")] = (
         0.1
@@ -270,6 +290,7 @@ class RunConfig(Section, frozen=True):
     checkpoint: Checkpoint = Checkpoint()
     dist: Dist = Dist()
     ddp: Ddp = Ddp()
+    horovod: Horovod = Horovod()
     report: Report = Report()
 
     @classmethod

@@ -141,11 +141,12 @@ def _late(case: _Case) -> Diagnosis | None:
     if late is None:
         return None
     longer = f"{words.milliseconds(late.seconds)} a step longer than elsewhere"
+    what = "the rest of its step" if late.phase == OTHER else f"its {late.phase}"
     return Diagnosis(
         kind="straggler",
-        sentence=f"waiting for rank {late.rank}, late in {late.phase} "
+        sentence=f"waiting for rank {late.rank}, late {late.where} "
         f"by {words.percent(late.share)} of a step",
-        evidence=f"its {late.phase} takes {longer}; the others wait "
+        evidence=f"{what} takes {longer}; the others wait "
         f"{words.milliseconds(late.theirs)} a step, rank {late.rank} "
         f"{words.milliseconds(late.own)}",
         advice=_LATE[late.phase].format(late.rank),
@@ -216,10 +217,9 @@ def _communication(case: _Case) -> Diagnosis | None:
     if comm < MUCH:
         return None
     facts, config = case.state.facts, case.record.config
-    evidence = (
-        f"{words.percent(comm)} of a step is waiting for gradients, another "
-        f"{words.percent(case.shares['overlap'])} travels behind backward"
-    )
+    evidence = f"{words.percent(comm)} of a step is waiting for gradients"
+    if config.strategy != "horovod":  # which does not tell when each of them was there
+        evidence += f", another {words.percent(case.shares['overlap'])} travels behind backward"
     if facts:
         evidence += f"; {words.count(facts.parameters)} parameters by {facts.backend}"
     fewer = "a larger train.batch_size, or train.accumulate: fewer all-reduces"
@@ -227,6 +227,8 @@ def _communication(case: _Case) -> Diagnosis | None:
         fewer = f'strategy = "ddp", which sends while backward computes; {fewer}'
     elif config.strategy == "ddp" and config.ddp.comm_hook == "none":
         fewer += '; ddp.comm_hook = "fp16_compress" sends half the bytes'
+    elif config.strategy == "horovod" and config.horovod.compression == "none":
+        fewer += '; horovod.compression = "fp16" sends half the bytes'
     return Diagnosis(
         kind="communication",
         sentence="communication-bound: the ranks wait for gradients",

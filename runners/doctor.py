@@ -28,6 +28,7 @@ from runners.capabilities import (
     pair_devices,
 )
 from runners.devices import driver_version, gpus, nvml, torch_build, why_no_gpu
+from runners.horovod.presence import presence
 from runners.operations import OPERATIONS, PROGRAM, Cell, environment, probe_operations
 from runners.provenance import cpu_name
 
@@ -62,8 +63,8 @@ def diagnose(told: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
 def _facts() -> Facts:
     with nvml():
         there, no_gpu = gpus(), why_no_gpu()
-    answer = _ask_torch()
-    return msgspec.convert({**answer, "gpus": there, "no_gpu": no_gpu}, Facts)
+    about = {"gpus": there, "no_gpu": no_gpu, "horovod": presence(afresh=True)}
+    return msgspec.convert({**_ask_torch(), **about}, Facts)
 
 
 def _ask_torch() -> dict[str, Any]:
@@ -93,6 +94,7 @@ def _versions(facts: Facts) -> dict[str, str | None]:
         "python": platform.python_version(),
         "system": platform.platform(),
         **{name: _version(name) for name in _dependencies()},
+        "horovod": _version("horovod"),
         "CUDA of torch": facts.cuda or torch_build().get("cuda"),
         "NCCL": facts.nccl,
         "NVIDIA driver": driver_version(),

@@ -2,6 +2,7 @@
 
     DistrainError            exit 1
     ├── ConfigError          exit 2   a preset, an argument or a combination that cannot run
+    ├── InstallError         exit 1   what was to be installed could not be
     ├── RunNotFoundError     exit 2   no run of that id, prefix or name
     └── RunsFolderError      exit 2   the runs folder cannot be read or written
 
@@ -14,7 +15,14 @@ from collections.abc import Iterable
 
 from models.errors import nearest
 
-__all__ = ["ConfigError", "DistrainError", "RunNotFoundError", "RunsFolderError", "nearest"]
+__all__ = [
+    "ConfigError",
+    "DistrainError",
+    "InstallError",
+    "RunNotFoundError",
+    "RunsFolderError",
+    "nearest",
+]
 
 
 class DistrainError(Exception):
@@ -37,6 +45,10 @@ class ConfigError(DistrainError):
         pairs = [("", problems)] if isinstance(problems, str) else list(problems)
         self.problems: list[tuple[str, str]] = pairs
         super().__init__("\n".join(f"{key}: {text}" if key else text for key, text in pairs))
+
+
+class InstallError(DistrainError):
+    title = "The installation failed"
 
 
 class RunNotFoundError(DistrainError):

@@ -71,7 +71,8 @@ def _step(run: Training, batches: Iterator[Any], share: Share) -> None:
     run.strategy.reduce(run.model, run.clock)
     rate = run.rate(run.step)
     set_rate(run.optimizer, rate)
-    skipped = run.precision.step(run.optimizer, run.parameters, run.config.train.clip_norm)
+    with run.strategy.stepping():
+        skipped = run.precision.step(run.optimizer, run.parameters, run.config.train.clip_norm)
     run.optimizer.zero_grad()
     mark("optimizer")
     run.step += 1

@@ -15,6 +15,7 @@ from runners.config import RunConfig
 from runners.devices import Device, devices_for
 from runners.errors import ConfigError
 
+TIMELINE = "horovod-timeline.json"
 Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
 Rule = tuple[bool, str, str]
 """Whether it is broken, the key of the config, and why that cannot run."""
@@ -87,6 +88,8 @@ def _precision(config: RunConfig, on_gpu: bool) -> Arithmetic:
 def _backend(config: RunConfig, on_gpu: bool) -> str:
     if config.strategy in ("single", "dp"):
         return "none"
+    if config.launcher == "horovodrun":
+        return "horovod"
     if config.dist.backend != "auto":
         return config.dist.backend
     return "nccl" if on_gpu and not config.oversubscribe else "gloo"
@@ -116,6 +119,22 @@ def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Ru
             config.launcher == "inline" and world > 1,
             "launcher",
             f"inline starts one process, {strategy} on {world} devices needs spawn or torchrun",
+        ),
+        (
+            strategy == "horovod" and config.launcher != "horovodrun",
+            "launcher",
+            f"{config.launcher} does not start the ranks of horovod; use horovodrun",
+        ),
+        (
+            strategy in ("single", "dp", "allreduce", "ddp") and config.launcher == "horovodrun",
+            "launcher",
+            f"horovodrun starts the ranks of horovod; {strategy} needs "
+            + ("inline" if strategy in ("single", "dp") else "torchrun or spawn"),
+        ),
+        (
+            config.launcher == "horovodrun" and config.dist.backend != "auto",
+            "dist.backend",
+            f"{config.dist.backend} is torch's; Horovod brings its own: leave it at auto",
         ),
         (
             config.precision == "tf32" and not on_gpu,
@@ -151,9 +170,14 @@ def _of_training(config: RunConfig, devices: list[Device], world: int) -> list[R
             "some would have nothing to do",
         ),
         (
-            train.sync_batchnorm and (not on_gpu or strategy in ("single", "dp")),
+            train.sync_batchnorm and (not on_gpu or strategy in ("single", "dp", "horovod")),
             "train.sync_batchnorm",
             "SyncBatchNorm needs GPUs and a process group (ddp or allreduce)",
+        ),
+        (
+            train.channels_last and config.launcher == "horovodrun",
+            "train.channels_last",
+            "Horovod reduces contiguous tensors only, which those in NHWC layout are not",
         ),
         (
             train.compile and strategy == "dp",
@@ -189,6 +213,8 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         notices.append(
             f"{len(devices)} ranks share {cores()} CPU cores and will wait for each other"
         )
+    if config.strategy == "horovod" and config.horovod.timeline:
+        notices.append(f"Horovod's timeline is written to {TIMELINE} in the run's folder")
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
     return notices

@@ -9,9 +9,11 @@ import ctypes
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +32,49 @@ def die_with_parent(expected_parent: int | None = None) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)
+
+
+def detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
+    """Fork a process that goes on without whoever asked for it, and writes to a log. The caller
+    gets 0 once that calls what the work is given, 1 if it ends before.
+    """
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        return 0 if os.read(reading, 1) else 1
+    os.setsid()
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, target in ((0, nothing), (1, said), (2, said)):
+        os.dup2(target, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def under_way() -> None:
+        os.write(writing, b"1")
+        os.close(writing)
+
+    return work(under_way)
+
+
+def start(
+    module: str,
+    *arguments: str,
+    cwd: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Have a module of ours detach itself; its exit code. The terminal's Ctrl-C is the caller's
+    business alone: where one comes before the new session is there, it is begun again.
+    """
+    while True:
+        code = subprocess.run(
+            [sys.executable, "-P", "-m", module, *arguments],
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        ).returncode
+        if code != -signal.SIGINT:
+            return code
 
 
 def mark_as_owner() -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "
 LONGEST_DIFF = 1 << 20
 
 
-def provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+def provenance(
+    folder: Path, environment: dict[str, str], diff: str = "dirty.diff"
+) -> dict[str, Any]:
     """What can be known without torch; the ranks add versions of CUDA and NCCL (Facts).
 
     `environment` is that of the ranks; what bears on the figures is kept. Uncommitted changes
-    of the current folder's repository go to `dirty.diff` in the record.
+    of the current folder's repository go to the file `diff` in the record.
     """
     return {
         "cwd": os.getcwd(),
-        "git": _git(folder),
+        "git": _git(folder / diff),
         "versions": versions(),
         "host": {
             "name": platform.node(),
@@ -66,18 +69,19 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def _git(folder: Path) -> dict[str, Any] | None:
+def _git(kept: Path) -> dict[str, Any] | None:
     commit = _ask_git("rev-parse", "HEAD")
     if commit is None:
         return None
     diff = _ask_git("diff", "HEAD", "--no-ext-diff", "--binary") or ""
     if diff:
-        (folder / "dirty.diff").write_text(diff[:LONGEST_DIFF])
+        kept.write_text(diff[:LONGEST_DIFF])
     return {
         "commit": commit.strip(),
         "branch": (_ask_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
         "dirty": bool(diff),
         "diff_complete": len(diff) <= LONGEST_DIFF,
+        "diff_sha256": sha256(diff.encode()).hexdigest() if diff else "",
     }
 
 

@@ -91,6 +91,12 @@ class Record:
             self._db.close()
             self._db = None
 
+    @property
+    def runs_dir(self) -> Path:
+        """Where what follows from it belongs: of a run of a bench, where the bench is."""
+        bench = self.dir.parent.parent
+        return bench.parent if (bench / "bench.json").is_file() else self.dir.parent
+
     # --- the small files ----------------------------------------------------------------------
 
     @property

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
 from models import importing
 from models.catalog import problems as task_problems
 from models.errors import TaskError
+from runners import horovod, processes
 from runners import record as records
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFolderError
@@ -46,6 +46,15 @@ class Run:
     @property
     def id(self) -> str:
         return self.record.id
+
+    @property
+    def name(self) -> str:
+        """The name a person gave, or an empty one."""
+        return self.record.name
+
+    @property
+    def created(self) -> float:
+        return self.record.created
 
     @property
     def is_live(self) -> bool:
@@ -158,7 +167,7 @@ class Run:
         return launch(
             config,
             name=self.record.name if name is None else name,
-            runs_dir=self.record.dir.parent,
+            runs_dir=self.record.runs_dir,
             parent=parent,
             cwd=self.launched_from,
             queue=queue,
@@ -204,6 +213,8 @@ def _check(config: RunConfig) -> Plan:
         plan = make_plan(config)
     except ConfigError as error:
         raise ConfigError([*error.problems, *problems]) from None
+    if plan.backend == "horovod":
+        problems += horovod.problems(config.horovod.via, plan.devices[0].kind)
     if problems:
         raise ConfigError(problems)
     return plan
@@ -244,13 +255,8 @@ def launch(
             meta=Meta(name=name) if name else None,
             queue=queue,
         )
-        started = subprocess.run(
-            [sys.executable, "-P", "-m", "runners.supervisor", str(folder)],
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
-        )
-    if started.returncode:
+        failed = processes.start("runners.supervisor", str(folder), environment=environment)
+    if failed:
         raise _stillborn(folder)
     return Run(Record(folder))
 
@@ -271,27 +277,54 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
     Raises RunNotFoundError.
     """
     folder = runs_folder(runs_dir)
-    if not wanted:
-        raise RunNotFoundError("which run? An id, the beginning of one, a name, or latest")
-    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted]:
+    return at(wanted, folder) or choose(wanted, all_runs(folder), folder)
+
+
+def at(wanted: str, folder: Path) -> Run | None:
+    """The run in the folder of that path, or of that id among the runs."""
+    place = next(places(wanted, folder, "run.json"), None)
+    return Run(Record(place)) if place else None
+
+
+def places(wanted: str, folder: Path, file: str) -> Iterator[Path]:
+    """The folders that may be meant, and hold that file."""
+    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted] * bool(wanted):
         with contextlib.suppress(OSError):  # longer than a name may be
-            if (place / "run.json").is_file():
-                return Run(Record(place))
-    runs = all_runs(folder)
-    if not runs:
-        raise RunNotFoundError(f"there are no runs in {folder}")
+            if (place / file).is_file():
+                yield place
+
+
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def choose(wanted: str, among: Sequence[N], folder: Path, what: str = "run") -> N:
+    """The one of that id, unique prefix of an id, name (the last of it), or `latest`, the last.
+
+    Raises RunNotFoundError.
+    """
+    if not wanted:
+        raise RunNotFoundError(f"which {what}? An id, the beginning of one, a name, or latest")
+    if not among:
+        raise RunNotFoundError(f"there is no {what} in {folder}")
     if wanted == "latest":
-        return runs[-1]
-    exact = [run for run in runs if wanted in (run.id, run.record.name)]
+        return among[-1]
+    exact = [each for each in among if wanted in (each.id, each.name)]
     if exact:
         return exact[-1]
-    near = [run for run in runs if run.id.startswith(wanted)]
+    near = [each for each in among if each.id.startswith(wanted)]
     if len(near) == 1:
         return near[0]
     if near:
-        ids = ", ".join(run.id for run in near)
+        ids = ", ".join(each.id for each in near)
         raise RunNotFoundError(f"{wanted!r} could be any of {ids}")
-    raise RunNotFoundError(f"no run {wanted!r} in {folder}; `distrain runs` lists them")
+    raise RunNotFoundError(f"no {what} {wanted!r} in {folder}; `distrain runs` lists them")
 
 
 def all_runs(runs_dir: str | os.PathLike[str] | None = None) -> list[Run]:

@@ -11,7 +11,8 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +108,31 @@ def new_run_id(word: str, now: float | None = None) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:24].rstrip("-") or "run"
     suffix = "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(4))
     return f"{stamp}-{slug}-{suffix}"
+
+
+def short_id(run_id: str) -> str:
+    """An id without its time: "ddp-x7k2"."""
+    day, _, rest = run_id.partition("-")
+    clock, _, rest = rest.partition("-")
+    return rest if day.isdigit() and clock.isdigit() and rest else run_id
+
+
+def _word(run_id: str) -> str:
+    """What the id was made of; of a folder that was named by hand, all of it."""
+    short = short_id(run_id)
+    return run_id if short == run_id else short.rpartition("-")[0] or run_id
+
+
+def told_apart(known: Sequence[tuple[str, str]]) -> list[str]:
+    """What to call runs of which name (perhaps empty) and id are known: the name, else the word of
+    the id, with the end of the id where two are called alike.
+    """
+    plain = [name or _word(run_id) for name, run_id in known]
+    twice = Counter(plain)
+    return [
+        f"{name} {run_id[-4:]}" if twice[name] > 1 else name
+        for name, (_, run_id) in zip(plain, known, strict=True)
+    ]
 
 
 def create_run(
@@ -262,11 +288,16 @@ def noted(folder: Path) -> Meta:
     )
 
 
-def write_meta(folder: Path, meta: Meta) -> None:
+def check_printable(*noted: str) -> None:
     """Raises ConfigError for what a terminal would take for orders."""
-    for text in (meta.name, *meta.notes.splitlines(), *meta.tags):
+    for text in noted:
         if words.gives_orders(text):
             raise ConfigError(f"a name, note or tag is printable text, not {text!r}")
+
+
+def write_meta(folder: Path, meta: Meta) -> None:
+    """Raises ConfigError for what a terminal would take for orders."""
+    check_printable(meta.name, *meta.notes.splitlines(), *meta.tags)
     write_atomically(folder / "meta.json", _pretty(meta))
 
 

@@ -43,6 +43,10 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     own: float
     theirs: float
 
+    @property
+    def where(self) -> str:
+        return "between its phases" if self.phase == OTHER else f"in {self.phase}"
+
 
 class Pace(NamedTuple):
     """A rank's usual step: medians over windows, in seconds, and its mean samples."""

@@ -42,7 +42,7 @@ from runners.events import (
 )
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.line import Line
-from runners.processes import adopt_orphans, end_descendants, owner_is_gone
+from runners.processes import adopt_orphans, detached, end_descendants, owner_is_gone
 from runners.record import Record, RecordWriter
 from runners.state import read_meta
 from runners.verdict import Evidence, broken, judge
@@ -73,7 +73,7 @@ class Supervisor:
         self.claim: Holder | None = None
         self.seen = Evidence(
             world_size=plan.world_size,
-            nccl=plan.backend == "nccl",
+            aborts=plan.backend in ("nccl", "horovod"),
             queued=self.writer.state.status == "queued",
         )
         self.links: dict[int, Line] = {}
@@ -436,26 +436,15 @@ def identity() -> dict[str, float]:
 
 
 def main() -> int:
-    """Detach: the parent returns 0 once the child listens, 1 if it could not."""
+    """0 once a detached process listens, 1 if it could not."""
     folder = Path(sys.argv[1]).resolve()
-    reading, writing = os.pipe()
-    if os.fork():
-        os.close(writing)
-        return 0 if os.read(reading, 1) else 1
-    os.setsid()
-    log = os.open(folder / "logs" / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, target in ((0, nothing), (1, log), (2, log)):
-        os.dup2(target, number)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    adopt_orphans()
 
-    def listening() -> None:
-        os.write(writing, b"1")
-        os.close(writing)
+    def work(listening: Callable[[], None]) -> int:
+        adopt_orphans()
+        asyncio.run(supervise(folder, listening))
+        return 0
 
-    asyncio.run(supervise(folder, listening))
-    return 0
+    return detached(work, folder / "logs" / "supervisor.log")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Training:
         self._score: float | None = None
 
         saved = self._load(config.checkpoint.load) if config.checkpoint.load else None
-        self._wrap()
+        self._wrap(resumed=saved is not None)
         self.total_steps = self._count_steps()
         self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
         self._mover = Mover(task, world.device, config.train.channels_last)
@@ -108,10 +108,11 @@ class Training:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         return model
 
-    def _wrap(self) -> None:
+    def _wrap(self, resumed: bool) -> None:
         self.clock = clock_for(self.world.device)
         self.strategy = strategies.build(self.config, self.world)
         self.wrapped = self.strategy.wrap(self.model, self.clock)
+        self.optimizer = self.strategy.optimizer(self.optimizer, self.model, resumed)
         # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
         self.callable: nn.Module = (
             torch.compile(self.wrapped) if self.config.train.compile else self.wrapped  # type: ignore[assignment]
@@ -214,7 +215,7 @@ class Training:
             "strategy": self.strategy.state(),
             "finite": self.meter.finite,
         }
-        ranks = checkpoint.gathered(own, self.world)
+        ranks = self.world.gathered(own)
         self._saved_at = self.step
         spoilt = self.config.train.on_nan == "stop" and not all(rank["finite"] for rank in ranks)
         with self.world.led():

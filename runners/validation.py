@@ -20,19 +20,19 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def build(
-    kind: type[Section], data: dict[str, Any], prefix: str, problems: list[tuple[str, str]]
+    kind: type[Section], data: object, prefix: str, problems: list[tuple[str, str]]
 ) -> Section | None:
     """`msgspec.convert` field by field, so that one error does not hide the next."""
+    if not isinstance(data, dict):
+        problems.append((prefix.rstrip("."), f"must be a table, not {data!r}"))
+        return None
     hints = _hints(kind)
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
             problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
         elif isinstance(hint, type) and issubclass(hint, Section):
-            if isinstance(value, dict):
-                values[key] = build(hint, value, f"{prefix}{key}.", problems)
-            else:
-                problems.append((prefix + key, f"must be a table, not {value!r}"))
+            values[key] = build(hint, value, f"{prefix}{key}.", problems)
         else:
             try:
                 values[key] = msgspec.convert(value, hint)

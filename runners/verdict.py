@@ -16,7 +16,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds)."""
 
     world_size: int
-    nccl: bool = False
+    aborts: bool = False
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
     vanished: dict[int, float] = {}
@@ -127,8 +127,8 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
 
 
 def _aborted(seen: Evidence) -> set[int]:
-    """Ranks that NCCL's watchdog ended with SIGABRT, as it does when another is absent."""
-    return {rank for rank in seen.vanished if seen.nccl and _code(seen, rank) == -signal.SIGABRT}
+    """Ranks that a watchdog (NCCL's, Horovod's) ended with SIGABRT, as when another is absent."""
+    return {rank for rank in seen.vanished if seen.aborts and _code(seen, rank) == -signal.SIGABRT}
 
 
 def _code(seen: Evidence, rank: int) -> int | None:

@@ -1,4 +1,4 @@
-"""A rank's place among the others: its device, its process group, what the group's errors mean."""
+"""A rank's place among the others: its device, how they meet, what the group's errors mean."""
 
 from __future__ import annotations
 
@@ -33,6 +33,24 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
+    def sum_(self, tensor: torch.Tensor) -> None:
+        """Over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+
+    def broadcast_(self, tensor: torch.Tensor) -> None:
+        """Rank 0's, in place."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+
+    def gathered(self, own: Any) -> list[Any]:
+        """Every rank's `own` on rank 0, an empty list elsewhere."""
+        if self.size == 1:
+            return [own]
+        everyone: list[Any] | None = [None] * self.size if self.leads else None
+        dist.gather_object(own, everyone, dst=0)
+        return everyone or []
+
     @contextlib.contextmanager
     def led(self) -> Iterator[None]:
         """Around work of rank 0, for which all wait at the end, so that it is in nobody's step.
@@ -62,6 +80,12 @@ def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
     torch.set_num_threads(plan.threads)
     if plan.backend == "none":
         yield World(rank, local, plan.world_size, device)
+        return
+    if plan.backend == "horovod":
+        from runners.strategies import horovod
+
+        with horovod.joined(device, config.dist.timeout_s) as world:
+            yield world
         return
     _require(plan.backend)
     # Under `inline` there is no launcher that could tell where to meet.
@@ -122,4 +146,6 @@ def looks_collateral(error: BaseException, message: str) -> bool:
     if isinstance(error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError):
         return True
     text = message.lower()
+    if type(error).__name__ == "HorovodInternalError":  # imported only where it is in use
+        return True
     return isinstance(error, RuntimeError) and any(sign in text for sign in _BROKEN_LINK)

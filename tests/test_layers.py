@@ -72,6 +72,7 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
         "runners.claims",
         "runners.cli.live",
         "runners.doctor",
+        "runners.horovod.install",
         "runners.supervisor",
         "runners.comparison.report",
         "runners.record",

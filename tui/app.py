@@ -16,8 +16,8 @@ import msgspec
 from textual.app import SystemCommand
 from textual.screen import Screen
 
-from runners.errors import DistrainError, RunNotFoundError
-from runners.runs import Run, find, runs_folder
+from runners.errors import DistrainError
+from runners.runs import Run, runs_folder
 from tui import keymap, settings
 from tui.bench_actions import BenchActions
 from tui.screens.base import BREAKPOINTS
@@ -194,19 +194,6 @@ def _has_runs(folder: Path) -> bool:
         return False
 
 
-def run_or_bench(wanted: str, runs_dir: Path | None) -> Run | Bench:
-    """The run, else the bench; raises RunNotFoundError."""
-    try:
-        return find(wanted, runs_dir)
-    except RunNotFoundError as error:
-        from runners import bench
-
-        try:
-            return bench.find(wanted, runs_dir)
-        except RunNotFoundError:
-            raise error from None
-
-
 def main() -> int:
     """Open the app."""
     parser = argparse.ArgumentParser(
@@ -220,8 +207,11 @@ def main() -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("distrain-tui wants a terminal; `distrain watch` does without", file=sys.stderr)
         return 2
+    from runners.finding import find  # benches too, which the list of runs can do without
+
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup or not: without a terminal there is no app
     try:
-        run = None if arguments.run is None else run_or_bench(arguments.run, arguments.runs_dir)
+        run = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
         app = DistrainApp(arguments.runs_dir, arguments.readonly, run)
     except DistrainError as error:
         print(f"distrain-tui: {error}", file=sys.stderr)

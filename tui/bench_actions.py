@@ -64,12 +64,13 @@ class BenchActions(RunActions):
 
     def _ask_for_rules(self, definition: Definition, plans: dict[str, Plan], then: Then) -> None:
         from runners import bench
+        from runners.bench.wording import command
         from tui.screens.bench_rules import BenchRules
 
         def answer(wanted: Definition | None) -> None:
             if wanted is not None:
-                command = ["distrain", "bench", *wanted.configs]
-                begin = partial(bench.start, wanted, runs_dir=self.runs_dir, command=command)
+                told = command(wanted)
+                begin = partial(bench.start, wanted, runs_dir=self.runs_dir, command=told)
                 self._begin("the bench", wanted, begin, then)
 
         self.push_screen(BenchRules(definition, plans), answer)
@@ -100,8 +101,8 @@ class BenchActions(RunActions):
                 self._try(bench.stop, f"stopping {called(bench)}")
 
         text = (
-            "The run under way is ended and its round is lost; rounds that are done stay, and "
-            f"{self.key('bench.resume')} goes on with the next one."
+            "The run under way is ended; rounds that are done stay, and "
+            f"{self.key('bench.resume')} begins the present one anew."
         )
         answers = [("yes", "Stop the bench", "warning")]
         self.push_screen(Choice(f"Stop {called(bench)}?", text, answers), answer)

@@ -113,6 +113,7 @@ KEYMAP = (
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
+    Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
     Key(LAUNCH, "bench", "c", "bench", "Bench", "Measure the marked presets.", True),

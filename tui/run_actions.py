@@ -264,7 +264,7 @@ class RunActions(App[None]):
 
 def _again(run: Run, how: str, config: RunConfig, launch: Callable[..., Run]) -> Wanted:
     what = f"{how} of {called(run)}"
-    return Wanted(what, [config], launch, run.record.dir.parent, run.launched_from)
+    return Wanted(what, [config], launch, run.record.runs_dir, run.launched_from)
 
 
 def called(run: Run | Bench) -> str:

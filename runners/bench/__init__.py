@@ -15,20 +15,20 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners import processes
 from runners.bench import state as states
 from runners.bench.definition import Definition, Target, contestants, make, plans
-from runners.bench.state import LOG, QUEUE, RUNS, STATE, BenchState
-from runners.errors import DistrainError, RunNotFoundError, RunsFolderError
+from runners.bench.state import DEFINITION, LOG, QUEUE, RUNS, STATE, BenchState
+from runners.errors import DistrainError, RunsFolderError
 from runners.record import Record, discard
-from runners.runs import POLL_S, Run, runs_folder
-from runners.state import Meta, change_meta, read_meta
+from runners.runs import POLL_S, Run, choose, places, runs_folder
+from runners.state import Meta, change_meta, not_a_record, read_meta
 
 if TYPE_CHECKING:
     from runners.comparison import Comparison
@@ -53,7 +53,11 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.dir = Path(folder).absolute()
         self.id = self.dir.name
-        self.definition = states.definition(self.dir)
+        self.definition, state = states.definition(self.dir), states.read(self.dir)
+        self.created = state.created
+        named = {*state.plans, *(each.contestant for each in state.measurements)}
+        if named != self.definition.configs.keys():
+            raise not_a_record(self.dir, f"its {STATE} and {DEFINITION} have other contestants")
 
     @property
     def state(self) -> BenchState:
@@ -78,12 +82,17 @@ class Bench:
         return change_meta(self.dir, **changes)
 
     @property
+    def runs_dir(self) -> Path:
+        """The folder of the records of its runs."""
+        return self.dir / RUNS
+
+    @property
     def current(self) -> Run | None:
         """The run under way."""
         now = self.state.now
         if now is None or not now.run_id:
             return None
-        return Run(Record(self.dir / RUNS / now.run_id))
+        return Run(Record(self.runs_dir / now.run_id))
 
     def comparison(self) -> Comparison:
         """What has been measured so far, and what follows from it."""
@@ -144,7 +153,7 @@ class Bench:
         if plans(self.definition, self.launched_from) != self.state.plans:
             text = f"the devices here are not those that bench {self.id} began with; rerun it"
             raise DistrainError(text)
-        _begin(self.dir, self.state.queue if queue is None else queue)
+        _begin(self.dir, self.state.queue if queue is None else queue, self.launched_from)
         return self
 
     def rerun(
@@ -186,35 +195,28 @@ def start(
         command=sys.argv if command is None else command,
         queue=queue,
     )
-    _begin(folder, queue)
+    _begin(folder, queue, cwd)
     return Bench(folder)
 
 
-def _begin(folder: Path, queue: bool) -> None:
-    started = subprocess.run(
-        [sys.executable, "-P", "-m", "runners.bench.rounds", str(folder), *[QUEUE] * queue],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,  # the terminal's Ctrl-C is the viewer's business
-    )
-    if started.returncode:
+def _begin(folder: Path, queue: bool, cwd: str | None) -> None:
+    if processes.start("runners.bench.rounds", str(folder), *[QUEUE] * queue, cwd=cwd):
         raise DistrainError(f"the bench did not start; {folder / LOG} may say why")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:
-    """The bench of that id, unique prefix of an id, name (the newest of it), or folder.
+    """The bench of that id, unique prefix of an id, name (the newest of it), `latest`, or folder.
 
     Raises RunNotFoundError.
     """
     folder = runs_folder(runs_dir)
-    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted]:
-        if wanted and _is_one(place):
-            return Bench(place)
-    benches = all_benches(folder)
-    exact = [bench for bench in benches if wanted and wanted in (bench.id, bench.name)]
-    near = [bench for bench in benches if wanted and bench.id.startswith(wanted)]
-    if exact or len(near) == 1:
-        return (exact or near)[-1]
-    raise RunNotFoundError(f"no bench {wanted!r} in {folder}; `distrain runs` lists them")
+    return at(wanted, folder) or choose(wanted, all_benches(folder), folder, "bench")
+
+
+def at(wanted: str, folder: Path) -> Bench | None:
+    """The bench in the folder of that path, or of that id among the runs."""
+    place = next(places(wanted, folder, STATE), None)
+    return Bench(place) if place else None
 
 
 def all_benches(
@@ -226,7 +228,7 @@ def all_benches(
     """
     folder = runs_folder(runs_dir)
     try:
-        names = sorted(path.name for path in folder.iterdir() if _is_one(path))
+        names = [path.name for path in folder.iterdir() if _is_one(path)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -234,13 +236,11 @@ def all_benches(
     found = []
     for name in names:
         try:
-            bench = Bench(folder / name)
-            _ = bench.state
-            found.append(bench)
+            found.append(Bench(folder / name))
         except DistrainError as error:
             if on_error is not None:
                 on_error(error)
-    return found
+    return sorted(found, key=lambda bench: (bench.created, bench.id))
 
 
 def _is_one(path: Path) -> bool:

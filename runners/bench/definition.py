@@ -4,8 +4,9 @@ with whole configs, so that it can be run again when presets have changed.
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from runners.comparison import Difference
+from runners import words
+from runners.comparison import LEAST, Difference
 from runners.comparison.fairness import settings
 from runners.config import RunConfig, parse_assignment
 from runners.errors import ConfigError, nearest
@@ -22,12 +24,16 @@ from runners.presets import load_preset
 from runners.runs import check
 from runners.validation import Section, build
 
-LEAST_ROUNDS = 7  # fewer give a median no interval that deserves the name
+_CHANGE = re.compile(r",(?=[\w.]+=)")  # "x=a, b" is one value
 
 
 class Target(Section, frozen=True):
     metric: Annotated[str, Meta(min_length=1, description="Of the evaluation, e.g. top1.")]
     value: Annotated[float, Meta(description="Reached at or beyond it; below it for a loss.")]
+
+    def __str__(self) -> str:
+        """As it is printed: "top1 95.00 %"."""
+        return words.metric(self.metric, self.value)
 
     def reached(self, value: float | None) -> bool:
         if value is None:
@@ -52,7 +58,7 @@ class Rules(Section, frozen=True):
     @property
     def least(self) -> int:
         """Rounds before intervals are believed."""
-        return min(LEAST_ROUNDS, self.repeats)
+        return min(LEAST, self.repeats)
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +71,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def baseline(self) -> str:
         return self.rules.baseline or next(iter(self.configs))
+
+    def settings(self, plans: Mapping[str, Plan]) -> tuple[dict[str, str], list[Difference]]:
+        """What all contestants have in common, as it is printed, and what they differ in."""
+        ordered = [plans[name] for name in self.configs]
+        return settings([*self.configs.values()], ordered, evaluated=self.target is not None)
 
     def with_changes(self, changes: dict[str, Any]) -> Definition:
         """A copy with dotted keys of every config set; raises ConfigError."""
@@ -111,6 +122,8 @@ def make(
     if wanted and wanted not in configs:
         text = f"{wanted!r} is no contestant{nearest(wanted, configs)}"
         problems.append(("bench.baseline", text))
+    if target is not None:
+        build(Target, msgspec.structs.asdict(target), "target.", problems)
     if problems:
         raise ConfigError(problems)
     assert isinstance(built, Rules)
@@ -123,7 +136,7 @@ def contestants(names: Sequence[str], changes: dict[str, Any]) -> dict[str, RunC
     """
     found: dict[str, RunConfig] = {}
     for text in names:
-        preset, *own = text.split(",")
+        preset, *own = _CHANGE.split(text)
         config = load_preset(preset, {**changes, **dict(map(parse_assignment, own))})
         name = ",".join([Path(preset).stem, *own])
         if name in found:
@@ -144,7 +157,7 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
             problems += [(f"{name}: {key}" if key else name, text) for key, text in error.problems]
     if problems:
         raise ConfigError(problems)
-    _, differences = settings(list(definition.configs.values()), list(made.values()))
+    _, differences = definition.settings(made)
     unfair = [each for each in differences if not each.fair]
     if unfair and not definition.rules.unequal:
         head = "the comparison would be unequal; make it equal with --set, or ask for --unequal"

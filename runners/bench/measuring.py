@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from runners import words
 from runners.bench.definition import Definition, Target
 from runners.bench.state import Measurement
 from runners.comparison.figures import figures
@@ -25,9 +26,13 @@ LEAST_WINDOWS = 12  # to tell what is steady
 PATIENCE = 10.0  # times the seconds asked for, until it is taken as it is
 GRACE_S = 60.0  # beyond that, for a compiler and the like
 
-ENDLESS = {"train.epochs": 2**31 - 1, "train.max_steps": None, "eval.every_epochs": 0}
-ALWAYS = {
+ENDLESS = {
+    "train.epochs": 2**31 - 1,
+    "train.max_steps": None,
+    "eval.every_epochs": 0,
     "eval.every_steps": None,
+}
+ALWAYS = {
     "checkpoint.every_epochs": 0,
     "checkpoint.every_steps": None,
     "checkpoint.keep": 0,
@@ -53,15 +58,18 @@ class Measured(NamedTuple):
     steady: bool
 
 
-def config_of(config: RunConfig, target: Target | None) -> RunConfig:
-    """What a contestant trains: without end, evaluation or checkpoints, or until it is as good as
-    the target, if that comes before its own end.
+def config_of(config: RunConfig, target: Target | None, number: int) -> RunConfig:
+    """What a contestant trains in a round: without end, evaluation or checkpoints, or until it is
+    as good as the target, if that comes before its own end. How soon that is depends on the seed,
+    so each round has its own, the same for all.
     """
     wanted = dict(ALWAYS)
     if target is None:
         wanted |= ENDLESS
-    elif not config.eval.every_epochs:
-        wanted["eval.every_epochs"] = 1
+    else:
+        wanted["train.seed"] = (config.train.seed + number - 1) % 2**32
+        if not (config.eval.every_epochs or config.eval.every_steps):
+            wanted["eval.every_epochs"] = 1
     return config.with_changes(wanted)
 
 
@@ -83,7 +91,7 @@ def measure(
     no process of the run is left.
     """
     began = time.time()
-    config = config_of(definition.configs[name], definition.target)
+    config = config_of(definition.configs[name], definition.target, number)
     run = launch(config, name=name, runs_dir=folder, cwd=cwd, queue=queue, environment=environment)
     launched(run.id)
     with run.record as record:
@@ -113,6 +121,7 @@ def measure(
             device_memory=figured.device_memory,
             cpu=figured.cpu,
             gpu=figured.gpu,
+            others=figured.others,
             joules_per_sample=figured.joules_per_sample,
             seconds_to_target=time_to(definition.target, record) if definition.target else None,
             metrics=_metrics(record),
@@ -168,9 +177,18 @@ def _until_measured(run: Run, definition: Definition, stopped: Callable[[], bool
             enough = found.seconds >= wanted and found.windows >= LEAST_WINDOWS
             if (enough and found.steady) or time.monotonic() > deadline:
                 return
-        elif time_to(definition.target, record) is not None:
+        elif _has_arrived(definition.target, record):
             return
         time.sleep(max(LOOK_S, MOST_OF_US * (time.thread_time() - began)))
+
+
+def _has_arrived(target: Target, record: Record) -> bool:
+    """Raises DistrainError where it never can, as nothing of that name is evaluated."""
+    first = next(iter(record.evaluations()), None)
+    if first is not None and target.metric not in first.metrics:
+        there = ", ".join(words.shares_first(first.metrics))
+        raise DistrainError(f"no {target.metric!r} is evaluated; there is {there}")
+    return time_to(target, record) is not None
 
 
 def _end(run: Run) -> None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from runners.bench.measuring import StoppedError, measure
 from runners.bench.results import precision
 from runners.bench.state import LOCK, LOG, QUEUE, RUNS, BenchState, Now
 from runners.claims import who_has_any
+from runners.comparison.origins import told
 from runners.errors import ConfigError, DistrainError
-from runners.processes import mark_as_owner
+from runners.processes import detached, mark_as_owner
 from runners.provenance import provenance
 
 
@@ -67,8 +69,7 @@ class Rounds:
     def run(self) -> None:
         """All rounds; says in the end why there were no more."""
         try:
-            origin = provenance(self.folder, dict(os.environ))
-            self._set(provenance=origin, warnings=self._who_else())
+            self._say_where()
             reason = self._rounds()
             self._end("completed" if self._left() else "failed", reason)
         except StoppedError:
@@ -132,13 +133,28 @@ class Rounds:
     def _out(self, name: str, why: str) -> None:
         self._set(out={**self.state.out, name: words.line(why)})
 
+    def _say_where(self) -> None:
+        """Where the figures come from; of one that was resumed, what is no more as it was."""
+        times = len(self.state.started)
+        diff = "dirty.diff" if times == 1 else f"dirty-{times}.diff"
+        now = provenance(self.folder, dict(os.environ), diff)
+        first = self.state.provenance or now
+        was, found = told(first), told(now)
+        changed = [
+            f"{key} was {was.get(key, 'unknown')} and is {found.get(key, 'unknown')}"
+            for key in was | found
+            if was.get(key) != found.get(key)
+        ]
+        when = "when it began" if times == 1 else f"when it was resumed ({words.date(time.time())})"
+        warnings = [f"{when}: {sentence}" for sentence in [*changed, *self._who_else()]]
+        self._set(provenance=first, warnings=[*self.state.warnings, *warnings])
+
     def _who_else(self) -> list[str]:
         """Who disturbs the timings from the first moment on."""
         try:
-            found = who_has_any(self.state.plans.values(), self.folder / RUNS)
+            return who_has_any(self.state.plans.values(), self.folder / RUNS)
         except DistrainError as error:
             return [str(error)]
-        return [f"when it began: {sentence}" for sentence in found]
 
     def _set(self, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
@@ -156,29 +172,22 @@ def _alone(folder: Path) -> bool:
 
 
 def main() -> int:
-    """Detach: the parent returns 0 once the bench is under way, 1 if it could not begin."""
-    folder = Path(sys.argv[1]).resolve()
-    reading, writing = os.pipe()
-    if os.fork():
-        os.close(writing)
-        return 0 if os.read(reading, 1) else 1
-    os.setsid()
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, target in ((0, nothing), (1, log), (2, log)):
-        os.dup2(target, number)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    if not _alone(folder):
-        print("another process does this bench already", file=sys.stderr, flush=True)
-        return 1
-    rounds = Rounds(folder)
-    for signalled in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signalled, rounds.stop)
-    rounds.begin(queue=sys.argv[2:] == [QUEUE])
-    os.write(writing, b"1")
-    os.close(writing)
-    rounds.run()
-    return 0
+    """0 once a detached process has begun the bench, 1 if it could not."""
+    folder, queue = Path(sys.argv[1]).resolve(), sys.argv[2:] == [QUEUE]
+
+    def work(under_way: Callable[[], None]) -> int:
+        if not _alone(folder):
+            print("another process does this bench already", file=sys.stderr, flush=True)
+            return 1
+        rounds = Rounds(folder)
+        for signalled in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signalled, rounds.stop)
+        rounds.begin(queue)
+        under_way()
+        rounds.run()
+        return 0
+
+    return detached(work, folder / LOG)
 
 
 if __name__ == "__main__":

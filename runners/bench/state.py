@@ -13,21 +13,20 @@ from runners.bench.definition import Definition
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.plan import Plan
 from runners.processes import is_running
-from runners.state import new_run_id, not_a_record, write_atomically
+from runners.state import LAUNCH_S, check_printable, new_run_id, not_a_record, write_atomically
 
 FORMAT = 1
 DEFINITION, STATE, RUNS, LOG = "bench.toml", "bench.json", "runs", "bench.log"
 LOCK = ".lock"  # held by the process that does it
 QUEUE = "--queue"  # its argument
-LAUNCH_S = 60.0
 Status = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("starting", "running", "stopping")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a round. `rate` is samples/s of the `seconds` after `warmup_s`; `took` is from
-    launch to end; `kind` and `diagnosis` are what was found of the run. The others are as those of
-    a `Contestant`.
+    launch to end; `others` are cores that were busy with what is no rank; `kind` and `diagnosis`
+    are what was found of the run. The rest is as of a `Contestant`.
     """
 
     contestant: str
@@ -44,6 +43,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     device_memory: float | None = None
     cpu: float | None = None
     gpu: float | None = None
+    others: float | None = None
     joules_per_sample: float | None = None
     seconds_to_target: float | None = None
     metrics: dict[str, float | None] = {}
@@ -59,6 +59,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     contestant: str
     began: float
     run_id: str = ""
+
+    @property
+    def run(self) -> int:
+        """Which run of the round it is, from 1 on."""
+        return self.order.index(self.contestant) + 1
 
 
 class BenchState(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +108,8 @@ def create(
     command: list[str],
     queue: bool,
 ) -> Path:
-    """Make the folder of a new bench; raises RunsFolderError."""
+    """Make the folder of a new bench; raises ConfigError for its name, or RunsFolderError."""
+    check_printable(name)
     now = time.time()
     bench_id = new_run_id("bench", now)
     folder = runs_dir / bench_id

@@ -13,8 +13,7 @@ def at(definition: Definition, state: BenchState) -> str:
     now = state.now
     if now is None:
         return ""
-    run = now.order.index(now.contestant) + 1
-    of = f"{rounds(definition.rules, '–')}, run {run} of {len(now.order)}"
+    of = f"{rounds(definition.rules, '–')}, run {now.run} of {len(now.order)}"
     return f"round {now.round} of {of}: {now.contestant}"
 
 
@@ -29,11 +28,29 @@ def outlook(definition: Definition) -> str:
     rules = definition.rules
     expected = left(definition, BenchState(bench_id="", created=0.0))
     least, most = words.duration(expected.least), words.duration(expected.most)
+    what = "each ratio" if len(definition.configs) > 1 else "its rate"
+    until = f", until {what} is known within ±{100 * rules.precision:g} %"
     return (
-        f"{rounds(rules, ' to ')} rounds of {words.things(len(definition.configs), 'run')}, until "
-        f"each ratio is known within ±{100 * rules.precision:g} %: about "
+        f"{rounds(rules, ' to ')} rounds of {words.things(len(definition.configs), 'run')}"
+        + until * (rules.least < rules.repeats)
+        + ": about "
         + (least if least == most else f"{least} to {most}")
     )
+
+
+def command(definition: Definition) -> list[str]:
+    """The same in a shell, for contestants that are named as `contestants` names them."""
+    rules, usual = definition.rules, Rules()
+    given = ["distrain", "bench", *definition.configs]
+    for name in ("repeats", "seconds", "precision", "seed"):
+        value = getattr(rules, name)
+        if value != getattr(usual, name):
+            given += [f"--{name}", str(value)]
+    if rules.baseline not in ("", next(iter(definition.configs))):
+        given += ["--baseline", rules.baseline]
+    if target := definition.target:
+        given += ["--target", f"{target.metric}={target.value}"]
+    return given + ["--unequal"] * rules.unequal
 
 
 def rounds(rules: Rules, between: str) -> str:

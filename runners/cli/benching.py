@@ -23,7 +23,6 @@ from runners.cli.signals import Signals
 from runners.cli.starting import changes
 from runners.cli.text import Column, aligned, is_terminal, painted, print_json, say
 from runners.comparison import Comparison, verdicts, wording
-from runners.comparison.fairness import settings
 from runners.errors import ConfigError, DistrainError
 
 TICK_S = 0.1
@@ -144,7 +143,7 @@ def _target(text: str | None) -> Target | None:
 
 def _announce(definition: Definition, plans: dict[str, Any]) -> None:
     """What is equal, what differs, and how long it will take."""
-    equal, differences = settings(list(definition.configs.values()), list(plans.values()))
+    equal, differences = definition.settings(plans)
     say(f"equal: {wording.settings(equal)}", "dim")
     for each in differences:
         text = f"{'differs' if each.fair else 'UNEQUAL'}: {wording.difference(each, list(plans))}"

@@ -202,6 +202,11 @@ def _nothing(parser: ArgumentParser) -> None:
 
 
 def _doctor(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--fix",
+        choices=("horovod",),
+        help="build and install Horovod for the torch that is here; takes minutes",
+    )
     _json(parser, "all findings")
 
 
@@ -357,7 +362,7 @@ GROUPS: dict[str, list[Command]] = {
             "machine",
             "doctor",
             _doctor,
-            "distrain doctor\ndistrain doctor --json > machine.json",
+            "distrain doctor\ndistrain doctor --json > machine.json\ndistrain doctor --fix horovod",
         ),
     ],
 }

@@ -12,9 +12,8 @@ from textwrap import fill
 
 import msgspec
 
-from runners import runs, words
+from runners import finding, words
 from runners.bench import Bench
-from runners.cli import finding
 from runners.cli.text import Column, aligned, fields, painted, say, table
 from runners.comparison import Comparison, Line, of_runs, verdicts
 from runners.comparison import table as tables
@@ -55,7 +54,7 @@ def _comparison(arguments: Namespace) -> Comparison:
         if arguments.baseline not in (None, whole.baseline):
             raise ConfigError(f"its baseline is {whole.baseline}, which is measured and stays")
         return whole
-    records = [runs.find(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    records = [finding.find_run(wanted, arguments.runs_dir).record for wanted in arguments.runs]
     return of_runs.compare(records, arguments.baseline)
 
 
@@ -73,11 +72,14 @@ def _stored(wanted: Sequence[str]) -> Comparison | None:
     if len(wanted) > 1 or path.suffix != ".json":
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Comparison)
+        found = msgspec.json.decode(path.read_bytes(), type=Comparison)
     except OSError as error:
         raise DistrainError(f"cannot read {path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise DistrainError(f"{path} is no comparison: {error}") from None
+    if found.baseline not in {each.name for each in found.contestants}:
+        raise DistrainError(f"{path} is no comparison: its baseline is no contestant")
+    return found
 
 
 def _text(comparison: Comparison, form: str) -> str:

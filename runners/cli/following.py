@@ -17,12 +17,12 @@ from typing import Protocol, TextIO
 from runners import runs
 from runners.bench import Bench
 from runners.cli import benching, ending
-from runners.cli.finding import find
 from runners.cli.lines import Lines
 from runners.cli.signals import Signals
 from runners.cli.text import is_terminal, print_json, say
 from runners.errors import DistrainError
 from runners.events import Event
+from runners.finding import find
 from runners.snapshot import Follower
 
 TICK_S = 0.05  # how soon a signal or the end of the run is seen

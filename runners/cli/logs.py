@@ -10,7 +10,8 @@ from pathlib import Path
 
 from runners.cli.text import say
 from runners.errors import DistrainError
-from runners.runs import Run, find
+from runners.finding import find_run
+from runners.runs import Run
 
 POLL_S = 0.2
 OTHERS = ("launcher", "supervisor")
@@ -48,7 +49,7 @@ class Tail:
 
 def logs(arguments: Namespace) -> int:
     """Print logs; Ctrl-C while following leaves with exit code 0."""
-    run = find(arguments.run, arguments.runs_dir)
+    run = find_run(arguments.run, arguments.runs_dir)
     tails: dict[str, Tail] = {}
     try:
         while True:

@@ -6,12 +6,15 @@ import io
 import sys
 from argparse import Namespace
 
+from runners.cli.fixing import fix
 from runners.cli.text import is_terminal, print_json, say
 from runners.doctor import diagnose, render
 
 
 def doctor(arguments: Namespace) -> int:
-    """Print the findings; what is being probed is told meanwhile."""
+    """Print the findings; what is being probed is told meanwhile. `--fix` mends instead."""
+    if arguments.fix:
+        return fix(arguments)
     report = diagnose(lambda text: say(f"{text} …", "dim"))
     if arguments.json:
         print_json(report)

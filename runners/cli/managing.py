@@ -9,9 +9,9 @@ from pathlib import Path
 from runners import runs
 from runners.bench import Bench
 from runners.bench import find as find_bench
-from runners.cli.finding import find
 from runners.cli.text import say
 from runners.errors import DistrainError
+from runners.finding import find, find_run
 from runners.record import TRASH, in_trash, restore
 
 STOPPING = "every rank leaves at the same step and a checkpoint is written"
@@ -78,7 +78,7 @@ def export(arguments: Namespace) -> int:
     """Write a run's measurements for other programs: to --out, else csv and jsonl to stdout."""
     from runners.export import export as write
 
-    record = runs.find(arguments.run, arguments.runs_dir).record
+    record = find_run(arguments.run, arguments.runs_dir).record
     write(record, arguments.to, Path(arguments.out) if arguments.out else None)
     if arguments.out:
         say(f"written to {arguments.out}")

@@ -11,11 +11,11 @@ from msgspec import to_builtins
 from runners import words
 from runners.bench import Bench
 from runners.cli import ending
-from runners.cli.finding import find
 from runners.cli.text import Column, fields, painted, print_json, table
 from runners.config import RunConfig, differences
 from runners.diagnosis import Diagnosis, diagnose
 from runners.events import OTHER, PHASES, Evaluation, Notice, Saved
+from runners.finding import find
 from runners.record import Record
 from runners.snapshot import Follower, Snapshot
 from runners.state import RunState

@@ -11,11 +11,11 @@ from typing import Any
 from runners import presets, runs
 from runners.bench import Bench
 from runners.cli.ending import CODES
-from runners.cli.finding import find
 from runners.cli.signals import Signals
 from runners.cli.text import print_json, say
 from runners.config import parse_assignment, parse_devices
 from runners.errors import ConfigError
+from runners.finding import find
 
 
 def run(arguments: Namespace) -> int:

@@ -49,7 +49,7 @@ def _left_out(name: str, error: ConfigError) -> None:
 
 def _ranks(text: str | None) -> list[int]:
     """Numbers of ranks, as "1,2,3"; raises ConfigError."""
-    found = [part.strip() for part in text.split(",")] if text else []
+    found = [part.strip() for part in text.split(",")] if text is not None else []
     if not all(part.isdecimal() and int(part) for part in found):
         raise ConfigError(f"--ranks wants numbers from 1, e.g. --ranks 1,2,3, not {text!r}")
     return [int(part) for part in found]

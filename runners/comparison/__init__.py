@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+LEAST = 7  # rounds, or stretches: fewer give a median no interval that deserves the name
+
 
 class Interval(msgspec.Struct, frozen=True):
     """An estimate and the ends of its interval."""
@@ -57,6 +59,8 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     baseline, `efficiency` samples/s per device as a share of `single`'s. `phases` are shares of
     the step, with "other"; `overlap` is communication hidden behind backward, as a share of the
     step, in none of them. Memory in bytes at its peak, utilisation in percent, energy in joules.
+    `seconds_to_target` is known where every round came there, `target_ratio` is its ratio to the
+    baseline's.
     `folders` are its records. `curves` are "loss", each metric of the evaluations as "eval …", and
     "gpu" (percent) and "power" (watts of all its devices) where they were measured.
     """
@@ -81,6 +85,7 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     gpu: float | None = None
     joules_per_sample: float | None = None
     seconds_to_target: Interval | None = None
+    target_ratio: Interval | None = None
     metrics: dict[str, float | None] = {}
     curves: dict[str, Line] = {}
     diagnosis: str = ""
@@ -89,7 +94,8 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown. `equal` are the settings that all have in common, as they are printed;
-    `warnings` say what makes the comparison unequal or unsure.
+    `target` is what all were trained to, as it is printed, empty where there was none; `warnings`
+    say what makes the comparison unequal or unsure.
     """
 
     title: str
@@ -99,6 +105,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: list[str]
     equal: dict[str, str]
     differences: list[Difference]
+    target: str = ""
     warnings: list[str] = []
     provenance: dict[str, Any] = {}
 

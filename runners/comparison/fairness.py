@@ -1,8 +1,8 @@
 """What contestants have in common and what they differ in; what of it makes them unequal.
 
 Strategy, launcher and precision, with what belongs to them, are what is compared; a rate of
-learning costs no time. All else must be equal: model, data, batch, samples, loader workers and
-threads in total, seed, devices.
+learning costs no time, and on the way to a target is one's way of training. All else must be equal:
+model, data, batch, samples, loader workers and threads in total, seed, devices.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ from runners.comparison import Difference
 from runners.config import RunConfig, flat
 from runners.plan import Plan, cores
 
-STRATEGYS_OWN = "ddp."
-COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", STRATEGYS_OWN)
+STRATEGYS_OWN = ("ddp.", "horovod.")
+COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", *STRATEGYS_OWN)
 NO_WORK = ("train.lr", "train.schedule", "train.warmup_epochs", "train.step_")
 # Decides nothing of what is computed, or is compared as it turned out, in total.
-IGNORED = ("description", "report.", "eval.", "checkpoint.", "dist.timeout_s", "oversubscribe")
+IGNORED = ("description", "report.", "checkpoint.", "dist.timeout_s", "oversubscribe")
+EVALUATION = "eval."
 PLANNED = ("devices", "train.threads", "train.scale_lr", "train.lr")
 
 
 def settings(
-    configs: Sequence[RunConfig], plans: Sequence[Plan]
+    configs: Sequence[RunConfig], plans: Sequence[Plan], *, evaluated: bool = False
 ) -> tuple[dict[str, str], list[Difference]]:
-    """What all have in common, as it is printed, and what they differ in, unfair first."""
-    tables = [_told(config, plan) for config, plan in zip(configs, plans, strict=True)]
+    """What all have in common, as it is printed, and what they differ in, unfair first; where
+    evaluations are `evaluated`, as on the way to a target, these must be equal too.
+    """
+    pairs = zip(configs, plans, strict=True)
+    tables = [_told(config, plan, evaluated) for config, plan in pairs]
     equal, differences = {}, []
     for key in dict.fromkeys(key for table in tables for key in table):
         values = [table.get(key) for table in tables]
@@ -61,8 +65,12 @@ _HEADLINES = {
 }
 
 
-def _told(config: RunConfig, plan: Plan) -> dict[str, str | None]:
-    keys = {key: value for key, value in flat(config.to_dict()).items() if _matters(key)}
+def _told(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str | None]:
+    keys = {
+        key: value
+        for key, value in flat(config.to_dict()).items()
+        if _matters(key) and (evaluated or not key.startswith(EVALUATION))
+    }
     told: dict[str, str | None] = {key: _text(value) for key, value in keys.items()}
     limit = config.data.train_limit
     told["data.train_limit"] = "all" if limit is None else f"the first {limit:,}"
@@ -71,9 +79,8 @@ def _told(config: RunConfig, plan: Plan) -> dict[str, str | None]:
     told["ranks"] = str(plan.world_size)
     told["threads in total"] = str(plan.threads * plan.world_size)
     told["devices"] = _devices(plan)
-    if config.strategy != "ddp":
-        told = {key: value for key, value in told.items() if not key.startswith(STRATEGYS_OWN)}
-    return told
+    others = tuple(own for own in STRATEGYS_OWN if own != f"{config.strategy}.")
+    return {key: value for key, value in told.items() if not key.startswith(others)}
 
 
 def _matters(key: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isnan
+from typing import Any
 
 import msgspec
 
 from runners.events import OTHER, PHASES
 from runners.record import Record
 from runners.rollup import Curve
-from runners.series import GPU, PROCS, STEPS, rate_of_all
+from runners.series import GPU, HOST, PROCS, STEPS, rate_of_all
 
 _SUMS = ("samples", "seconds", *PHASES, "overlap")
 
@@ -22,7 +23,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     `phases` shares of the step with "other", `overlap` the share in which communication was hidden.
     Memory is bytes at its peak, of all ranks together and
     of the fullest device; `cpu` and `gpu` are percent, of all cores that ranks used and of a
-    device's mean.
+    device's mean, `others` the cores that were busy meanwhile with what is no rank of the run.
     """
 
     rate: float | None
@@ -35,6 +36,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float | None
     gpu: float | None
     joules_per_sample: float | None
+    others: float | None
+
+
+def had_company(others: float | None, cores: int) -> bool:
+    """Whether what else ran on so many cores bears on the figures."""
+    return others is not None and others >= max(0.5, 0.1 * cores)
+
+
+def cores_of(provenance: dict[str, Any]) -> int:
+    """Of the machine; 0 where that is not known."""
+    return int((provenance.get("host") or {}).get("threads") or 0)
 
 
 def figures(record: Record, after_step: int = 0) -> Figures:
@@ -67,7 +79,7 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         )
         for gpu in record.keys(GPU)
     ]
-    watts = _added(_watts(gpu) for gpu in gpus)
+    watts, cpu = _added(_watts(gpu) for gpu in gpus), _added(_mean(rank["cpu"]) for rank in usage)
     return Figures(
         rate=rate_of_all(rates),
         samples=round(samples),
@@ -78,10 +90,17 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         device_memory=max(
             filter(None, (_most(gpu["memory_used_max"]) for gpu in gpus)), default=None
         ),
-        cpu=_added(_mean(rank["cpu"]) for rank in usage),
+        cpu=cpu,
         gpu=_mean(mean for gpu in gpus if (mean := _mean(gpu["utilisation"])) is not None),
         joules_per_sample=watts * (end - begin) / samples if watts and samples else None,
+        others=_others(record, begin, end, cpu),
     )
+
+
+def _others(record: Record, begin: float, end: float, own: float | None) -> float | None:
+    host = record.curve(HOST, 0, columns=("cpu",), axis="time", start=begin, end=end, points=64)
+    busy, cores = _mean(host["cpu"]) if len(host) else None, cores_of(record.state.provenance)
+    return None if own is None or busy is None or not cores else max(0.0, busy * cores - own) / 100
 
 
 def _span(curves: list[Curve]) -> tuple[float, float]:

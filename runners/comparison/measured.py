@@ -1,4 +1,4 @@
-"""Which part of a run is steady, how fast it was there, and who else used the machine meanwhile.
+"""Which part of a run is steady, and how fast it was there.
 
 Everything is read through roll-ups, so that a run of days costs as much as one of minutes.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from runners.record import Record
-from runners.series import HOST, STEPS
+from runners.series import STEPS
 from runners.statistics import Figures, steady_from
 
 STRETCHES = 20
@@ -85,15 +85,3 @@ def _rates(ranks: list[_Rank], begun: float, stretches: int) -> Figures:
         edges = np.linspace(begun, 1.0, stretches + 1) * rank.seconds[-1]
         total += np.diff(np.interp(edges, rank.seconds, rank.samples)) / np.diff(edges)
     return total
-
-
-def others(record: Record, part: Steady, cores: int, own: float) -> float:
-    """Cores that were busy with what is no rank of the run, whose ranks used `own` percent of one;
-    0 where that is not known.
-    """
-    curve = record.curve(
-        HOST, 0, columns=("cpu_sum", "cpu_n"), axis="time", start=part.start, end=part.end, points=8
-    )
-    count = float(np.nansum(curve["cpu_n"])) if len(curve) else 0.0
-    busy = float(np.nansum(curve["cpu_sum"])) / count if count else 0.0
-    return max(0.0, busy * cores - own) / 100

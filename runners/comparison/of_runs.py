@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from runners import words
-from runners.comparison import Comparison, Contestant, Interval, measured, verdicts
+from runners.comparison import LEAST, Comparison, Contestant, Interval, measured, verdicts
 from runners.comparison.curves import curves
 from runners.comparison.fairness import resources, settings
-from runners.comparison.figures import figures
+from runners.comparison.figures import cores_of, figures, had_company
 from runners.comparison.origins import origins
 from runners.diagnosis import diagnose
 from runners.errors import ConfigError, DistrainError
 from runners.plan import Plan
 from runners.record import Record
-from runners.state import RunState
+from runners.state import RunState, told_apart
 from runners.statistics import (
     median_interval,
     outliers,
     ratio_of_medians,
 )
 
-LEAST = 7  # stretches: fewer give a median no interval that deserves the name
 WORTH_TELLING = 0.05  # of the time
 ONE_RUN_EACH = (
     "one run of each says nothing of how much two launches of the same differ; a bench does"
@@ -38,7 +36,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     """
     records = list({record.dir: record for record in records}.values())
     plans = [_plan(record) for record in records]
-    names = _names(records)
+    names = told_apart([(record.name, record.id) for record in records])
     base = _index(baseline, names, records)
     provenance, moved, warnings = origins(records, names)
     read = [_read(record, name) for record, name in zip(records, names, strict=True)]
@@ -62,23 +60,6 @@ def _plan(record: Record) -> Plan:
     if record.state.plan is None:
         raise DistrainError(f"run {record.id} never came so far as to have a plan")
     return record.state.plan
-
-
-def _names(records: Sequence[Record]) -> list[str]:
-    """The name that a person gave, else the word of the id; no two alike."""
-    plain = [record.name or _word(record.id) for record in records]
-    twice = Counter(plain)
-    return [
-        f"{name} {record.id[-4:]}" if twice[name] > 1 else name
-        for name, record in zip(plain, records, strict=True)
-    ]
-
-
-def _word(run_id: str) -> str:
-    date, _, rest = run_id.partition("-")
-    time, _, rest = rest.partition("-")
-    word = rest.rpartition("-")[0]
-    return word if date.isdigit() and time.isdigit() and word else run_id
 
 
 def _index(baseline: str | None, names: Sequence[str], records: Sequence[Record]) -> int:
@@ -122,17 +103,14 @@ def _read(record: Record, name: str) -> tuple[Contestant, list[str]]:
         diagnosis=diagnose(record, part.step if part else 0).sentence,
         problem=_problem(state),
     )
-    doubts = [*_doubts(state, part), _company(record, part, found.cpu)]
+    doubts = [*_doubts(state, part), _company(state, found.others if part else None)]
     return contestant, [f"{name} {text}" for text in doubts if text]
 
 
-def _company(record: Record, part: measured.Steady | None, own: float | None) -> str:
+def _company(state: RunState, others: float | None) -> str:
     """That the run had not the machine for itself, where it had not."""
-    cores = (record.state.provenance.get("host") or {}).get("threads")
-    if not cores or part is None or own is None:
-        return ""
-    others = measured.others(record, part, cores, own)
-    if others < max(0.5, 0.1 * cores):
+    cores = cores_of(state.provenance)
+    if not had_company(others, cores):
         return ""
     return f"had company: other programs used {others:.1f} of the machine's {cores} cores meanwhile"
 

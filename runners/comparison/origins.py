@@ -16,7 +16,7 @@ from runners.record import Record
 from runners.state import RunState
 
 # The code may be what is compared; a commit between two runs may also be of no matter.
-FAIR = ("commit", "python", "distrain", "textual")
+FAIR = ("commit", "uncommitted", "python", "distrain", "textual")
 
 
 def origins(
@@ -43,18 +43,23 @@ def origins(
 
 
 def _of(state: RunState) -> dict[str, str]:
-    known = state.provenance
-    git, host = known.get("git") or {}, known.get("host") or {}
-    commit = git.get("commit", "")[:12] + (" with changes" if git.get("dirty") else "")
     devices = sorted({device.name for device in state.plan.devices} if state.plan else ())
-    versions = {**known.get("versions", {}), **(state.facts.versions if state.facts else {})}
+    gpus = ", ".join(filter(None, devices))
+    versions = state.facts.versions if state.facts else {}
+    table = {"host": state.host, **told(state.provenance), "GPUs": gpus, **versions}
+    return {key: str(value) for key, value in table.items() if value}
+
+
+def told(provenance: dict[str, Any]) -> dict[str, str]:
+    """What of it may bear on the figures, by the words for it."""
+    git, host = provenance.get("git") or {}, provenance.get("host") or {}
     table = {
-        "host": host.get("name", state.host),
-        "processor": host.get("cpu", ""),
-        "system": host.get("system", ""),
-        "GPUs": ", ".join(filter(None, devices)),
-        "commit": commit,
-        **versions,
+        "host": host.get("name"),
+        "processor": host.get("cpu"),
+        "system": host.get("system"),
+        "commit": git.get("commit", "")[:12] + (" with changes" if git.get("dirty") else ""),
+        "uncommitted": git.get("diff_sha256", "")[:8],
+        **provenance.get("versions", {}),
     }
     return {key: str(value) for key, value in table.items() if value}
 

@@ -65,7 +65,7 @@ def _heads(comparison: Comparison) -> list[Head]:
             )
             for i, name in enumerate(metrics)
         ),
-        Head("to target", lambda each: _seconds(each.seconds_to_target), spare=1),
+        Head(f"to {comparison.target or 'target'}", _to_target, spare=1),
         *(Head(name, partial(_share, name), spare=4) for name in phases),
         Head("hidden comm", lambda each: _present(words.percent, each.overlap), spare=4),
         Head("CPU", lambda each: _present(_load, each.cpu), spare=7),
@@ -112,8 +112,11 @@ def _percent(interval: Interval | None) -> str:
     return "" if interval is None else words.percent(interval.value)
 
 
-def _seconds(interval: Interval | None) -> str:
-    return "" if interval is None else words.duration(interval.value)
+def _to_target(each: Contestant) -> str:
+    if each.seconds_to_target is None:
+        return ""
+    found, ratio = words.duration(each.seconds_to_target.value), each.target_ratio
+    return f"{found}, {verdicts.times(ratio.value)} ({verdicts.span(ratio)})" if ratio else found
 
 
 def _metric(name: str, each: Contestant) -> str:

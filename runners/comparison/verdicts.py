@@ -21,6 +21,19 @@ def against(name: str, baseline: str, ratio: Interval) -> str:
     return f"{name} is {times(ratio.value)} {baseline} (95 % CI {span(ratio)})"
 
 
+def in_time(name: str, baseline: str, target: str, ratio: Interval) -> str:
+    """The same of the time to a target: "ddp takes 0.81× as long as single to top1 95.00 % …"."""
+    if ratio.holds(1.0):
+        return (
+            f"no difference found between {name} and {baseline} in the time to {target} "
+            f"(within ±{_reach(ratio)} %)"
+        )
+    return (
+        f"{name} takes {times(ratio.value)} as long as {baseline} to {target} "
+        f"(95 % CI {span(ratio)})"
+    )
+
+
 def said(contestants: Sequence[Contestant], baseline: str, ratio: Ratio) -> list[str]:
     """All verdicts: the fastest first, then each against the baseline."""
     base = next((each for each in contestants if each.name == baseline), None)

@@ -20,13 +20,37 @@ MODULES = {
     "inline": "runners.worker",
     "spawn": "runners.launchers.spawn",
     "torchrun": "runners.launchers.torchrun",
+    "horovodrun": "runners.launchers.horovodrun",
 }
 
 # What a launcher that we were started by has left behind would mislead our ranks.
-FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+FOREIGN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+)
 
 # Variables that change what a run computes or how fast; recorded with every run.
-MATTERS = ("CUDA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "UCC_", "UCX_")
+MATTERS = (
+    "CUDA_",
+    "NCCL_",
+    "GLOO_",
+    "OMP_",
+    "MKL_",
+    "TORCH",
+    "PYTORCH_",
+    "UCC_",
+    "UCX_",
+    "HOROVOD_",
+)
 
 
 def command(config: RunConfig, plan: Plan) -> list[str]:

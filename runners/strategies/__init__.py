@@ -4,17 +4,19 @@ what they must. A strategy knows nothing of launchers, precision or data.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from models.errors import TaskError
 from models.importing import load
 from runners.clock import Clock
 from runners.config import RunConfig
+from runners.precision import NOTHING
 from runners.world import World
 
 
@@ -29,13 +31,17 @@ class Strategy:
         """The module to call in training; equal weights on every rank from here on."""
         return model
 
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        """The optimizer to step with; `resumed` says that its state is that of a checkpoint."""
+        return optimizer
+
     def for_evaluation(self, model: nn.Module, wrapped: nn.Module) -> nn.Module:
         """The module to call in evaluation: it must not communicate."""
         return model
 
     def without_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         """Around forward and backward of all micro-batches of a step but the last."""
-        return nullcontext()
+        return NOTHING
 
     def weight(self, samples: int, total: int) -> float:
         """Factor of a mean loss over `samples`, so that the step's gradient is that of the
@@ -47,10 +53,14 @@ class Strategy:
         """After the backward of the last micro-batch: make gradients equal on all ranks."""
         clock.mark("backward")
 
+    def stepping(self) -> AbstractContextManager[Any]:
+        """Around clipping and the optimizer's step."""
+        return NOTHING
+
     def sync_buffers(self, model: nn.Module) -> None:
         """Before evaluation and checkpoints: rank 0's buffers (running statistics) for all."""
         if self.world.size > 1:
-            broadcast_from_leader(list(model.buffers()))
+            broadcast_from_leader(self.world, list(model.buffers()))
 
     def state(self) -> dict[str, Any]:
         """What this rank alone must remember to go on, as plain data and tensors."""
@@ -59,11 +69,11 @@ class Strategy:
     def load_state(self, state: dict[str, Any]) -> None: ...
 
 
-def broadcast_from_leader(tensors: list[torch.Tensor]) -> None:
+def broadcast_from_leader(world: World, tensors: list[torch.Tensor]) -> None:
     """One broadcast per dtype of all tensors, from rank 0, in place."""
     for group in by_dtype(tensors):
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in group])
-        torch.distributed.broadcast(flat, src=0)
+        world.broadcast_(flat)
         unflatten_into(flat, group)
 
 

@@ -14,7 +14,7 @@ class AllReduce(Strategy):
     """Each rank's loss is weighted by its share of the global batch, so the sum is the mean."""
 
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
-        broadcast_from_leader([*model.parameters(), *model.buffers()])
+        broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])
         return model
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 import torch
 
 from runners import words
-from runners.config import RunConfig
+from runners.config import RunConfig, flat
 from runners.plan import Plan
 from runners.processes import die_with_parent
 from runners.record import Record
@@ -28,7 +29,10 @@ from runners.verification.tap import Tensors, digest, place
 FACTOR = 10.0
 FLOOR = 16 * torch.finfo(torch.float32).eps
 COUPLED = 1e-3  # by which the loss of a batch differs from the mean of its parts' losses
-LOSSY = {"fp16_compress": 4 * 2.0**-11, "bf16_compress": 4 * 2.0**-8}
+LOSSY = {
+    "ddp.comm_hook": {"fp16_compress": 4 * 2.0**-11, "bf16_compress": 4 * 2.0**-8},
+    "horovod.compression": {"fp16": 4 * 2.0**-11},
+}
 TOLERANCE = (
     f"{FACTOR:g} × how far two plain processes are apart that differ in rounding alone, measured "
     "for each tensor"
@@ -79,14 +83,15 @@ class Judge:
         yield self._same_bits("initial weights", 0, "weights", plain.state()[0])
         taken, beside = self._followed(plain)
         for step in range(1, STEPS + 1):
-            yield from self._step(step, taken[step - 1], beside[step - 1])
+            yield from self._step(step, taken[step - 1], [each[step - 1] for each in beside])
         yield from self._evaluation(plain)
 
     # --- the reference ----------------------------------------------------------------------------
 
-    def _followed(self, plain: Process) -> tuple[list[Taken], list[Taken]]:
-        """The steps of the plain process, and those of one that rounds otherwise: it goes through
-        the parts of the ranks one by one, or, where the first does so already, computes in fp64.
+    def _followed(self, plain: Process) -> tuple[list[Taken], list[list[Taken]]]:
+        """The steps of the plain process, and those of others that round otherwise: they go through
+        the parts of the ranks one by one, adding up shares as some strategies do, or averaging
+        means as others do; or, where the first goes through parts already, one computes in fp64.
         """
         config, plan = self.config, self.plan
         in_parts = plan.world_size, config.train.accumulate
@@ -94,13 +99,19 @@ class Judge:
         differs = whole and in_parts != (1, 1)
         rates = [self._tap(0, step)["rate"] for step in range(1, STEPS + 1)]
 
-        def train(process: Process, parts: tuple[int, int], *skips: Sequence[bool]) -> list[Taken]:
+        def train(process: Process, parts: tuple[int, int], **how: Any) -> list[Taken]:
             steps = process.steps(self.sizes, *parts)
-            return list(process.trained(steps, rates, dict(randoms), *skips))
+            return list(process.trained(steps, rates, dict(randoms), **how))
 
         taken = train(plain, (1, 1) if whole else in_parts)
-        beside = Process(config, plan, self.device, exact=not differs)
-        return taken, train(beside, in_parts, [each.skipped for each in taken])
+        skips = [each.skipped for each in taken]
+        others = [
+            train(
+                Process(config, plan, self.device, exact=not differs), in_parts, skips=skips, of=of
+            )
+            for of in ((1, plan.world_size) if differs else (1,))
+        ]
+        return taken, others
 
     def _split(self) -> tuple[bool, dict[int, torch.Tensor]]:
         """Whether the reference takes the samples of a step at once, and not in the ranks' parts,
@@ -142,14 +153,17 @@ class Judge:
 
     def _lost_in_transit(self) -> float:
         """What gradients may lose by being rounded on the way between ranks, on purpose."""
-        hook = self.config.ddp.comm_hook if self.config.strategy == "ddp" else "none"
-        if hook in LOSSY:
-            self.declared.append(f"gradients are rounded on the way between ranks (ddp.{hook})")
-        return LOSSY.get(hook, 0.0)
+        settings = flat(self.config.to_dict())
+        for key, losses in LOSSY.items():
+            if key.startswith(f"{self.config.strategy}.") and settings[key] in losses:
+                how = f'{key} = "{settings[key]}"'
+                self.declared.append(f"gradients are rounded on the way between ranks ({how})")
+                return losses[settings[key]]
+        return 0.0
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def _step(self, step: int, plain: Taken, beside: Taken) -> Iterator[Check]:
+    def _step(self, step: int, plain: Taken, beside: list[Taken]) -> Iterator[Check]:
         tap = self._tap(0, step)
         if tap["skipped"] != plain.skipped:
             said = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
@@ -157,23 +171,29 @@ class Judge:
             yield Check(what="overflow", step=step, passed=False, words=text)
             return
         if not plain.skipped:
-            pair = plain.gradients, beside.gradients
+            pair = plain.gradients, [each.gradients for each in beside]
             yield self._compared("gradients", step, tap["gradients"], *pair, _norm)
 
         def update(name: str, weights: Tensors) -> float:
             """How far a parameter has come."""
             return _distance(weights[name], self.initial[name])
 
-        pair = plain.weights, beside.weights
+        pair = plain.weights, [each.weights for each in beside]
         yield self._compared("weights", step, tap["weights"], *pair, update)
         if self.plan.world_size > 1:
             yield self._same_bits("weights of all ranks", step, "weights", tap["weights"])
         if plain.buffers:
-            pair = plain.buffers, beside.buffers
+            pair = plain.buffers, [each.buffers for each in beside]
             yield self._compared("buffers", step, tap["buffers"], *pair, _norm)
 
     def _compared(
-        self, what: str, step: int, found: Tensors, plain: Tensors, beside: Tensors, scale: Scale
+        self,
+        what: str,
+        step: int,
+        found: Tensors,
+        plain: Tensors,
+        beside: list[Tensors],
+        scale: Scale,
     ) -> Check:
         """The first tensor that is over its limit, else the worst beside it."""
         limits = self._limits(what, plain, beside, scale)
@@ -191,12 +211,14 @@ class Judge:
             words="" if finite else f"{told} is not finite, or nothing in the plain process",
         )
 
-    def _limits(self, what: str, plain: Tensors, beside: Tensors, scale: Scale) -> dict[str, float]:
+    def _limits(
+        self, what: str, plain: Tensors, beside: list[Tensors], scale: Scale
+    ) -> dict[str, float]:
         """How far apart each tensor may be, relatively: by the most that rounding has done to it
         in a step so far, and never by less than to half of all tensors.
         """
-        for name in plain:
-            error = _error(beside, plain, name, scale)
+        for name, other in product(plain, beside):
+            error = _error(other, plain, name, scale)
             if math.isfinite(error):
                 self._noise[what, name] = max(error, self._noise.get((what, name), 0.0))
         noise = {name: self._noise.get((what, name), 0.0) for name in plain}
@@ -222,7 +244,10 @@ class Judge:
         counts = {name: metric.count for name, metric in found.metrics.items()}
         expected = {name: count for name, (_, count) in wanted.items()}
         exact = found.samples == samples and counts == expected
-        text = f"{words.things(found.samples, 'sample')} evaluated, {samples} are there"
+        told = [("samples", found.samples, samples)]
+        told += [(name, counts.get(name, 0), expected.get(name, 0)) for name in counts | expected]
+        what, seen, there = next((each for each in told if each[1] != each[2]), told[0])
+        text = f"{what}: {words.count(seen)} evaluated, {words.count(there)} are there"
         yield Check(what="evaluation counts", step=STEPS, passed=exact, words=text)
 
 

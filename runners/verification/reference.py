@@ -97,9 +97,11 @@ class Process:
         rates: Sequence[float],
         randoms: dict[int, torch.Tensor],
         skips: Sequence[bool] | None = None,
+        of: int = 1,
     ) -> Iterator[Taken]:
         """Train; `randoms` are the states of the generator by rank at the start. The steps to
-        leave out are `skips`, by default those in which fp16 overflows.
+        leave out are `skips`, by default those in which fp16 overflows. Gradients are the mean
+        `of` so many that add up to so many times theirs.
         """
         train = self.config.train
         parameters = [each for each in self.model.parameters() if each.requires_grad]
@@ -111,7 +113,10 @@ class Process:
             optimizer.zero_grad()
             for part in parts:
                 with self._as_rank(part.rank, randoms):
-                    scaler.scale(self.loss(part) * part.share).backward()
+                    scaler.scale(self.loss(part) * (part.share * of)).backward()
+            for each in parameters:
+                if of > 1 and each.grad is not None:
+                    each.grad /= of
             scaler.unscale_(optimizer)
             if train.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, train.clip_norm)
@@ -124,7 +129,7 @@ class Process:
             skipped = skips[number] if skips else self.precision == "fp16" and not finite
             if not (skips and skipped):
                 scaler.step(optimizer)
-                scaler.update()
+            scaler.update()
             yield Taken(gradients, *self.state(), skipped)
 
     def state(self) -> tuple[Tensors, Tensors]:

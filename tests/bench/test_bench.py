@@ -64,6 +64,7 @@ def test_a_bench_measures_each_contestant_in_every_round(start: Callable[..., Be
     # Its runs are records like any other, and are in nobody's list of runs.
     assert {run.record.status for run in all_runs(one.dir / "runs")} == {"stopped"}
     assert all_runs(one.dir.parent) == []
+    assert {run.record.runs_dir for run in all_runs(one.runs_dir)} == {one.dir.parent}
     until(lambda: not processes_of(one), "nothing being left of it")
 
 
@@ -77,9 +78,15 @@ def test_a_bench_that_is_stopped_goes_on_with_the_round_that_it_was_in(
     until(lambda: not one.is_live, "its end")
     assert one.state.status == "stopped"
     until(lambda: not processes_of(one), "nothing being left of it")
-    before = one.state.measurements[:2]
+    before, origin = one.state.measurements[:2], one.state.provenance
+    was = origin["versions"]["torch"]
+    rewritten = (one.dir / "bench.json").read_text().replace(was, "1.0.0")
+    (one.dir / "bench.json").write_text(rewritten)
     one.resume().wait()
     state = one.state
+    # Where the first rounds come from stays, and what has changed since is told.
+    assert state.provenance["versions"]["torch"] == "1.0.0"
+    assert any(f"torch was 1.0.0 and is {was}" in text for text in state.warnings)
     assert state.status == "completed"
     assert state.measurements[:2] == before
     assert [each.round for each in state.measurements] == [1, 1, 2, 2]
@@ -147,6 +154,29 @@ def test_a_target_is_trained_for(start: Callable[..., Bench]) -> None:
     assert reached.seconds_to_target is not None
     assert reached.metrics["top1"] is not None
     assert reached.metrics["top1"] >= 0.8
+
+
+def test_a_target_of_what_is_not_evaluated_ends_at_the_first_evaluation(
+    start: Callable[..., Bench],
+) -> None:
+    made = definition({"plain": config(train__epochs=10_000)}, repeats=2)
+    wanted = Definition(
+        rules=made.rules, configs=made.configs, target=Target(metric="f1", value=0.8)
+    )
+    found = start(wanted).wait()
+    assert "no 'f1' is evaluated; there is top1, top5, loss" in found.contestants[0].problem
+
+
+def test_a_folder_whose_files_do_not_fit_each_other_is_no_bench(
+    start: Callable[..., Bench], place: Path
+) -> None:
+    one = start(definition({"plain": config()}, repeats=2))
+    one.wait()
+    there = one.dir / "bench.toml"
+    there.write_text(there.read_text().replace("[contestants.plain", "[contestants.other"))
+    with pytest.raises(DistrainError, match="have other contestants"):
+        Bench(one.dir)
+    assert bench.all_benches(one.dir.parent) == []
 
 
 def loading(strategy: str, ranks: int, workers: int) -> object:

@@ -7,6 +7,8 @@ from benched import config, definition
 
 from runners import bench
 from runners.bench.definition import Definition, Target
+from runners.bench.measuring import config_of
+from runners.bench.wording import command
 from runners.comparison.fairness import settings
 from runners.errors import ConfigError
 
@@ -41,6 +43,36 @@ def test_contestants_are_presets_files_and_either_with_keys_of_their_own(folder:
     assert {each.train.lr for each in found.values()} == {0.5}
 
 
+def test_a_comma_within_a_value_parts_nothing() -> None:
+    found = bench.contestants(["ddp,train.lr=0.2,description=quick, or so"], {})
+    (config,) = found.values()
+    assert (config.train.lr, config.description) == (0.2, "quick, or so")
+
+
+def test_what_a_bench_is_begun_with_in_a_shell() -> None:
+    """A definition that was made by hand in the app, and one of which nothing was changed."""
+    configs = bench.contestants(["single", "ddp,precision=bf16"], {})
+    assert command(bench.make(configs, {})) == ["distrain", "bench", "single", "ddp,precision=bf16"]
+    rules = {"repeats": 9, "precision": 0.01, "baseline": "ddp,precision=bf16", "unequal": True}
+    told = " ".join(command(bench.make(configs, rules))[4:])
+    assert told == "--repeats 9 --precision 0.01 --baseline ddp,precision=bf16 --unequal"
+
+
+def test_on_the_way_to_a_target_evaluations_must_be_equal() -> None:
+    often = config(eval__every_epochs=1)
+    configs = {"often": often, "seldom": config(eval__every_epochs=5)}
+    assert set(bench.plans(definition(configs))) == {"often", "seldom"}
+    to_target = bench.make(configs, {}, Target(metric="top1", value=0.9))
+    assert problems(to_target)["eval.every_epochs"] == "1 in often, 5 in seldom"
+
+
+def test_each_round_to_a_target_has_its_own_seed_the_same_for_all() -> None:
+    """One seed in all rounds would say how lucky it is, not how long training takes."""
+    target = Target(metric="top1", value=0.9)
+    assert [config_of(config(), target, number).train.seed for number in (1, 2, 3)] == [0, 1, 2]
+    assert config_of(config(), None, 3).train.seed == 0
+
+
 def test_a_contestant_is_there_once() -> None:
     with pytest.raises(ConfigError, match="ddp is there twice"):
         bench.contestants(["ddp", "ddp"], {})
@@ -57,6 +89,26 @@ def test_every_problem_of_a_file_is_told_at_once() -> None:
         Definition.from_toml(text)
     keys = [key for key, _ in caught.value.problems]
     assert keys == ["bench.repeats", "target.metric", "contestants.ddp.launcer"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[contestants]\nx = 1", "contestants.x"),
+        ("target = 3\n[contestants.a]", "target"),
+        ("[target]\nmetric = 'top1'\nvalue = nan\n[contestants.a]", "target.value"),
+    ],
+)
+def test_what_is_no_table_or_no_number_is_told_by_its_key(text: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Definition.from_toml(text)
+    assert [wrong for wrong, _ in caught.value.problems] == [key]
+
+
+def test_a_target_that_no_number_reaches_is_refused() -> None:
+    for target in (Target(metric="top1", value=float("nan")), Target(metric="", value=1.0)):
+        with pytest.raises(ConfigError, match="target"):
+            bench.make({"a": config()}, {}, target)
 
 
 def test_ways_of_training_may_differ() -> None:

@@ -6,7 +6,7 @@ import pytest
 from benched import config, definition
 
 from runners import bench
-from runners.bench.definition import Definition
+from runners.bench.definition import Definition, Target
 from runners.bench.duration import left
 from runners.bench.results import compare, precision
 from runners.bench.state import BenchState, Measurement, Now
@@ -151,6 +151,72 @@ def test_time_to_a_target_is_known_once_every_round_has_reached_it() -> None:
     missed = [*ones, measured("single", 3, 100.0)]
     found = compare(BOTH, state({"single": []}, measurements=missed), Path("/bench"))
     assert found.contestants[0].seconds_to_target is None
+
+
+def to_target(times: dict[str, list[float | None]]) -> Comparison:
+    """A bench whose runs took so many seconds to the target; None never came there."""
+    made = bench.make(BOTH.configs, {}, Target(metric="top1", value=0.95))
+    ones = [
+        measured(name, number, 100 * WIGGLE[number - 1], seconds_to_target=seconds)
+        for name, values in times.items()
+        for number, seconds in enumerate(values, 1)
+    ]
+    return compare(made, state({"single": []}, made, measurements=ones, rounds=8), Path("/bench"))
+
+
+def test_the_time_to_a_target_has_a_verdict_of_its_own() -> None:
+    slow: list[float | None] = [10 * each for each in WIGGLE]
+    found = to_target({"single": slow, "ddp": [8 * each for each in WIGGLE[::-1]]})
+    assert found.target == "top1 95.00 %"
+    ratio = found.contestants[1].target_ratio
+    assert ratio is not None
+    assert ratio.holds(0.8)
+    assert found.verdicts[-1].startswith(
+        "ddp takes 0.80× as long as single to top1 95.00 % (95 % CI "
+    )
+    same = to_target({"single": slow, "ddp": slow}).verdicts[-1]
+    assert same.startswith("no difference found between ddp and single in the time to top1 95.00 %")
+
+
+def test_one_that_does_not_always_reach_the_target_is_told_and_not_judged() -> None:
+    slow: list[float | None] = [10 * each for each in WIGGLE]
+    found = to_target({"single": slow, "ddp": [*slow[:-1], None]})
+    assert found.contestants[1].target_ratio is None
+    assert found.verdicts[-1].startswith("ddp reached top1 95.00 % in 7 of 8 rounds")
+
+
+def test_without_the_baseline_at_the_target_no_times_are_compared() -> None:
+    slow: list[float | None] = [10 * each for each in WIGGLE]
+    found = to_target({"single": [*slow[:-1], None], "ddp": slow})
+    assert found.contestants[1].seconds_to_target is not None
+    assert found.contestants[1].target_ratio is None
+    assert found.verdicts[-1].startswith("single reached top1 95.00 % in 7 of 8 rounds")
+
+
+def test_company_is_told() -> None:
+    origin = {"host": {"threads": 2}}
+    ones = [measured("single", number, 100.0, others=number / 2) for number in (0, 1, 3)]
+    found = compare(BOTH, state({"single": []}, measurements=ones, provenance=origin), Path("/b"))
+    text = "2 of 3 runs had company: other programs used up to 1.5 of 2 cores"
+    assert text in found.warnings
+
+
+def test_the_baseline_stays_though_it_is_not_measured_yet() -> None:
+    found = comparison({"ddp": [100.0]}, rounds=0)
+    assert found.baseline == "single"
+    assert found.contestants[1].ratio is None
+
+
+def test_a_bench_to_a_target_goes_on_until_that_ratio_is_known() -> None:
+    wild: list[float | None] = [10 * each for each in (1, 2, 1, 3, 1, 2, 1, 1)]
+    steady: list[float | None] = [10 * each for each in WIGGLE]
+    made = bench.make(BOTH.configs, {}, Target(metric="top1", value=0.95))
+    ones = [
+        measured(name, number, 100 * WIGGLE[number - 1], seconds_to_target=seconds)
+        for name, values in (("single", steady), ("ddp", wild))
+        for number, seconds in enumerate(values, 1)
+    ]
+    assert precision(made, state({"single": []}, made, measurements=ones, rounds=8)) > 0.5
 
 
 def test_verdicts_are_of_the_same_rounds_and_wait_for_enough_of_them() -> None:

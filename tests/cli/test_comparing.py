@@ -247,7 +247,7 @@ def test_a_comparison_written_as_json_is_shown_again(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("alone", "nobody"), 2, "no run 'nobody'"),
+        (("alone", "nobody"), 2, "no run or bench 'nobody'"),
         (("alone", "both", "--baseline", "nobody"), 2, "the baseline nobody is not among the runs"),
         (("absent.json",), 1, "cannot read absent.json: No such file or directory"),
         (("alone", "--out", "absent/x"), 1, "cannot write to absent/x: No such file or directory"),

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runners.bench import contestants, make, plans
+from runners.bench import state as states
+from runners.errors import ConfigError
 from runners.state import RunError
 
 from .conftest import Distrain, Fabricated
@@ -88,6 +91,36 @@ def test_a_run_is_found_by_id_beginning_name_and_latest(
     ):
         assert json.loads(distrain("show", wanted, "--json").stdout)["run_id"] == run.id
     assert "could be any of" in distrain("show", "2").stderr
+
+
+def test_a_bench_is_found_like_a_run_and_what_only_runs_have_is_refused(
+    distrain: Distrain, runs_dir: Path, finished: Fabricated
+) -> None:
+    made = make(contestants(["single"], {}), {})
+    how = {"name": "six", "cwd": str(runs_dir), "command": [], "queue": False}
+    bench = states.create(runs_dir, made, plans(made), **how)
+    for wanted in (bench.name, bench.name[:-1], "six", "latest", str(bench)):
+        assert json.loads(distrain("show", wanted, "--json").stdout)["bench_id"] == bench.name
+    both = distrain("show", "2")
+    assert both.returncode == 2
+    assert f"could be any of {finished.id}, {bench.name}" in both.stderr
+    for arguments in (
+        ["logs", "six"],
+        ["export", "six", "--to", "csv"],
+        ["compare", "first", "six"],
+    ):
+        refused = distrain(*arguments)
+        assert refused.returncode == 1
+        assert f"{bench.name} is a bench; its runs are in {bench / 'runs'}" in refused.stderr
+    assert json.loads(distrain("export", "latest", "--to", "jsonl").stdout.splitlines()[0])
+
+
+def test_a_name_gives_a_terminal_no_orders(runs_dir: Path) -> None:
+    made = make(contestants(["single"], {}), {})
+    how = {"cwd": str(runs_dir), "command": [], "queue": False}
+    with pytest.raises(ConfigError, match="is printable text, not"):
+        states.create(runs_dir, made, plans(made), name="a\x1b[31mb\nc", **how)
+    assert not runs_dir.exists()
 
 
 def test_show_has_everything_on_a_page(distrain: Distrain, finished: Fabricated) -> None:

@@ -40,7 +40,7 @@ def says(done: subprocess.CompletedProcess[str]) -> str:
         ("run ddp --devices=", "distrain: devices: "),
         ("run ddp --set train.batch_size=1", "distrain: train.batch_size: 1 is smaller than"),
         ("export latest --to xml", "invalid choice: 'xml'"),
-        ("show latest", "distrain: there are no runs in"),
+        ("show latest", "distrain: there is no run or bench in"),
         ("presets validat", "invalid choice: 'validat'"),
     ],
 )

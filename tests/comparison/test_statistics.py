@@ -1,13 +1,14 @@
-"""What may be concluded from timings: on simulated rounds."""
+"""What may be concluded from timings: on simulated rounds, and on recorded ones."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from runners.bench.definition import LEAST_ROUNDS
-from runners.comparison import Interval
+from runners.comparison import LEAST, Interval
 from runners.statistics import (
     median_interval,
     outliers,
@@ -59,7 +60,7 @@ def benches(noise: Noise, slowdown: float) -> list[Interval]:
 
 
 def one_bench(ours: np.ndarray, theirs: np.ndarray) -> Interval:
-    for rounds in range(LEAST_ROUNDS, len(ours) + 1):
+    for rounds in range(LEAST, len(ours) + 1):
         ratio = paired_ratio(ours[:rounds], theirs[:rounds])
         if ratio.precision <= NARROW:
             break
@@ -74,6 +75,34 @@ def test_of_the_same_against_itself_no_difference_is_found(noise: Noise) -> None
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_slowdown_of_five_percent_is_found(noise: Noise) -> None:
     found = benches(noise, slowdown=0.05)
+    assert sum(ratio.high < 1 for ratio in found) >= 0.9 * SIMULATED
+    assert sum(ratio.holds(0.95) for ratio in found) >= 0.95 * SIMULATED
+
+
+RECORDED = json.loads((Path(__file__).parent / "alike.json").read_text())["rounds"]
+
+
+def recorded(rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Benches of rounds that were recorded of two contestants that were the same. For each some are
+    drawn, and in each of these which of the two is called the other.
+    """
+    generator = np.random.default_rng(11)
+    for number in range(SIMULATED):
+        known = np.array(RECORDED[number % len(RECORDED)])
+        few = rounds <= len(known)
+        drawn = known[generator.choice(len(known), rounds, replace=not few)]
+        ours, theirs = generator.permuted(drawn, axis=1).T
+        yield ours, theirs
+
+
+def test_of_recorded_runs_of_the_same_no_difference_is_found() -> None:
+    found = [one_bench(*rounds) for rounds in recorded(MOST)]
+    assert sum(ratio.holds(1) for ratio in found) >= 0.95 * SIMULATED
+
+
+def test_a_slowdown_of_five_percent_is_found_in_recorded_runs() -> None:
+    """These were so restless that it takes sixty rounds; fewer say that they do not know."""
+    found = [paired_ratio(0.95 * ours, theirs) for ours, theirs in recorded(60)]
     assert sum(ratio.high < 1 for ratio in found) >= 0.9 * SIMULATED
     assert sum(ratio.holds(0.95) for ratio in found) >= 0.95 * SIMULATED
 

@@ -14,11 +14,13 @@ from typing import Any, get_args
 import psutil
 import pytest
 from fake_nvml import fake_torch
+from msgspec import structs
 from rich.console import Console
 
 from runners import capabilities, config, doctor, operations
 from runners.capabilities import Facts, not_applicable
 from runners.devices import Device
+from runners.horovod.presence import Presence
 from runners.operations import OPERATIONS, Cell, probe_operations
 
 CPU = ("cpu", "cpu")
@@ -303,6 +305,26 @@ def test_dp_says_where_nothing_is_parallel() -> None:
     for gpus in (0, 1):
         assert "nothing is parallel" in capabilities.STRATEGIES["dp"](on_gpus(gpus)).why
     assert capabilities.STRATEGIES["dp"](on_gpus(2)).why == ""
+
+
+def test_horovod_and_its_launcher_say_what_is_in_their_way() -> None:
+    facts = Facts(torch="2.13.0", horovod=Presence("it is not there", "build it"))
+    for check in (capabilities.STRATEGIES["horovod"], capabilities.LAUNCHERS["horovodrun"]):
+        assert check(facts) == capabilities.Verdict(False, "it is not there", "build it")
+
+
+@pytest.mark.parametrize(
+    ("built", "gpus", "said"),
+    [
+        (Presence(gloo=True), 0, "over gloo"),
+        (Presence(gloo=True, mpi=True), 0, "over gloo or mpi"),
+        (Presence(gloo=True, nccl=True, cuda=True), 2, "over nccl or gloo"),
+        (Presence(gloo=True), 2, "over gloo; on CPU processes only, it is built without CUDA"),
+    ],
+)
+def test_horovod_says_over_what_it_runs(built: Presence, gpus: int, said: str) -> None:
+    verdict = capabilities.STRATEGIES["horovod"](structs.replace(on_gpus(gpus), horovod=built))
+    assert (verdict.usable, verdict.why) == (True, said)
 
 
 def test_what_is_not_usable_has_a_mend() -> None:

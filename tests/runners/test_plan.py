@@ -30,6 +30,9 @@ def config(**changes: Any) -> RunConfig:
     )
 
 
+HOROVOD = {"strategy": "horovod", "launcher": "horovodrun"}
+
+
 @given(st.integers(0, 10_000), st.integers(1, 200))
 def test_shares_are_exact_and_as_equal_as_can_be(total: int, parts: int) -> None:
     shares = share(total, parts)
@@ -106,6 +109,9 @@ def test_auto_precision_follows_the_device(
         ({"dist__backend": "gloo"}, gpus(0, 1), "gloo"),
         ({"oversubscribe": True}, gpus(0, 0), "gloo"),
         ({"dist__backend": "ucc"}, cpus(2), "ucc"),
+        (HOROVOD, cpus(2), "horovod"),
+        (HOROVOD, gpus(0, 1), "horovod"),
+        ({"strategy": "mine:Own", "launcher": "horovodrun"}, cpus(2), "horovod"),
     ],
 )
 def test_the_backend_follows_the_device(
@@ -118,6 +124,11 @@ IMPOSSIBLE = [
     ({"strategy": "single", "launcher": "inline"}, gpus(0, 1), "devices", "one device"),
     ({"strategy": "dp", "launcher": "inline"}, cpus(2), "devices", "one process"),
     ({"launcher": "inline"}, cpus(2), "launcher", "spawn or torchrun"),
+    ({"strategy": "horovod"}, cpus(2), "launcher", "use horovodrun"),
+    ({"launcher": "horovodrun"}, cpus(2), "launcher", "ddp needs torchrun or spawn"),
+    ({**HOROVOD, "dist__backend": "gloo"}, cpus(2), "dist.backend", "leave it at auto"),
+    ({**HOROVOD, "train__channels_last": True}, cpus(2), "train.channels_last", "contiguous"),
+    ({**HOROVOD, "train__sync_batchnorm": True}, gpus(0, 1), "train.sync_batchnorm", "group"),
     ({"precision": "tf32"}, cpus(2), "precision", "on CPU use"),
     ({"dist__backend": "nccl"}, cpus(2), "dist.backend", "use gloo"),
     ({}, gpus(0, 0), "devices", "oversubscribe"),

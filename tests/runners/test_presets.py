@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from runners.config import RunConfig
+from runners.config import STRATEGIES, Launcher, RunConfig
 from runners.devices import Device
 from runners.errors import ConfigError
 from runners.plan import make_plan
@@ -26,7 +27,17 @@ from runners.presets import (
     user_folder,
 )
 
-DIGITS = ["single", "dp", "allreduce", "ddp", "ddp-spawn", "amp"]
+DIGITS = [
+    "single",
+    "dp",
+    "allreduce",
+    "ddp",
+    "ddp-spawn",
+    "amp",
+    "horovod",
+    "horovod-fp16",
+    "horovod-amp",
+]
 OTHERS = ["mnist-ddp", "cifar10-amp", "imagenet-resnet50-amp"]
 
 
@@ -49,8 +60,8 @@ def own(folder: Path, name: str, text: str) -> Path:
 def test_there_are_presets_for_every_strategy_and_launcher() -> None:
     assert names() == sorted(DIGITS + OTHERS)
     configs = [load_preset(name) for name in names()]
-    assert {config.strategy for config in configs} == {"single", "dp", "allreduce", "ddp"}
-    assert {config.launcher for config in configs} == {"inline", "spawn", "torchrun"}
+    assert {config.strategy for config in configs} == set(STRATEGIES)
+    assert {config.launcher for config in configs} == set(get_args(Launcher))
 
 
 @pytest.mark.parametrize("name", DIGITS)

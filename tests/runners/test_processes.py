@@ -8,9 +8,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+
+from runners.processes import start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 
@@ -166,3 +169,27 @@ def test_descendants_of_who_is_no_more_are_none() -> None:
     gone.wait()
     assert descendants(gone.pid) == []
     assert os.getpid() not in [process.pid for process in descendants()]
+
+
+# --- those that detach themselves -------------------------------------------------------------
+
+
+INTERRUPTED_ONCE = """
+import os, signal, sys
+with open("begun", "a") as begun:
+    begun.write("x")
+if os.path.getsize("begun") == 1:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_a_ctrl_c_that_meets_what_is_just_begun_is_the_callers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "interrupted_once.py").write_text(INTERRUPTED_ONCE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = start("interrupted_once", "7", cwd=str(tmp_path))
+    assert code == 7
+    assert (tmp_path / "begun").read_text() == "xx"

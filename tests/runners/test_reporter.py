@@ -47,7 +47,8 @@ class Server:
         self.reading.set()
         self._listening, self._links = listening, list[socket.socket]()
         self._grown = threading.Condition()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -82,6 +83,9 @@ class Server:
                 link.sendall(encode(event))
 
     def hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts; a close does not
+        self._accepting.join(PATIENCE_S)
         self._listening.close()
         for link in self._links:
             with contextlib.suppress(OSError):
@@ -346,6 +350,7 @@ def test_other_hosts_report_over_tcp() -> None:
         with Reporter(served.address, Hello(token="secret")) as reporter:
             reporter.say(notice("from afar"))
         assert served.hung_up.wait(PATIENCE_S)
+        served.hang_up()
         assert served.events == [Hello(token="secret"), notice("from afar")]
 
 

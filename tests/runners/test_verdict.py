@@ -112,7 +112,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "a rank hangs, and NCCL's watchdog aborts those that wait for it": (
         {
-            "nccl": True,
+            "aborts": True,
             "vanished": {0: 5.0, 2: 5.01, 1: 5.0 + LATER},
             "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGTERM, r2=-signal.SIGABRT),
             "steps": {0: 20, 1: 19, 2: 20},
@@ -121,14 +121,14 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "a rank is killed, and NCCL's watchdog aborts those that wait for it": (
         {
-            "nccl": True,
+            "aborts": True,
             "vanished": {1: 4.0, 0: 5.0, 2: 5.01},
             "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGKILL, r2=-signal.SIGABRT),
         },
         1, "SIGKILL", "killed by SIGKILL", [0, 2],
     ),
     "NCCL's watchdog aborts all ranks": (
-        {"nccl": True, "vanished": {0: 5.1, 1: 5.0, 2: 5.2},
+        {"aborts": True, "vanished": {0: 5.1, 1: 5.0, 2: 5.2},
          "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGABRT, r2=-signal.SIGABRT)},
         1, "SIGABRT", "killed by SIGABRT", [0, 2],
     ),

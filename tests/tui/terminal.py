@@ -38,12 +38,22 @@ class Terminal:
             "TERM": "xterm-256color",
         }
 
-    def open(self, *arguments: str, size: tuple[int, int] = (120, 36), shell: bool = False) -> None:
-        """Start the app; with `shell` in one, which stays and tells how it left."""
+    def open(
+        self,
+        *arguments: str,
+        size: tuple[int, int] = (120, 36),
+        shell: bool = False,
+        nohup: bool = False,
+    ) -> None:
+        """Start the app; with `shell` in one, which stays and tells how it left; with `nohup` from
+        one that hears of no hangup.
+        """
         self._opened += 1  # a server that was told to end may still be there for a moment
         program = [sys.executable, "-m", "tui", *arguments]
         if shell:
             program = ["sh", "-c", f"{shlex.join(program)}; echo it left with $?; sleep 60"]
+        if nohup:
+            program = ["sh", "-c", f"trap '' HUP; exec {shlex.join(program)}"]
         width, height = map(str, size)
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *program)
         self._tmux("set-option", "-s", "set-clipboard", "on")

@@ -15,6 +15,7 @@ from textual.widgets import Button, Input, Static
 from runners import bench as benches
 from runners.bench import Bench, Definition
 from runners.errors import DistrainError
+from runners.finding import find
 from runners.presets import load_preset
 from tui.app import DistrainApp
 from tui.data.benches import Looker, bench_row, runs_of
@@ -458,10 +459,8 @@ def test_a_bench_runs_is_stopped_resumed_and_completed(
 
 
 def test_a_bench_is_opened_from_the_command_line(runs_dir: Path) -> None:
-    from tui.app import run_or_bench
-
     bench = a_bench(runs_dir, name="mine")
-    found = run_or_bench("mine", runs_dir)
+    found = find("mine", runs_dir)
     assert isinstance(found, Bench)
     assert found.id == bench.id
     assert _shown(found, runs_dir) == bench.id

@@ -108,7 +108,7 @@ def test_runs_of_one_name_are_told_apart() -> None:
         Row(id=f"20260101-000000-ddp-{tail}", created=0, status="failed", name=name)
         for tail, name in (("aaaa", "same"), ("bbbb", "same"), ("cccc", ""))
     ]
-    assert names(rows) == ["same aaaa", "same bbbb", "ddp-cccc"]
+    assert names(rows) == ["same aaaa", "same bbbb", "ddp"]
 
 
 def test_only_keys_that_differ_differ(make: Make) -> None:

@@ -260,8 +260,8 @@ def test_steps_of_unknown_data_are_known_later() -> None:
 
 
 def test_the_length_is_that_of_the_run_before_by_its_share_of_samples() -> None:
-    past = Past("20260101-ddp", startup_s=4.0, training_s=10.0, samples=1437 * 10)
+    past = Past("20260101-120000-ddp-x7k2", startup_s=4.0, training_s=10.0, samples=1437 * 10)
     outlook = an_outlook(2)._replace(past=past)  # 20 epochs, the run before had 10
     assert outlook.seconds == pytest.approx(4 + 20)
-    assert consequences.length(outlook) == "about 24.0 s, as run 20260101-ddp"
+    assert consequences.length(outlook) == "about 24.0 s, as run ddp-x7k2"
     assert "no run of its like" in consequences.length(an_outlook(2))

@@ -332,6 +332,9 @@ def test_a_search_goes_around_the_end_and_says_so(reader: Reader, tmp_path: Path
     nowhere = look(reader, Ask("rank-0", None, 2, Hunt(2, "there", 1))).found
     assert nowhere is not None
     assert nowhere.line is None
+    onwards = look(reader, Ask("rank-0", None, 2, Hunt(3, "here", 1, onwards=True))).found
+    assert onwards is not None
+    assert onwards.line is None
 
 
 def test_a_search_in_a_big_log_waits_for_the_numbers_of_lines(

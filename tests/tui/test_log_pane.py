@@ -297,6 +297,24 @@ def test_words_that_are_nowhere_are_said_to_be(folder: Path) -> None:
     tell(story, folder)
 
 
+def test_words_that_come_while_one_looks_for_them_are_found(folder: Path) -> None:
+    async def story(app: Logs, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"zebra")
+        await until(pilot, lambda: "no “zebra” in this log yet" in app.status, "said")
+        write(folder, "rank-0", *["later"] * 3)
+        await until(pilot, lambda: app.last == "later", "followed")
+        write(folder, "rank-0", "a zebra", *["later"] * 50)
+        await until(pilot, lambda: "line 504 of 554" in app.status, "found")
+        await until(pilot, lambda: "a zebra" in app.lines, "shown")
+        # What comes once one has left the search moves nothing.
+        await pilot.press("escape", "end", "slash", *"okapi", "enter", "escape")
+        write(folder, "rank-0", "an okapi", *["later"] * 50)
+        await until(pilot, lambda: "605 lines" in app.status, "counted")
+        assert app.view.following
+
+    tell(story, folder)
+
+
 def test_matches_are_highlighted_and_the_one_found_most(folder: Path) -> None:
     async def story(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"step 49")

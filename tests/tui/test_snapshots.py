@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from runners.bench import Bench
+from runners.horovod.install import Progress
 from runners.presets import load_preset
 from runners.runs import Run
 from tui import settings
@@ -24,6 +25,7 @@ from tui.screens.bench import BenchScreen
 from tui.screens.compare import CompareScreen
 from tui.screens.config import ConfigScreen
 from tui.screens.dialogs import ErrorDialog
+from tui.screens.install import InstallHorovod
 from tui.screens.launch import LaunchScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
@@ -183,6 +185,27 @@ def test_a_preset_is_saved_under_a_name(looks: Look) -> None:
 def test_presets_are_verified(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Verifier, "looks", lambda verifier: iter([verified()]))
     assert looks(over=lambda: VerifyScreen([]))
+
+
+COMPILED = [
+    f"[{percent:3}%] Building CXX object horovod/torch/CMakeFiles/pytorch.dir/{name}.cc.o"
+    for percent, name in ((59, "__/common/controller"), (60, "__/common/half"), (62, "adapter_v2"))
+]
+
+
+@at_usual_sizes
+def test_horovod_is_built(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = InstallHorovod.Told(Progress("building", 0.62, COMPILED[-1]), COMPILED)
+    monkeypatch.setattr(InstallHorovod, "_install", lambda screen: screen.post_message(told))
+    assert looks(over=InstallHorovod, until_seen="62")
+
+
+@at_usual_sizes
+def test_horovod_could_not_be_built(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "the build of Horovod failed: horovod/common/half.cc:12:3: error: 'x' is no type; all"
+    ended = InstallHorovod.Ended(f"{why} of it is in ~/.cache/distrain/build.log", False, COMPILED)
+    monkeypatch.setattr(InstallHorovod, "_install", lambda screen: screen.post_message(ended))
+    assert looks(over=InstallHorovod, until_seen="esc goes back")
 
 
 @at_usual_sizes

@@ -164,7 +164,17 @@ def test_the_command_line_and_the_environment_are_obeyed(terminal: Terminal) -> 
     assert terminal.is_grey()
     terminal.close()
     terminal.open("nope", shell=True)
-    terminal.until("distrain-tui: there are no runs in", "it left with 2")
+    terminal.until("distrain-tui: there is no run or bench in", "it left with 2")
+
+
+def test_without_its_terminal_the_app_is_gone_though_hangups_were_ignored(
+    terminal: Terminal,
+) -> None:
+    terminal.open(nohup=True)
+    terminal.until("what follows")
+    app = terminal.app()
+    terminal.close()
+    app.wait(60)
 
 
 def test_who_ends_the_app_finds_the_terminal_as_it_was(terminal: Terminal) -> None:
@@ -326,11 +336,15 @@ def test_plots_and_logs_are_looked_at_closer(lame: Terminal) -> None:
     lame.until("■ stopped")
     lame.press("x", "g", "w", "w", "w")
     whole = ticks(lame.until_it(lambda text: text.count("── step ─╯") == 4, "has x by step"))
-    lame.press("Left", "Left")
-    # The last evaluation may have been before that step.
-    lame.until_it(
-        lambda text: max((ticks(text) - whole).values(), default=0) >= 3, "has one cursor for all"
-    )
+
+    def is_one_for_all(text: str) -> bool:
+        """A step under three plots (the last evaluation may have been before it), and none of
+        those that are there without a cursor.
+        """
+        lame.press("Left")
+        return max((ticks(text) - whole).values(), default=0) >= 3
+
+    lame.until_it(is_one_for_all, "has one cursor for all")
     lame.press("+")
     first = min(whole, key=lambda tick: float(tick.replace(",", "")))
     near = ticks(lame.until_it(lambda text: first not in ticks(text), "is zoomed"))

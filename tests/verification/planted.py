@@ -16,7 +16,7 @@ class NothingAveraged(Strategy):
     """Every rank trains on its own."""
 
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
-        broadcast_from_leader([*model.parameters(), *model.buffers()])
+        broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])
         return model
 
 

@@ -36,6 +36,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "momentum": {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
     "adam": {"train.optimizer": "adam", "train.accumulate": 2, "precision": "bf16"},
     "fp16": {"precision": "fp16"},
+    "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
 }
 DECLARED: dict[str, dict[str, Any]] = {
     "BatchNorm": {

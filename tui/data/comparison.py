@@ -21,6 +21,7 @@ from runners.events import Evaluation
 from runners.record import Record
 from runners.rollup import Curve, Reading
 from runners.snapshot import Follower
+from runners.state import told_apart
 from tui import marks
 from tui.data.chart import Chart, Line
 from tui.data.growth import Growth
@@ -34,7 +35,7 @@ JUDGED_S = 10.0  # between two judgements of runs that are live
 
 class Compared(NamedTuple):
     """One of the runs: `name` and `mark` are its own among them; what it ran on is in `setting`;
-    `ratio` is its rate over that of the first one.
+    `rate` (samples/s) is that of its steady part, `ratio` this over that of the first one.
     """
 
     row: Row
@@ -44,6 +45,7 @@ class Compared(NamedTuple):
     began: float
     setting: dict[str, str] | None
     mark: Mark = RUN_MARK
+    rate: float | None = None
     ratio: Interval | None = None
 
 
@@ -99,12 +101,7 @@ def setting_of(record: Record) -> dict[str, str]:
 
 def names(rows: Sequence[Row]) -> list[str]:
     """What to call each run so that no two are called alike."""
-    plain = [row.name or row.short for row in rows]
-    twice = Counter(plain)
-    return [
-        f"{name} {row.id[-4:]}" if twice[name] > 1 else name
-        for name, row in zip(plain, rows, strict=True)
-    ]
+    return told_apart([(row.name, row.id) for row in rows])
 
 
 # --- charts ---------------------------------------------------------------------------------------
@@ -198,7 +195,12 @@ class Comparer:
         told = zip(found, names(rows), marks.of_runs([row.id for row in rows]), strict=True)
         judged = self._judged(any(row.live for row in rows))
         runs = [
-            run._replace(name=name, mark=mark, ratio=judged.ratios.get(run.row.id))
+            run._replace(
+                name=name,
+                mark=mark,
+                rate=judged.rates.get(run.row.id),
+                ratio=judged.ratios.get(run.row.id),
+            )
             for run, name, mark in told
         ]
         problems = [one.problem for one in self._ones if one.problem]
@@ -215,23 +217,31 @@ class Comparer:
 
 
 class Judgement(NamedTuple):
-    """What `distrain compare` says of the runs; `ratios` by their ids."""
+    """What `distrain compare` says of the runs; `rates` and `ratios` by their ids."""
 
     verdicts: Sequence[str] = ()
     unequal: str = ""
-    ratios: Mapping[str, Interval] = MappingProxyType({})
+    rates: Mapping[str, float | None] = MappingProxyType({})
+    ratios: Mapping[str, Interval | None] = MappingProxyType({})
 
 
 def judgement(records: Sequence[Record]) -> Judgement:
     """Nothing of runs that cannot be compared."""
-    from runners.comparison import of_runs, verdicts  # numpy, which no other screen needs
+    from runners.comparison import of_runs, table, verdicts  # numpy, which no other screen needs
 
     try:
         found = of_runs.compare(records)
     except DistrainError:
         return Judgement()
-    ratios = {Path(each.folders[0]).name: each.ratio for each in found.contestants if each.ratio}
-    return Judgement(found.verdicts, verdicts.unequal(found), ratios)
+    ids = [Path(each.folders[0]).name for each in found.contestants]
+    rates = map(table.median, found.contestants)
+    ratios = (each.ratio for each in found.contestants)
+    return Judgement(
+        [*found.verdicts, *found.warnings],
+        verdicts.unequal(found),
+        dict(zip(ids, rates, strict=True)),
+        dict(zip(ids, ratios, strict=True)),
+    )
 
 
 class _One:

@@ -20,6 +20,7 @@ from runners.plan import Plan, make_plan
 from runners.record import Record
 from runners.runs import check
 from runners.series import STEPS
+from runners.state import short_id
 
 DIGITS = 1797
 TRAINING_SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
@@ -272,9 +273,9 @@ def _steps(outlook: Outlook) -> str:
 
 
 def length(outlook: Outlook) -> str:
-    """ "about 12.3 s, as run 20261121-044117-ddp-x7k2"."""
+    """ "about 12.3 s, as run ddp-x7k2"."""
     if outlook.past is None:
         return "unknown, no run of its like yet"
     if outlook.seconds is None:
         return "known once it runs"
-    return f"about {words.duration(outlook.seconds)}, as run {outlook.past.run_id}"
+    return f"about {words.duration(outlook.seconds)}, as run {short_id(outlook.past.run_id)}"

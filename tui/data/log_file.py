@@ -220,8 +220,9 @@ class LogFile:
         else:
             start = self._start_of(line)
             while start < self._index.end:
-                yield start, min(start + WINDOW, self._index.end)
-                start += WINDOW
+                end = min(start + WINDOW, self._index.end)  # it may grow before the next one
+                yield start, end
+                start = end
 
 
 class _Index:

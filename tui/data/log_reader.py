@@ -17,12 +17,15 @@ OTHERS = ("launcher", "supervisor")
 
 
 class Hunt(NamedTuple):
-    """A search from a line on; each is a new one, by its number."""
+    """A search from a line on, and then from the other end unless it is `onwards` only; each is a
+    new one, by its number.
+    """
 
     number: int
     words: str
     line: int
     backwards: bool = False
+    onwards: bool = False
 
 
 class Ask(NamedTuple):
@@ -130,7 +133,7 @@ class Reader:
             line = next(self._trail, -1)
             if line is None:
                 continue
-            if line < 0 and not self._around:
+            if line < 0 and not (self._around or hunt.onwards):
                 self._around = True
                 start = file.count - 1 if hunt.backwards else 0
                 self._trail = file.find(hunt.words, start, hunt.backwards)

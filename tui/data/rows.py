@@ -10,7 +10,7 @@ import msgspec
 from runners import words
 from runners.record import Record
 from runners.snapshot import Snapshot
-from runners.state import RunState
+from runners.state import RunState, short_id
 
 _STATUSES = ("queued", "starting", "running", "stopping", "failed", "stopped", "completed")
 
@@ -57,10 +57,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def short(self) -> str:
         """The id without its date, which lists tell otherwise: "ddp-x7k2"."""
-        parts = self.id.split("-", 2)
-        return (
-            parts[2] if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit() else self.id
-        )
+        return short_id(self.id)
 
     @property
     def words(self) -> str:

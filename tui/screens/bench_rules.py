@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,8 @@ from textual.widgets import Button, Input, Label, Select, Static
 
 from runners import bench
 from runners.bench import Definition
-from runners.bench.wording import outlook
+from runners.bench.wording import command, outlook
 from runners.comparison import Difference, wording
-from runners.comparison.fairness import settings
 from runners.errors import ConfigError
 from runners.plan import Plan
 from tui.screens.dialogs import Dialog
@@ -31,8 +31,7 @@ class BenchRules(Dialog[Definition]):
     def __init__(self, definition: Definition, plans: dict[str, Plan]) -> None:
         super().__init__()
         self._definition = definition
-        configs = list(definition.configs.values())
-        self._equal, self._differences = settings(configs, list(plans.values()))
+        self._equal, self._differences = definition.settings(plans)
         self._unequal = [each for each in self._differences if not each.fair]
 
     def compose(self) -> ComposeResult:
@@ -55,7 +54,7 @@ class BenchRules(Dialog[Definition]):
                     compact=True,
                     id="bench-baseline",
                 )
-            yield Static(outlook(self._definition), id="bench-outlook", markup=False)
+            yield Static(_outlook(self._definition), id="bench-outlook", markup=False)
             with Horizontal(classes="dialog-buttons"):
                 how = ("Compare all the same", "warning") if self._unequal else ("Start", "primary")
                 yield Button(how[0], id="start", variant=how[1])  # type: ignore[arg-type]
@@ -84,7 +83,7 @@ class BenchRules(Dialog[Definition]):
     def _look(self) -> None:
         line = self.query_one("#bench-outlook", Static)
         found = self._edited()
-        line.update(found if isinstance(found, str) else outlook(found))
+        line.update(found if isinstance(found, str) else _outlook(found))
         line.set_class(isinstance(found, str), "complaint")
 
     def _edited(self) -> Definition | str:
@@ -123,6 +122,12 @@ class BenchRules(Dialog[Definition]):
         found = self._edited()
         if isinstance(found, Definition):
             self.dismiss(found)
+
+
+def _outlook(definition: Definition) -> Text:
+    """How long it takes, and what begins the same in a shell."""
+    line = f"\n$ {shlex.join(command(definition))}"
+    return Text.assemble(outlook(definition), (line, "dim"))
 
 
 def _difference(each: Difference, names: Sequence[str]) -> Text:

@@ -10,11 +10,12 @@ from pathlib import Path
 from textual import work
 from textual.actions import SkipAction
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from runners import presets, runs, words
+from runners import horovod, presets, runs, words
 from runners.config import RunConfig
 from runners.presets import Preset
 from tui import keymap
@@ -45,7 +46,7 @@ class LaunchScreen(AppScreen):
         "their preset, also for the next time; {launch.save} keeps them under a name of your own, "
         "{launch.reset} takes them back. {launch.verify} shows whether it computes what one plain "
         "process computes; {launch.mark} in the list marks presets, {launch.bench} measures them "
-        "beside each other."
+        "beside each other. {launch.install} builds and installs Horovod where it is missing."
     )
     KEYS = (LAUNCH,)
     BINDINGS = [  # noqa: RUF012
@@ -67,6 +68,13 @@ class LaunchScreen(AppScreen):
         def __init__(self, outlook: Outlook) -> None:
             super().__init__()
             self.outlook = outlook
+
+    class LookedForHorovod(Message):
+        """Why it cannot be used here, if so."""
+
+        def __init__(self, problem: str) -> None:
+            super().__init__()
+            self.problem = problem
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,6 +255,7 @@ class LaunchScreen(AppScreen):
         if draft and event.outlook.config == draft.config:
             self._outlook = event.outlook
             self._paint()
+            self.refresh_bindings()
 
     def _command(self) -> str:
         draft = self._draft
@@ -363,6 +372,32 @@ class LaunchScreen(AppScreen):
 
     def _ask_what_to_verify(self) -> None:
         ask_what_to_verify(self.app, self._draft, list(self._drafts.values()))
+
+    # --- Horovod --------------------------------------------------------------------------------
+
+    def offers(self, binding: Binding) -> bool:
+        """The footer has the key to install Horovod where that is what is wanting."""
+        if binding.id == "launch.install":
+            return any(horovod.FIX in text for text in self._complaints().values())
+        return super().offers(binding)
+
+    @work(thread=True, exclusive=True, group="horovod")
+    def action_install(self) -> None:
+        self.post_message(self.LookedForHorovod(horovod.problem()))
+
+    def on_launch_screen_looked_for_horovod(self, event: LookedForHorovod) -> None:
+        if event.problem:
+            from tui.screens.install import InstallHorovod
+
+            self.app.push_screen(InstallHorovod(), self._after_install)
+        else:
+            self.distrain.refuse("Horovod is installed and works")
+
+    def _after_install(self, _: object) -> None:
+        """What follows may be another thing now."""
+        self._outlook = None
+        self._paint()
+        self._work_out(0)
 
     # --- presets of one's own -------------------------------------------------------------------
 

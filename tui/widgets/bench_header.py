@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 from rich.text import Text
-from textual.strip import Strip
-from textual.widget import Widget
 
 from runners import words
 from runners.bench import Definition
 from runners.bench.wording import rounds, to_go
 from tui.data.benches import Look
 from tui.widgets.inks import STATUSES
-from tui.widgets.text_pane import strip_of
+from tui.widgets.text_pane import TextLines
 
 UNEQUAL = "UNEQUAL comparison"
 
 
-class BenchHeader(Widget):
+class BenchHeader(TextLines):
     """Three lines; `show` gives it a moment of the bench."""
 
     DEFAULT_CSS = """
     BenchHeader { height: 3; padding: 0 1; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines: list[Text] = []
-
     def show(self, look: Look, definition: Definition, hint: str = "") -> None:
-        lines = head(look, definition, self.size.width - 2, hint)
-        if lines != self._lines:
-            self._lines = lines
-            self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        if y >= len(self._lines):
-            return Strip.blank(self.size.width, self.rich_style)
-        return strip_of(self._lines[y], self)
+        self.put(head(look, definition, self.size.width - 2, hint))
 
 
 def head(look: Look, definition: Definition, width: int, hint: str = "") -> list[Text]:
@@ -82,7 +68,6 @@ def _now(look: Look) -> Text:
         reason = words.line(state.reason or state.status)
         return Text(reason, "red" if state.status == "failed" else "dim", no_wrap=True)
     since = words.age(now.began, look.time)
-    run = now.order.index(now.contestant) + 1
-    line = Text(f"round {now.round}, run {run} of {len(now.order)}: ", no_wrap=True)
+    line = Text(f"round {now.round}, run {now.run} of {len(now.order)}: ", no_wrap=True)
     line.append(now.contestant, "bold")
     return line.append(f" since {since}" if now.run_id else " is being launched")

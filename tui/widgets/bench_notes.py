@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
 
 from rich.text import Text
 
 from runners import words
 from runners.comparison import Comparison, Difference, wording
 from tui import marks
-from tui.widgets.text_pane import TextPane
+from tui.widgets.text_pane import TextPane, wrapped
 
 WARNING = "▲"
 
@@ -39,9 +38,9 @@ class BenchNotes(TextPane):
 def notes(found: Comparison, width: int) -> Iterator[Text]:
     """Lines no wider than that; what matters most comes first."""
     for verdict in found.verdicts:
-        yield from _wrapped(verdict, "bold", width)
+        yield from wrapped(verdict, "bold", width)
     for warning in found.warnings:
-        yield from _wrapped(f"{WARNING} {warning}", "yellow", width)
+        yield from wrapped(f"{WARNING} {warning}", "yellow", width)
     yield from settings(found, width)
 
 
@@ -49,9 +48,9 @@ def settings(found: Comparison, width: int) -> Iterator[Text]:
     """What differs, that which makes the comparison unequal first, and what is equal."""
     for each in found.differences:
         word, style = ("differs", "") if each.fair else (f"{WARNING} UNEQUAL", "bold yellow")
-        yield from _wrapped(f"{word}: {_values(each, found, width)}", style, width)
+        yield from wrapped(f"{word}: {_values(each, found, width)}", style, width)
     if found.equal:
-        yield from _wrapped(f"equal: {wording.settings(found.equal)}", "dim", width)
+        yield from wrapped(f"equal: {wording.settings(found.equal)}", "dim", width)
 
 
 def _values(each: Difference, found: Comparison, width: int) -> str:
@@ -65,8 +64,3 @@ def _values(each: Difference, found: Comparison, width: int) -> str:
         shown = words.MISSING if value is None else value
         by_value[shown] = by_value.get(shown, "") + mark.shape
     return f"{each.key}: " + ", ".join(f"{shapes} {value}" for value, shapes in by_value.items())
-
-
-def _wrapped(text: str, style: str, width: int) -> Iterator[Text]:
-    for line in wrap(text, max(width, 10), subsequent_indent="  "):
-        yield Text(line, style, no_wrap=True)

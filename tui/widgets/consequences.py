@@ -11,7 +11,7 @@ from runners import words
 from tui.data import consequences
 from tui.data.consequences import Outlook
 from tui.keymap import keyed
-from tui.widgets.text_pane import TextPane
+from tui.widgets.text_pane import TextPane, wrapped
 
 LABEL = 12
 BRIEF = 6  # lines under which only the gist is told
@@ -56,9 +56,9 @@ def in_full(outlook: Outlook | None, command: str, width: int) -> list[Text]:
         for label, text in consequences.figures(outlook):
             lines += _figure(label, text, width)
         for notice in outlook.plan.notices if outlook.plan else ():
-            lines += [Text(), *_wrapped(f"▲ {notice}", "yellow", width)]
+            lines += [Text(), *wrapped(f"▲ {notice}", "yellow", width)]
     if command:
-        lines += [Text(), *_wrapped(f"$ {command}", "", width)]
+        lines += [Text(), *wrapped(f"$ {command}", "", width)]
     return lines
 
 
@@ -67,7 +67,7 @@ def _problems(problems: Sequence[tuple[str, str]], width: int) -> list[Text]:
         return []
     lines = [Text.assemble(("✘ this cannot run", "bold red"))]
     for key, text in problems:
-        lines += _wrapped(f"{key}: {text}" if key else text, "red", width)
+        lines += wrapped(f"{key}: {text}" if key else text, "red", width)
     return [*lines, Text()]
 
 
@@ -75,11 +75,6 @@ def _figure(label: str, text: str, width: int) -> list[Text]:
     first, *more = wrap(text, max(width - LABEL, 10)) or [""]
     lines = [Text.assemble((label.ljust(LABEL), "dim"), first)]
     return [*lines, *(Text(" " * LABEL + line) for line in more)]
-
-
-def _wrapped(text: str, style: str, width: int) -> list[Text]:
-    lines = wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
-    return [Text.assemble((line, style)) for line in lines]
 
 
 def gist(outlook: Outlook | None, command: str, width: int, height: int) -> list[Text]:

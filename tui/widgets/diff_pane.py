@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rich.style import Style
@@ -14,7 +13,7 @@ from tui.data.comparison import Compared, Comparison, Setting, settings
 from tui.keymap import keyed
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import STATUSES, UNKNOWN, legible
-from tui.widgets.text_pane import TextPane
+from tui.widgets.text_pane import TextPane, wrapped
 
 KEY, LEAST = 24, 9  # cells of a key at most, of a value at least
 UNSET = "–"
@@ -140,14 +139,9 @@ def summaries(
 
 def sentences(found: Comparison, width: int) -> list[Text]:
     """The verdicts, below what makes them worth little."""
-    warning = [Text(found.unequal, "bold yellow")] if found.unequal else []
-    lines = [*warning, *map(Text, found.verdicts)]
-    return [part for line in lines for part in _wrapped(line, width)]
-
-
-def _wrapped(line: Text, width: int) -> list[Text]:
-    parts = textwrap.wrap(line.plain, max(width, 20))
-    return [Text(part, line.style, no_wrap=True) for part in parts]
+    told = [(found.unequal, "bold yellow")] * bool(found.unequal)
+    told += [(verdict, "") for verdict in found.verdicts]
+    return [line for text, style in told for line in wrapped(text, style, width)]
 
 
 def _figures(run: Compared) -> dict[str, Text]:
@@ -156,7 +150,7 @@ def _figures(run: Compared) -> dict[str, Text]:
     value = words.metric(row.metric, row.value) if row.metric else words.MISSING
     return {
         "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
-        "samples/s": Text(words.round_rate(row.samples_per_s)),
+        "samples/s": Text(words.round_rate(run.rate or row.samples_per_s)),
         "ratio": Text(verdicts.times(ratio.value) if ratio else words.MISSING),
         "95 % interval": Text(verdicts.span(ratio) if ratio else words.MISSING),
         "metric": Text(value),

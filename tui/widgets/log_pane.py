@@ -87,6 +87,7 @@ class LogPane(Widget, can_focus=True):
         self._page: Page | None = None
         self._seen = 0
         self._search = ""
+        self._missed: int | None = None  # in so many lines the words were nowhere
         self._hunts = 0
         self._wake, self._left = threading.Event(), threading.Event()
 
@@ -128,7 +129,7 @@ class LogPane(Widget, can_focus=True):
     def choose(self, name: str) -> None:
         """Show another log: "rank-0", "launcher", "supervisor"."""
         if name != self._chosen:
-            self._chosen, self._page, self._search = name, None, ""
+            self._chosen, self._page, self._search, self._missed = name, None, "", None
             self._view.clear()
             self._seen = 0
             self._want()
@@ -171,12 +172,18 @@ class LogPane(Widget, can_focus=True):
         if page.name != self._chosen:
             return
         if page.anew:
-            self._search, self._seen = "", 0
+            self._search, self._seen, self._missed = "", 0, None
         self._page = page
         self._seen += page.raised
         self._view.put(page)
         if page.found is not None and page.found.hunt.number == self._hunts:
-            self._take(page.found)
+            self._take(page.found, page.total)
+        elif self._missed is not None and page.total > self._missed:
+            # What is new may have the words; it moves nothing for one who does not look for them.
+            if self._input.has_focus:
+                self._hunt(max(self._missed - 1, 0), onwards=True)
+            else:
+                self._search, self._missed = "", None
         if self._view.lacks:
             self._want()
         self._paint()
@@ -288,6 +295,7 @@ class LogPane(Widget, can_focus=True):
         view = self._view
         start = view.top if view.found is None else view.found
         view.words, view.found, self._search = event.value, None, ""
+        self._missed = None
         self._hunts += 1
         if event.value:
             self._hunt(start)
@@ -306,15 +314,19 @@ class LogPane(Widget, can_focus=True):
         else:
             self._hunt(view.found + direction, direction < 0)
 
-    def _hunt(self, line: int, backwards: bool = False) -> None:
+    def _hunt(self, line: int, backwards: bool = False, onwards: bool = False) -> None:
         self._hunts += 1
-        self._search = "" if self._view.found is not None else "searching …"
-        self._want(Hunt(self._hunts, self._view.words, line, backwards))
+        self._missed = None
+        if not onwards:
+            self._search = "" if self._view.found is not None else "searching …"
+        self._want(Hunt(self._hunts, self._view.words, line, backwards, onwards))
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: Found, total: int) -> None:
+        """Show what was found in so many lines."""
         if found.line is None:
-            self._view.found = None
-            self._search = f"no “{found.hunt.words}” in this log"
+            self._view.found, self._missed = None, total
+            yet = " yet" if self._live else ""
+            self._search = f"no “{found.hunt.words}” in this log{yet}"
             return
         end = "end" if found.hunt.backwards else "top"
         self._search = f", from the {end} again" if found.around else ""

@@ -11,7 +11,6 @@ from runners import events, words
 from runners.snapshot import RankNow
 from runners.stragglers import Straggler
 from tui import marks
-from tui.data.plots import PHASE_WORDS
 from tui.widgets import phases
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import legible
@@ -59,7 +58,7 @@ class RankTable(TextPane):
         who, told = None, ""
         if (late := self._late) is not None:
             who = late.rank
-            told = f"rank {who} holds the others back, late in {PHASE_WORDS[late.phase]}"
+            told = f"rank {who} holds the others back, late {late.where}"
         self.border_subtitle = told
         self.put(table(self._ranks, self.width, who, self.background_colors[1]))
 

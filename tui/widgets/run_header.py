@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from rich.text import Text
-from textual.strip import Strip
-from textual.widget import Widget
 
 from runners import words
 from runners.config import RunConfig
@@ -12,19 +10,15 @@ from runners.diagnosis import Diagnosis
 from runners.events import Evaluation
 from runners.snapshot import Snapshot
 from tui.widgets.inks import STATUSES
-from tui.widgets.text_pane import strip_of
+from tui.widgets.text_pane import TextLines
 
 
-class RunHeader(Widget):
+class RunHeader(TextLines):
     """Three lines, and one more once there is a diagnosis; `show` gives it a moment of the run."""
 
     DEFAULT_CSS = """
     RunHeader { height: 3; padding: 0 1; &.-diagnosed { height: 4; } }
     """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines: list[Text] = []
 
     def show(self, now: Snapshot, config: RunConfig, diagnosis: Diagnosis, hint: str = "") -> None:
         lines = head(now, config, self.size.width - 2, hint)
@@ -32,14 +26,7 @@ class RunHeader(Widget):
         self.set_class(known, "-diagnosed")
         if known:
             lines.append(_diagnosis(diagnosis, self.size.width - 2))
-        if lines != self._lines:
-            self._lines = lines
-            self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        if y >= len(self._lines):
-            return Strip.blank(self.size.width, self.rich_style)
-        return strip_of(self._lines[y], self)
+        self.put(lines)
 
 
 def head(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list[Text]:

@@ -1,14 +1,17 @@
-"""A pane of styled lines that scrolls and repaints only the lines that changed."""
+"""Styled lines: a pane of them that scrolls and repaints only those that changed, and a few."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.text import Text
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
+
+from runners import words
 
 
 class TextPane(ScrollView, can_focus=True):
@@ -53,6 +56,9 @@ class TextPane(ScrollView, can_focus=True):
         """It takes a cell of every line, and is not always followed by a resize."""
         self.call_later(self._paint)
 
+    def watch_virtual_size(self) -> None:
+        self._refresh_scrollbars()  # Textual does not where the lines come to fit exactly
+
     def put(self, lines: Sequence[Text]) -> None:
         """Show these lines instead of the ones before."""
         old, self._lines = self._lines, list(lines)
@@ -70,6 +76,36 @@ class TextPane(ScrollView, can_focus=True):
 
     def _row(self, y: int) -> int:
         return y if y < self.fixed else y + round(self.scroll_y)
+
+
+class TextLines(Widget):
+    """Lines that neither scroll nor take the focus."""
+
+    _lines: Sequence[Text] = ()
+
+    def put(self, lines: Sequence[Text]) -> None:
+        """Show these lines instead of the ones before."""
+        if lines != self._lines:
+            self._lines = lines
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width, self.rich_style)
+        return strip_of(self._lines[y], self)
+
+
+def wrapped(text: str, style: str, width: int, indent: int = 0, hang: int = 2) -> list[Text]:
+    """Lines of at most so many cells, the later ones hanging in."""
+    margin = " " * indent
+    lines = wrap(
+        words.line(text),
+        max(width, indent + 16),
+        initial_indent=margin,
+        subsequent_indent=margin + " " * hang,
+        break_on_hyphens=False,
+    )
+    return [Text(line, style, no_wrap=True) for line in lines]
 
 
 def strip_of(line: Text, widget: Widget) -> Strip:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 from rich.text import Text
 
@@ -11,7 +10,7 @@ from runners import words
 from runners.verification.report import Report, origin_of_limits
 from tui.data.verifying import Entry
 from tui.widgets.columns import Column, aligned, fitting, taken
-from tui.widgets.text_pane import TextPane
+from tui.widgets.text_pane import TextPane, wrapped
 
 COLUMNS = (
     Column("how", 26, spare=1, right=False),
@@ -79,7 +78,7 @@ def lines(entries: Sequence[Entry], width: int) -> list[Text]:
     for entry in entries:
         found += [_row(entry, columns, room), *_sentences(entry, width)]
     for text in sorted({entry.report.tolerance for entry in entries} - {""}):
-        found += [Text(), *_wrapped(origin_of_limits(text), "dim", width, 0)]
+        found += [Text(), *wrapped(origin_of_limits(text), "dim", width)]
     return found
 
 
@@ -106,18 +105,13 @@ def _sentences(entry: Entry, width: int) -> Iterator[Text]:
     if entry.state != "done":
         return
     if report.sentence:
-        yield from _wrapped(report.sentence, OUTCOMES[report.outcome][1], width)
+        yield from wrapped(report.sentence, OUTCOMES[report.outcome][1], width, INDENT, 0)
     elif nearest := _nearest(report):
-        yield from _wrapped(nearest, "dim", width)
+        yield from wrapped(nearest, "dim", width, INDENT, 0)
     for text in report.declared:
-        yield from _wrapped(text, "dim", width)
+        yield from wrapped(text, "dim", width, INDENT, 0)
 
 
 def _nearest(report: Report) -> str:
     where, *_ = report.figures()
     return "" if where == words.MISSING else f"nearest to its limit: {where}"
-
-
-def _wrapped(text: str, style: str, width: int, indent: int = INDENT) -> Iterator[Text]:
-    for line in wrap(words.line(text), max(width - indent, 16)):
-        yield Text(" " * indent + line, style)

@@ -1,0 +1,132 @@
+"""Given real Horovod: it trains, evaluates, resumes and is verified like any other strategy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners import Run
+from runners.verification.cases import verify
+
+Start = Callable[..., Run]
+QUICK = {"train.threads": 1}
+
+
+@pytest.mark.parametrize("preset", ["horovod", "horovod-fp16", "horovod-amp"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_its_presets_compute_what_one_process_computes(preset: str, ranks: int) -> None:
+    (report,) = verify([preset], changes=QUICK, ranks=[ranks])
+    assert report.passed, report.first or report.problem
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
+        {"train.optimizer": "adam", "train.accumulate": 2, "train.clip_norm": 0.1},
+        {"train.optimizer": "adamw", "precision": "fp16"},
+        {"precision": "fp16", "train.accumulate": 3, "train.clip_norm": 0.1},
+        {"horovod.compression": "fp16", "train.accumulate": 2},
+        {"model.name": "resnet18", "data.args": {"channels": 3}},
+        {"model.args": {"dropout": 0.3}},
+    ],
+    ids=lambda changes: " ".join(changes),
+)
+def test_what_goes_with_it_computes_the_same(changes: dict[str, Any]) -> None:
+    (report,) = verify(["horovod"], changes={**QUICK, **changes}, ranks=[2])
+    assert report.passed, report.first or report.problem
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_resumed_run_ends_as_the_one_that_was_not_interrupted(
+    optimizer: str, started: Start
+) -> None:
+    same = {"task__name": "classification", "train__optimizer": optimizer, "train__lr": 0.01}
+    whole = started(**same, train__epochs=4)
+    begun = started(**same, train__epochs=2)
+    whole.wait(120)
+    begun.wait(120)
+    again = begun.resume({"train.epochs": 4})
+    assert again.wait(120)["status"] == "completed"
+    first, second = (run.record.evaluations()[-1] for run in (whole, again))
+    assert first.metrics == second.metrics
+
+
+def test_evaluation_counts_every_sample_once(started: Start) -> None:
+    run = started(devices="cpu:3", task__name="classification", train__epochs=1)
+    run.wait(120)
+    (evaluation,) = run.record.evaluations()
+    assert evaluation.samples == 360
+    assert evaluation.metrics["top1"].count == 360
+
+
+def test_rank_0_may_save_for_longer_than_a_collective_may_take(started: Start, place: Path) -> None:
+    (place / "slowly.py").write_text(SLOWLY)
+    run = started(task__name="slowly:make", train__epochs=1, dist__timeout_s=3)
+    assert run.wait(120)["status"] == "completed"
+
+
+SLOWLY = """
+import time
+import torch
+from models.classification import Classification
+
+save = torch.save
+
+def slowly(*given, **more):
+    time.sleep(8)
+    save(*given, **more)
+
+def make(model, data):
+    torch.save = slowly
+    return Classification(model, data)
+"""
+
+
+def test_its_timeline_is_in_the_record(started: Start) -> None:
+    run = started(train__epochs=1, horovod__timeline=True)
+    run.wait(120)
+    text = (run.record.dir / "horovod-timeline.json").read_text()
+    events = json.loads(text.rstrip().rstrip(",").removesuffix("]") + "]")
+    assert any(event.get("name") == "ALLREDUCE" for event in events)
+    notices = [event.text for event in run.events() if type(event).__name__ == "Notice"]
+    assert any("horovod-timeline.json" in notice for notice in notices)
+
+
+def test_waiting_for_gradients_is_told(started: Start) -> None:
+    run = started(train__epochs=3)
+    run.wait(120)
+    window = run.record.latest()[0]
+    assert window.comm > 0
+    assert window.backward > 0
+
+
+def test_parameters_in_bfloat16_are_refused(started: Start, place: Path) -> None:
+    (place / "narrow.py").write_text(NARROW)
+    run = started(model__name="narrow:make", task__name="classification")
+    run.wait(60)
+    error = run.record.state.error
+    assert error is not None
+    assert error.usage
+    assert "bfloat16, which Horovod cannot reduce" in error.message
+
+
+NARROW = """
+import torch
+from torch import nn
+
+def make(**_):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).to(torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize("via", ["horovodrun"])
+def test_its_own_command_starts_the_ranks_as_well(via: str, started: Start) -> None:
+    run = started(horovod__via=via, train__epochs=2)
+    summary = run.wait(120)
+    assert summary["status"] == "completed", run.record.state.reason
+    assert len(run.record.ranks()) == 2
