@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from runners import words
 from runners.launchers import FOREIGN, loopback_interface
 
 OPERATIONS = (
@@ -186,7 +186,7 @@ class _Pair:
         rank = next(rank for rank, message in heard.items() if message is None)
         try:
             code = self._ranks[rank].wait(GRACE_S)
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"left with {code}"
+            how = f"was killed by {words.signal_name(-code)}" if code < 0 else f"left with {code}"
         except subprocess.TimeoutExpired:
             how = "fell silent"
         lines = self._logs[rank].read_text(errors="replace").strip().splitlines()

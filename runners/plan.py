@@ -170,7 +170,8 @@ def _of_training(config: RunConfig, devices: list[Device], world: int) -> list[R
             "some would have nothing to do",
         ),
         (
-            train.sync_batchnorm and (not on_gpu or strategy in ("single", "dp", "horovod")),
+            train.sync_batchnorm
+            and (not on_gpu or strategy in ("single", "dp") or config.launcher == "horovodrun"),
             "train.sync_batchnorm",
             "SyncBatchNorm needs GPUs and a process group (ddp or allreduce)",
         ),
@@ -213,7 +214,7 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         notices.append(
             f"{len(devices)} ranks share {cores()} CPU cores and will wait for each other"
         )
-    if config.strategy == "horovod" and config.horovod.timeline:
+    if config.launcher == "horovodrun" and config.horovod.timeline:
         notices.append(f"Horovod's timeline is written to {TIMELINE} in the run's folder")
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")

@@ -209,13 +209,14 @@ def _check(config: RunConfig) -> Plan:
             problems.append((error.key, error.sentence))
     if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
         problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
+    plan = None
     try:
         plan = make_plan(config)
     except ConfigError as error:
-        raise ConfigError([*error.problems, *problems]) from None
-    if plan.backend == "horovod":
-        problems += horovod.problems(config.horovod.via, plan.devices[0].kind)
-    if problems:
+        problems = [*error.problems, *problems]
+    if config.strategy == "horovod" or (plan and plan.backend == "horovod"):
+        problems += horovod.problems(config.horovod.via, plan.devices if plan else [])
+    if problems or not plan:
         raise ConfigError(problems)
     return plan
 

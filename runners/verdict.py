@@ -6,6 +6,7 @@ import signal
 
 import msgspec
 
+from runners import words
 from runners.events import Exited, Failure, Finished, NonFinite
 from runners.state import RunError, Status
 
@@ -77,10 +78,8 @@ def _headline(seen: Evidence) -> RunError:
         first = min(suspects, key=lambda rank: suspects[rank])
     elif absent := _absent(seen):
         return _hung(seen, absent)
-    elif seen.failures:
-        first = min(seen.failures, key=lambda rank: seen.failures[rank][0])
-    elif aborted := _aborted(seen):
-        first = min(aborted, key=lambda rank: seen.vanished[rank])
+    elif noticed := _noticed(seen):
+        first = min(noticed, key=lambda rank: noticed[rank])
     else:
         return _launcher_failed(seen)
     others = sorted((seen.failures.keys() | seen.vanished.keys()) - suspects.keys() - {first})
@@ -112,9 +111,7 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
         elif not failure.collateral:
             suspects[rank] = (0, when)
     aborted = _aborted(seen)
-    noticed = [when for when, _ in seen.failures.values()]
-    noticed += [seen.vanished[rank] for rank in aborted]
-    first_failure = min(noticed, default=float("inf"))
+    first_failure = min(_noticed(seen).values(), default=float("inf"))
     for rank, when in seen.vanished.items():
         code = _code(seen, rank)
         if rank in aborted:
@@ -140,7 +137,7 @@ def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
     step = seen.steps.get(rank, 0)
     when = f"after step {step:,}" if step else "before its first step"
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
+        name = words.signal_name(-code)
         kind, message = name, f"killed by {name} {when}"
         if name == "SIGKILL":
             message += " (by hand, or by the system when memory ran out)"
@@ -152,12 +149,14 @@ def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
 
 
 def _absent(seen: Evidence) -> list[int]:
-    waited = _waited(seen)
+    waited = _noticed(seen)
     return [rank for rank in range(seen.world_size) if rank not in waited] if waited else []
 
 
-def _waited(seen: Evidence) -> set[int]:
-    return seen.failures.keys() | _aborted(seen)
+def _noticed(seen: Evidence) -> dict[int, float]:
+    """Ranks that say what has befallen them, or that a watchdog ended; and when."""
+    failed = {rank: when for rank, (when, _) in seen.failures.items()}
+    return {rank: seen.vanished[rank] for rank in _aborted(seen)} | failed
 
 
 def _hung(seen: Evidence, absent: list[int]) -> RunError:
@@ -168,7 +167,7 @@ def _hung(seen: Evidence, absent: list[int]) -> RunError:
         type="Hang",
         message=f"{names} {verb} absent from a collective the others wait in; {_positions(seen)}",
         step=seen.steps.get(absent[0], 0),
-        collateral=sorted(_waited(seen)),
+        collateral=sorted(_noticed(seen)),
         traceback=next((failure.traceback for _, failure in seen.failures.values()), ""),
     )
 
@@ -176,7 +175,7 @@ def _hung(seen: Evidence, absent: list[int]) -> RunError:
 def _launcher_failed(seen: Evidence) -> RunError:
     last = seen.launcher_log.strip().splitlines()[-1:] or ["it printed nothing"]
     code = seen.launcher_code or 0
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    how = f"was killed by {words.signal_name(-code)}" if code < 0 else f"ended with code {code}"
     return RunError(
         rank=None,
         type="LauncherFailed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 import time
 from collections.abc import Iterable, Sequence
 
@@ -52,6 +53,14 @@ def age(then: float | None, now: float | None = None) -> str:
 def count(number: float | None) -> str:
     """A whole number with thousands apart: "43,110"."""
     return MISSING if number is None else f"{number:,.0f}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL; "signal 35" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def line(text: str) -> str:

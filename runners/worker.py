@@ -13,23 +13,19 @@ from pathlib import Path
 from models.errors import TaskError
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
+from runners.launchers import take_place
 from runners.processes import die_with_parent, without_collecting
 from runners.record import Record
 from runners.reporter import NullReporter, Reporter
 from runners.verification import TAP
 
-PLACES = {  # as Horovod, Open MPI and MPICH have them
-    "RANK": ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-    "LOCAL_RANK": ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
-    "WORLD_SIZE": ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-}
 MOST_OF_A_MESSAGE, MOST_OF_A_TRACEBACK = 4_000, 100_000  # characters
 
 
 def main() -> int:
     """Run one rank to its end; 0 when it left in order."""
     die_with_parent()
-    _take_place()
+    take_place()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     _log_to(record.dir / "logs" / f"rank-{rank}.log")
@@ -47,14 +43,6 @@ def main() -> int:
             traceback.print_exc()
             return 1
     return 0
-
-
-def _take_place() -> None:
-    """Know this rank by torch's names for its place, whatever names its launcher has."""
-    for name, others in PLACES.items():
-        known = [os.environ[other] for other in others if other in os.environ]
-        if known:
-            os.environ.setdefault(name, known[0])
 
 
 def _log_to(path: Path) -> None:

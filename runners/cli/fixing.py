@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from runners import words
-from runners.cli.text import is_terminal, print_json
+from runners.cli.text import bar, is_terminal, print_json
 from runners.horovod.install import Installation, Progress
 
 BAR = 30
@@ -48,11 +48,10 @@ def _told() -> Iterator[Callable[[Progress], None]]:
 
 def picture(now: Progress, width: int) -> Text:
     """The stage with a bar, and below it what was printed last."""
-    bar = ""
+    head = Text(f"{now.stage} … ", "bold")
     if now.share is not None:
-        done = round(2 * BAR * now.share)
-        bar = ("━" * (done // 2) + "╸" * (done % 2)).ljust(BAR, "─") + f"  {now.share:.0%}"
-    head = Text.assemble((f"{now.stage} … ", "bold"), (bar, "cyan"))
+        done, rest = bar(now.share, BAR)
+        head.append(done, "cyan").append(rest, "bright_black").append(f"  {now.share:.0%}")
     line = Text(words.line(now.line), "dim", no_wrap=True, overflow="ellipsis")
     line.truncate(width)
     return Text("\n").join([head, line])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from runners import words
 from runners.cli.lines import in_words
-from runners.cli.text import Column, aligned
+from runners.cli.text import Column, aligned, bar
 from runners.events import OTHER, PHASES, Evaluation, Event
 from runners.snapshot import Follower, RankNow, Snapshot
 
@@ -122,10 +122,8 @@ def _bar(now: Snapshot, width: int) -> Text:
         text += f"  ETA {words.duration(now.eta)}"
     style = STYLES.get(now.state.status, "cyan")
     length = max(8, min(40, width - len(text) - 2))
-    done = round(2 * length * (now.fraction or 0.0))
-    bar = "━" * (done // 2) + "╸" * (done % 2)
-    rest = "─" * (length - len(bar))
-    return Text.assemble((bar, style), (rest, "bright_black"), f" {text}", no_wrap=True)
+    done, rest = bar(now.fraction or 0.0, length)
+    return Text.assemble((done, style), (rest, "bright_black"), f" {text}", no_wrap=True)
 
 
 def _figures(now: Snapshot, epochs: int) -> Text:

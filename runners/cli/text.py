@@ -43,6 +43,13 @@ def painted(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{code}m{text}\x1b[0m"
 
 
+def bar(share: float, width: int) -> tuple[str, str]:
+    """What is done and what is left, together `width` cells."""
+    halves = round(2 * width * share)
+    done = "━" * (halves // 2) + "╸" * (halves % 2)
+    return done, "─" * (width - len(done))
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: str = "") -> str:
     """Lines under a head; on a terminal, spare columns are left out until it fits."""
     room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None

@@ -27,7 +27,11 @@ Stage = Callable[[str], None]
 
 def cached(toolchain: Toolchain) -> Path | None:
     """The wheel that was built for all this before."""
-    return next((cache() / "wheels" / toolchain.key).glob("*.whl"), None)
+    return next(_shelf(toolchain).glob("*.whl"), None)
+
+
+def _shelf(toolchain: Toolchain) -> Path:
+    return cache() / "wheels" / toolchain.key
 
 
 def share_of(line: str) -> float | None:
@@ -46,7 +50,8 @@ def build(toolchain: Toolchain, commands: Commands, stage: Stage) -> Path:
         stage("downloading")
         tools = _tools(commands, scratch, plain)
         archive = _download(commands, scratch, found_first(tools, plain))
-        environment = found_first(tools, {**toolchain.environment(scratch), **quiet(scratch)})
+        wanted = toolchain.environment(_shelf(toolchain))
+        environment = found_first(tools, {**wanted, **quiet(scratch)})
         stage("unpacking")
         folder = source.unpack(archive, scratch)
         stage("building")
@@ -100,7 +105,7 @@ def _tools(commands: Commands, scratch: Path, environment: dict[str, str]) -> Pa
 
 
 def _into_cache(wheel: Path, toolchain: Toolchain) -> Path:
-    folder = cache() / "wheels" / toolchain.key
+    folder = _shelf(toolchain)
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{os.getpid()}"
     shutil.copyfile(wheel, draft)

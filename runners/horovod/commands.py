@@ -34,8 +34,8 @@ class Commands:
     def stop(self) -> None:
         """End what is under way with all its descendants; nothing is begun any more."""
         self._stopped.set()
-        if self._process:
-            _end(self._process)
+        if process := self._process:  # read once: the other thread may have just done with it
+            _end(process)
 
     def check(self) -> None:
         """Raises StoppedError once it has been stopped."""

@@ -11,10 +11,10 @@ import importlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,25 @@ from typing import Any
 import msgspec
 import platformdirs
 
-from runners.devices import torch_build
+from runners import words
+from runners.devices import Device, torch_build
 
 FIX = "distrain doctor --fix horovod"
 IMPORT_S = 120.0
 _ANEW = f"`pip uninstall horovod`, then `{FIX}`, builds one"
 DOUBT_S = 60.0  # a library may come that was missing, which no key tells
 
-_IMPORT = """
+_MARK = "Horovod has: "  # MPI and others print as well, some of them at the end
+_IMPORT = f"""
 import json
+MARK = {_MARK!r}
 import horovod.torch as hvd
 if not hasattr(hvd, "init"):
     raise SystemExit("it is built without PyTorch")
-built = {name: bool(getattr(hvd, name + "_built")()) for name in ("gloo", "mpi", "nccl", "cuda")}
-print(json.dumps(built))
+names = ("gloo", "mpi", "nccl", "cuda")
+built = dict((name, bool(getattr(hvd, name + "_built")())) for name in names)
+print()
+print(MARK + json.dumps(built))
 """
 
 
@@ -69,16 +74,21 @@ def problem() -> str:
     return presence().problem
 
 
-def problems(via: str, kind: str) -> list[tuple[str, str]]:
-    """Keys of a config with why it cannot start ranks by that command, on that kind of device."""
+def problems(via: str, devices: Sequence[Device]) -> list[tuple[str, str]]:
+    """Keys of a config with why it cannot start ranks by that command, on those devices."""
     found = presence()
     if found.why:
         return [("strategy", found.problem)]
     lacks = []
     if via == "mpirun" and not found.mpi:
         lacks.append(("horovod.via", f"this Horovod is built without MPI; {_ANEW} where MPI is"))
-    if kind == "cuda" and not found.cuda:
+    if via != "mpirun" and not found.gloo:
+        lacks.append(("horovod.via", f"this Horovod is built without Gloo; use mpirun, or {_ANEW}"))
+    on_gpus = [device.uuid for device in devices if device.kind == "cuda"]
+    if on_gpus and not found.cuda:
         lacks.append(("devices", f"this Horovod is built for CPU; {_ANEW} where CUDA is"))
+    if found.nccl and len(set(on_gpus)) < len(on_gpus):
+        lacks.append(("devices", "Horovod reduces over NCCL, which refuses two ranks on one GPU"))
     return lacks
 
 
@@ -136,12 +146,12 @@ def _built_for(package: Path) -> str | None:
 
 
 def _key(package: Path, torch: dict[str, str | None]) -> str:
-    """Changes with the interpreter, torch and Horovod's own library."""
+    """Changes with the question, the interpreter, torch and Horovod's own library."""
     library = next(iter(sorted(package.glob("torch/mpi_lib_v2*"))), package / "__init__.py")
     about = library.stat()
     paths = [os.environ.get(name) for name in ("PYTHONPATH", "LD_LIBRARY_PATH")]
     file = [str(library), about.st_size, about.st_mtime_ns]
-    facts = [sys.executable, sys.version, torch, paths, file]
+    facts = [_IMPORT, sys.executable, sys.version, torch, paths, file]
     return sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
@@ -179,13 +189,15 @@ def _ask() -> Presence:
         return Presence(f"Horovod cannot be loaded: it did not end within {IMPORT_S:.0f} s", anew)
     if done.returncode != 0:
         return Presence(f"Horovod cannot be loaded: {_reason(done)}", anew)
-    built = json.loads(done.stdout.strip().splitlines()[-1])
-    return Presence(version=_version(), **built)
+    answers = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    if not answers:
+        return Presence("Horovod cannot be loaded: Python ended before it was", anew)
+    return Presence(version=_version(), **json.loads(answers[-1].removeprefix(_MARK)))
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode < 0:
-        return f"it was killed by {signal.Signals(-done.returncode).name}"
+        return f"it was killed by {words.signal_name(-done.returncode)}"
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1].strip()
 
 

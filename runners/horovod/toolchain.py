@@ -60,8 +60,8 @@ class Toolchain(msgspec.Struct, frozen=True):
         cuda = f"cuda{self.cuda}" if self.cuda_home else "cpu"
         return [cuda, *(name for name in ("nccl", "mpi") if getattr(self, name))]
 
-    def environment(self, scratch: Path) -> dict[str, str]:
-        """Of the build; links that it needs are made in the folder `scratch`."""
+    def environment(self, shelf: Path) -> dict[str, str]:
+        """Of the build; links that the wheel needs are made in the folder where it will be kept."""
         ours = {
             "HOROVOD_WITH_PYTORCH": "1",
             "HOROVOD_WITH_GLOO": "1",
@@ -71,10 +71,10 @@ class Toolchain(msgspec.Struct, frozen=True):
             "MAKEFLAGS": f"-j{_jobs()}",
             "CMAKE_GENERATOR": "Unix Makefiles",
         }
-        if not self.mpi:
+        if not self.mpi and os.environ.get("HOROVOD_WITH_MPI") != "1":
             ours["HOROVOD_WITHOUT_MPI"] = "1"
         if self.cuda_home:
-            ours |= self._with_cuda(scratch)
+            ours |= self._with_cuda(shelf)
         else:
             ours |= {"HOROVOD_WITHOUT_CUDA": "1", "HOROVOD_WITHOUT_NVTX": "1"}
         bare = {"LDFLAGS": f"{os.environ.get('LDFLAGS', '')} -Wl,-s".strip()}  # no symbols
@@ -85,12 +85,12 @@ class Toolchain(msgspec.Struct, frozen=True):
         compilers = [f"{self.cuda_home}/bin"] if self.cuda_home else []
         return [*compilers, os.environ.get("PATH", os.defpath)]
 
-    def _with_cuda(self, scratch: Path) -> dict[str, str]:
+    def _with_cuda(self, shelf: Path) -> dict[str, str]:
         ours = {"HOROVOD_CUDA_HOME": self.cuda_home, "CUDA_HOME": self.cuda_home}
         if self.nccl and not any(name.startswith("HOROVOD_GPU") for name in os.environ):
             ours["HOROVOD_GPU_OPERATIONS"] = "NCCL"
         if self.nccl == _nccl_of_torch():
-            ours |= _linkable(Path(self.nccl).parent, scratch)
+            ours |= _linkable(Path(self.nccl).parent, shelf)
         return ours
 
 
@@ -168,13 +168,12 @@ def _nccl_of_torch() -> str:
     return f"{next(iter(places))}/include" if places else ""
 
 
-def _linkable(nccl: Path, scratch: Path) -> dict[str, str]:
+def _linkable(nccl: Path, folder: Path) -> dict[str, str]:
     """NCCL's package lacks the name without a number, by which a linker looks for a library."""
-    folder = scratch / "nccl"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     link = folder / "libnccl.so"
-    if not link.exists():
-        link.symlink_to(nccl / "lib" / "libnccl.so.2")
+    link.unlink(missing_ok=True)
+    link.symlink_to(nccl / "lib" / "libnccl.so.2")
     return {
         "HOROVOD_NCCL_INCLUDE": str(nccl / "include"),
         "HOROVOD_NCCL_LIB": str(folder),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,20 +24,22 @@ MODULES = {
     "horovodrun": "runners.launchers.horovodrun",
 }
 
+# A rank's place by torch's names, and by those of Horovod, Open MPI and MPICH.
+PLACES = {
+    "RANK": ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+    "LOCAL_RANK": ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+    "WORLD_SIZE": ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+}
+
 # What a launcher that we were started by has left behind would mislead our ranks.
-FOREIGN = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
+FOREIGN = {
+    *PLACES,
+    *chain(*PLACES.values()),
     "MASTER_ADDR",
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
-    "HOROVOD_RANK",
-    "HOROVOD_SIZE",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-)
+}
 
 # Variables that change what a run computes or how fast; recorded with every run.
 MATTERS = (
@@ -84,6 +87,14 @@ def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> di
         ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     theirs = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     return theirs | ours
+
+
+def take_place() -> None:
+    """Know this rank by torch's names for its place, whatever names its launcher has."""
+    for name, others in PLACES.items():
+        known = [os.environ[other] for other in others if other in os.environ]
+        if known:
+            os.environ.setdefault(name, known[0])
 
 
 def loopback_interface() -> str | None:

@@ -13,14 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 
 from runners.config import RunConfig
-from runners.launchers.parent import LOOPBACK, Parent
+from runners.launchers.parent import LOOPBACK, WORKER, Parent
 from runners.plan import TIMELINE
 from runners.record import Record
 
-WORKER = [sys.executable, "-P", "-m", "runners.worker"]
+WATCHED = [sys.executable, "-P", "-m", "runners.launchers.watched"]
 
 
 def main() -> int:
@@ -30,7 +29,7 @@ def main() -> int:
         if record.config.horovod.via != "distrain":
             return subprocess.run(foreign(record.config.horovod.via, world)).returncode
         with rendezvous(world) as port:
-            return _watched(parent, [_started(rank, world, port) for rank in range(world)])
+            return parent.watch({_started(rank, world, port): rank for rank in range(world)})
 
 
 def settings(config: RunConfig, folder: Path) -> dict[str, str]:
@@ -41,11 +40,16 @@ def settings(config: RunConfig, folder: Path) -> dict[str, str]:
         "HOROVOD_CYCLE_TIME": str(horovod.cycle_ms),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(patience),
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(patience),
-        # It looks as often as it warns, and a warning later than the end would prevent the end.
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(max(1, min(patience // 2, 60))),
+        # It looks as often as it warns, and needs three looks before it begins to count.
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(max(1, min(patience // 20, 30))),
     }
     if horovod.timeline:
         wanted["HOROVOD_TIMELINE"] = str(folder / TIMELINE)
+    return unless_set(wanted)
+
+
+def unless_set(wanted: dict[str, str]) -> dict[str, str]:
+    """What a person has set in the environment goes before."""
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
@@ -67,12 +71,11 @@ def rendezvous(world: int) -> Iterator[int]:
 
 
 def slot(rank: int, world: int, port: int) -> dict[str, str]:
-    """The environment of a rank on a single host."""
-    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
+    """What Horovod reads of a rank's place on a single host, and how to meet the others."""
+    choices = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
+        choices["HOROVOD_GLOO_IFACE"] = interface
+    return unless_set(choices) | {
         "HOROVOD_RANK": str(rank),
         "HOROVOD_SIZE": str(world),
         "HOROVOD_LOCAL_RANK": str(rank),
@@ -82,35 +85,11 @@ def slot(rank: int, world: int, port: int) -> dict[str, str]:
         "HOROVOD_HOSTNAME": "localhost",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": LOOPBACK,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
 
-def _started(rank: int, world: int, port: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(WORKER, env={**os.environ, **slot(rank, world, port)})
-
-
-def _watched(parent: Parent, ranks: list[subprocess.Popen[bytes]]) -> int:
-    """Tell how each rank has ended until none is left; whoever stays when one has failed is ended
-    by the supervisor, who has heard of it.
-    """
-    ended = SimpleQueue[int]()
-    for rank, process in enumerate(ranks):
-        threading.Thread(target=_wait, args=(rank, process, ended), daemon=True).start()
-    failed = False
-    for _ in ranks:
-        process = ranks[rank := ended.get()]
-        if process.returncode:
-            failed = True
-            parent.exited(rank, process.pid, process.returncode)
-    return int(failed)
-
-
-def _wait(rank: int, process: subprocess.Popen[bytes], ended: SimpleQueue[int]) -> None:
-    process.wait()
-    ended.put(rank)
+def _started(rank: int, world: int, port: int) -> int:
+    return os.posix_spawn(sys.executable, WORKER, {**os.environ, **slot(rank, world, port)})
 
 
 def foreign(via: str, world: int) -> list[str]:
@@ -123,9 +102,12 @@ def foreign(via: str, world: int) -> list[str]:
     if via == "horovodrun":
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
         nics = ["--network-interfaces", interface] if interface else []
-        return [program, "-np", str(world), "-H", f"localhost:{world}", "--gloo", *nics, *WORKER]
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return [program, "-np", str(world), "--oversubscribe", "--bind-to", "none", *as_root, *WORKER]
+        return [program, "-np", str(world), "-H", f"localhost:{world}", "--gloo", *nics, *WATCHED]
+    said = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    options = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in said else []
+    if options and os.geteuid() == 0:
+        options += ["--allow-run-as-root"]
+    return [program, "-np", str(world), *options, *WATCHED]
 
 
 if __name__ == "__main__":

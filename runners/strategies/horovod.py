@@ -17,11 +17,11 @@ from torch.optim import Optimizer
 
 from runners.clock import Clock
 from runners.errors import ConfigError
-from runners.strategies import Strategy
+from runners.strategies import Strategy, broadcast_from_leader
 from runners.strategies.gradients import LastGradient
 from runners.world import World
 
-BEAT_S = 1.0  # how often rank 0 tells those who wait for it that it still works
+BEAT_S = 0.25  # how often rank 0 tells those who wait for it that it still works
 
 
 class Horovod(Strategy):
@@ -29,7 +29,7 @@ class Horovod(Strategy):
 
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         _require_reducible(model)
-        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])
         self._last = LastGradient(model, clock)
         return model
 
@@ -42,10 +42,15 @@ class Horovod(Strategy):
             op=hvd.Average,
         )
         _take_over(wrapped, optimizer)
-        if resumed:  # on fresh ones it would take a step of its own
+        if resumed and wrapped.state:  # without any it would take a step of its own
             hvd.broadcast_optimizer_state(wrapped, root_rank=0)
         self._optimizer: Any = wrapped
         return wrapped
+
+    @contextmanager
+    def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
+        yield
+        self._last.take()  # the moment that counts is the last micro-batch's
 
     def weight(self, samples: int, total: int) -> float:
         return samples / total * self.world.size
@@ -66,7 +71,12 @@ def _require_reducible(model: nn.Module) -> None:
     """Raises ConfigError for parameters of a type that Horovod cannot reduce."""
     for name, parameter in model.named_parameters():
         kind = parameter.dtype
-        if parameter.requires_grad and kind not in (torch.float16, torch.float32, torch.float64):
+        if not parameter.requires_grad:
+            continue
+        if not parameter.is_contiguous():
+            text = f"{name} is not contiguous in memory, and Horovod reduces nothing else"
+            raise ConfigError([("model.name", text)])
+        if kind not in (torch.float16, torch.float32, torch.float64):
             text = f"{name} is of {kind}, which Horovod cannot reduce; keep parameters in float32"
             if kind is torch.bfloat16:
                 text += ' (precision = "bf16" computes in bfloat16 all the same)'
@@ -90,7 +100,9 @@ class HorovodWorld(World):
         hvd.allreduce_(tensor, op=hvd.Sum, name="sum")
 
     def broadcast_(self, tensor: torch.Tensor) -> None:
-        hvd.broadcast_(tensor, root_rank=0, name="broadcast")
+        # As bytes, for it has no function for bool or bfloat16.
+        if tensor.numel():
+            hvd.broadcast_(tensor.view(-1).view(torch.uint8), root_rank=0, name="broadcast")
 
     def gathered(self, own: Any) -> list[Any]:
         everyone: list[Any] = hvd.allgather_object(own, name="gathered")
@@ -129,7 +141,6 @@ def joined(device: torch.device, timeout_s: float) -> Iterator[World]:
     print(f"meeting the others; Horovod aborts where one does not come within {timeout_s:g} s")
     hvd.init()
     yield HorovodWorld(hvd.rank(), hvd.local_rank(), hvd.size(), device)
-    # Not after an error: it may wait for ranks that will never answer.
     hvd.shutdown()
 
 

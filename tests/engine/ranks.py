@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -94,7 +95,9 @@ def on_ranks(
     size: int, cases: list[tuple[RunConfig, Path]], tapped: bool = False
 ) -> list[list[Outcome]]:
     """Outcomes by case, then by rank; one process for each rank serves all cases."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        # Comm hooks may compute in threads of gloo's, which `set_num_threads` does not reach.
+        patched.setenv("OMP_NUM_THREADS", "1")
         context = mp.spawn(_rank, args=(size, cases, folder, tapped), nprocs=size, join=False)
         try:
             deadline = time.monotonic() + PATIENCE_S

@@ -49,7 +49,7 @@ def test_a_rank_that_breaks_in_training_is_the_headline(
     error = error_of(run)
     assert (error.rank, error.type) == (rank, kind)
     assert sentence in error.message
-    assert set(error.collateral) <= {1 - rank}
+    assert error.collateral == [1 - rank]
 
 
 def test_a_rank_that_is_stopped_is_named(started: Start) -> None:
@@ -69,22 +69,34 @@ def test_a_rank_that_sleeps_is_named(rank: int, started: Start) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_never_comes_is_named(rank: int, started: Start, place: Path) -> None:
-    (place / "sleeper.py").write_text(NEVER_COMES.format(rank=rank))
-    run = started(model__name="sleeper:make", dist__timeout_s=6)
+def test_a_rank_without_a_model_is_named(rank: int, started: Start, place: Path) -> None:
+    (place / "sleeper.py").write_text(SLEEPS)
+    run = started(model__name="sleeper:make", model__args={"late": rank}, dist__timeout_s=6)
     error = error_of(run)
     assert (error.rank, error.type) == (rank, "Hang")
 
 
-NEVER_COMES = """
+SLEEPS = """
 import os, time
 from torch import nn
 
-def make(**_):
-    if os.environ["RANK"] == "{rank}":
+def make(late, **_):
+    if os.environ["RANK"] == str(late):
         time.sleep(1000)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 """
+
+
+@pytest.mark.parametrize("via", ["distrain", "horovodrun"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_meets_the_others_is_named(rank: int, via: str, started: Start) -> None:
+    """Those who wait abort."""
+    run = started(horovod__via=via, dist__timeout_s=6)
+    pid = wait_until(lambda: next((r.pid for r in run.record.ranks() if r.rank == rank), None))
+    os.kill(pid, signal.SIGSTOP)
+    error = error_of(run)
+    assert (error.rank, error.type) == (rank, "Hang")
+    assert error.collateral == [1 - rank]
 
 
 def test_a_rank_that_ends_before_it_meets_the_others_is_named(started: Start) -> None:

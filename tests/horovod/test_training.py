@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runners import Run
+from runners.horovod.presence import presence
 from runners.verification.cases import verify
 
 Start = Callable[..., Run]
@@ -26,6 +27,7 @@ def test_its_presets_compute_what_one_process_computes(preset: str, ranks: int) 
 @pytest.mark.parametrize(
     "changes",
     [
+        {"model.name": "tests.horovod.models:all_types"},
         {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
         {"train.optimizer": "adam", "train.accumulate": 2, "train.clip_norm": 0.1},
         {"train.optimizer": "adamw", "precision": "fp16"},
@@ -41,11 +43,19 @@ def test_what_goes_with_it_computes_the_same(changes: dict[str, Any]) -> None:
     assert report.passed, report.first or report.problem
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"train__optimizer": "sgd"},
+        {"train__optimizer": "sgd", "train__momentum": 0.0, "train__weight_decay": 0.5},
+        {"train__optimizer": "adam"},
+    ],
+    ids=["sgd", "sgd without a state", "adam"],
+)
 def test_a_resumed_run_ends_as_the_one_that_was_not_interrupted(
-    optimizer: str, started: Start
+    optimizer: dict[str, Any], started: Start
 ) -> None:
-    same = {"task__name": "classification", "train__optimizer": optimizer, "train__lr": 0.01}
+    same = {"task__name": "classification", **optimizer, "train__lr": 0.01}
     whole = started(**same, train__epochs=4)
     begun = started(**same, train__epochs=2)
     whole.wait(120)
@@ -97,35 +107,62 @@ def test_its_timeline_is_in_the_record(started: Start) -> None:
     assert any("horovod-timeline.json" in notice for notice in notices)
 
 
-def test_waiting_for_gradients_is_told(started: Start) -> None:
-    run = started(train__epochs=3)
+def test_who_waits_for_the_gradients_of_a_late_rank_has_it_in_its_communication(
+    started: Start, place: Path
+) -> None:
+    (place / "late.py").write_text(LATE)
+    run = started(model__name="late:make", task__name="classification", train__epochs=3)
     run.wait(120)
-    window = run.record.latest()[0]
-    assert window.comm > 0
-    assert window.backward > 0
+    punctual, late = (run.record.latest()[rank] for rank in range(2))
+    assert punctual.comm > 0.04 * punctual.steps > late.comm
+    assert late.backward > 0.04 * late.steps > punctual.backward
 
 
-def test_parameters_in_bfloat16_are_refused(started: Start, place: Path) -> None:
-    (place / "narrow.py").write_text(NARROW)
-    run = started(model__name="narrow:make", task__name="classification")
+LATE = """
+import os, time
+from torch import nn
+
+def make(**_):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    if os.environ["RANK"] == "1":
+        model[1].register_full_backward_pre_hook(lambda *_: time.sleep(0.05))
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("layers.to(torch.bfloat16)", "bfloat16, which Horovod cannot reduce"),
+        ("nn.Conv2d(3, 2, 3).to(memory_format=torch.channels_last)", "not contiguous"),
+    ],
+)
+def test_parameters_that_it_cannot_reduce_are_refused(
+    made: str, why: str, started: Start, place: Path
+) -> None:
+    (place / "refused.py").write_text(REFUSED.format(made=made))
+    run = started(model__name="refused:make", task__name="classification")
     run.wait(60)
     error = run.record.state.error
     assert error is not None
     assert error.usage
-    assert "bfloat16, which Horovod cannot reduce" in error.message
+    assert why in error.message
 
 
-NARROW = """
+REFUSED = """
 import torch
 from torch import nn
 
 def make(**_):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).to(torch.bfloat16)
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    return {made}
 """
 
 
-@pytest.mark.parametrize("via", ["horovodrun"])
-def test_its_own_command_starts_the_ranks_as_well(via: str, started: Start) -> None:
+@pytest.mark.parametrize("via", ["horovodrun", "mpirun"])
+def test_commands_of_others_start_the_ranks_as_well(via: str, started: Start) -> None:
+    if via == "mpirun" and not presence().mpi:
+        pytest.skip("this Horovod is built without MPI")
     run = started(horovod__via=via, train__epochs=2)
     summary = run.wait(120)
     assert summary["status"] == "completed", run.record.state.reason

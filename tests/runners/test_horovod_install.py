@@ -22,7 +22,7 @@ from runners.horovod.building import build, cached, share_of
 from runners.horovod.commands import Commands, StoppedError, blamed
 from runners.horovod.install import Installation
 from runners.horovod.presence import Presence
-from runners.horovod.source import EDITS, SHA256, Edit, apply, unpack
+from runners.horovod.source import EDITS, Edit, apply, unpack
 from runners.horovod.toolchain import Toolchain, look
 
 CPU = Toolchain(torch="2.13.0")
@@ -120,10 +120,6 @@ def test_another_archive_is_refused_unopened(archive: Path, tmp_path: Path) -> N
     assert not (tmp_path / "unpacked").exists()
 
 
-def test_the_sha256_is_that_of_the_release() -> None:
-    assert SHA256 == "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-
-
 # --- what there is to build with ---------------------------------------------------------------
 
 
@@ -195,6 +191,13 @@ def test_what_a_person_has_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert environment["HOROVOD_WITHOUT_GLOO"] == "1"
     assert environment["MAKEFLAGS"] == "-j3"
     assert "HOROVOD_GPU_OPERATIONS" not in environment  # Horovod refuses both
+
+
+def test_an_mpi_that_is_asked_for_is_looked_for_by_the_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOROVOD_WITH_MPI", "1")
+    assert "HOROVOD_WITHOUT_MPI" not in CPU.environment(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,12 @@ import pytest
 from fake_nvml import fake_torch
 
 from runners import horovod
+from runners.devices import Device
 from runners.horovod import presence
+from runners.horovod.presence import Presence
 
+CPUS = [Device(kind="cpu", index=index) for index in range(2)]
+GPUS = [Device(kind="cuda", index=index, uuid=f"GPU-{index}") for index in range(2)]
 ROOT = Path(__file__).parents[2]
 WORKS = """
 from pathlib import Path
@@ -80,18 +84,38 @@ def test_one_that_works_is_loaded_once(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("via", "kind", "lacks"),
+    ("built", "via", "devices", "lacks"),
     [
-        ("distrain", "cpu", []),
-        ("mpirun", "cpu", ["horovod.via"]),
-        ("distrain", "cuda", ["devices"]),
+        ("gloo", "distrain", CPUS, []),
+        ("gloo", "mpirun", CPUS, ["horovod.via"]),
+        ("gloo mpi", "mpirun", CPUS, []),
+        ("mpi", "distrain", CPUS, ["horovod.via"]),
+        ("mpi", "horovodrun", CPUS, ["horovod.via"]),
+        ("mpi", "mpirun", CPUS, []),
+        ("gloo", "distrain", GPUS, ["devices"]),
+        ("gloo cuda nccl", "distrain", GPUS, []),
+        ("gloo cuda nccl", "distrain", GPUS[:1] * 2, ["devices"]),
+        ("gloo cuda", "distrain", GPUS[:1] * 2, []),
+        ("gloo", "mpirun", [], ["horovod.via"]),
     ],
 )
 def test_what_it_was_built_without_is_refused_by_its_key(
-    via: str, kind: str, lacks: list[str], stand: Stand
+    built: str, via: str, devices: list[Device], lacks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand.put(WORKS)
-    assert stand.asked(f"[key for key, _ in problems({via!r}, {kind!r})]") == str(lacks)
+    found = Presence(**dict.fromkeys(built.split(), True))
+    monkeypatch.setattr(presence, "presence", lambda: found)
+    assert [key for key, _ in presence.problems(via, devices)] == lacks
+
+
+def test_what_libraries_print_beside_is_no_answer(stand: Stand) -> None:
+    noise = "import atexit; print('MPI begins'); atexit.register(print, 'UCX ends')"
+    stand.put(f"{WORKS}\n{noise}")
+    assert stand.problem() == ""
+
+
+def test_one_that_ends_python_is_not_taken_for_one_that_works(stand: Stand) -> None:
+    stand.put("import os; os._exit(0)")
+    assert "Python ended before it was" in stand.problem()
 
 
 def test_another_build_of_it_is_asked_anew(stand: Stand) -> None:

@@ -136,6 +136,19 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"vanished": {1: 5.0}, "exits": exits(r1=-signal.SIGABRT), "failures": {0: (5.1, echo(0))}},
         1, "SIGABRT", "killed by SIGABRT", [0],
     ),
+    "a rank aborts by itself, and Horovod shuts the others down": (
+        {
+            "aborts": True,
+            "vanished": {1: 5.0},
+            "exits": exits(r1=-signal.SIGABRT),
+            "failures": {0: (5.1, echo(0)), 2: (5.2, echo(2))},
+        },
+        1, "SIGABRT", "killed by SIGABRT", [0, 2],
+    ),
+    "a rank is ended by a signal that has no name": (
+        {"vanished": {1: 5.0}, "exits": exits(r1=-40)},
+        1, "signal 40", "killed by signal 40", [],
+    ),
     "two ranks hang": (
         {"failures": {2: (5.0, echo(2))}},
         0, "Hang", "rank 0 and rank 1 are absent from a collective", [2],

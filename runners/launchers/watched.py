@@ -1,0 +1,20 @@
+"""A rank that another's launcher starts: a child of this process, which tells how it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from runners.launchers import take_place
+from runners.launchers.parent import WORKER, Parent
+
+
+def main() -> int:
+    take_place()
+    with Parent(direct=False) as parent:
+        pid = os.posix_spawn(sys.executable, WORKER, os.environ)
+        return parent.watch({pid: int(os.environ["RANK"])})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
