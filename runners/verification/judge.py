@@ -30,8 +30,8 @@ FACTOR = 10.0
 FLOOR = 16 * torch.finfo(torch.float32).eps
 COUPLED = 1e-3  # by which the loss of a batch differs from the mean of its parts' losses
 LOSSY = {
-    "ddp.comm_hook": {"fp16_compress": 4 * 2.0**-11, "bf16_compress": 4 * 2.0**-8},
-    "horovod.compression": {"fp16": 4 * 2.0**-11},
+    "ddp.comm_hook": {"fp16_compress": torch.float16, "bf16_compress": torch.bfloat16},
+    "horovod.compression": {"fp16": torch.float16},
 }
 TOLERANCE = (
     f"{FACTOR:g} × how far two plain processes are apart that differ in rounding alone, measured "
@@ -63,7 +63,7 @@ class Judge:
         cpu = plan.devices[0].kind == "cpu"
         self.device = torch.device("cpu") if cpu else torch.device("cuda", 0)
         self.declared: list[str] = []
-        self._lost = self._lost_in_transit()
+        self._wire = self._narrow_wire()
         self._noise: dict[tuple[str, str], float] = {}  # by what is compared and the tensor
         first = self._tap(0, 0)
         self.sizes: tuple[int, ...] = first["sizes"]
@@ -92,24 +92,31 @@ class Judge:
         """The steps of the plain process, and those of others that round otherwise: they go through
         the parts of the ranks one by one, adding up shares as some strategies do, or averaging
         means as others do; or, where the first goes through parts already, one computes in fp64.
+        Where gradients travel in less than fp32, more of them round those as well, and all step by
+        the gradients of the run: what is lost on the way must not grow from step to step, which it
+        would, since Adam makes a large step of a small gradient whatever is left of it.
         """
         config, plan = self.config, self.plan
         in_parts = plan.world_size, config.train.accumulate
         whole, randoms = self._split()
         differs = whole and in_parts != (1, 1)
-        rates = [self._tap(0, step)["rate"] for step in range(1, STEPS + 1)]
+        taps = [self._tap(0, step) for step in range(1, STEPS + 1)]
+        rates = [tap["rate"] for tap in taps]
+        given = [tap["gradients"] for tap in taps] if self._wire else []
 
         def train(process: Process, parts: tuple[int, int], **how: Any) -> list[Taken]:
             steps = process.steps(self.sizes, *parts)
-            return list(process.trained(steps, rates, dict(randoms), **how))
+            return list(process.trained(steps, rates, dict(randoms), given=given, **how))
 
         taken = train(plain, (1, 1) if whole else in_parts)
         skips = [each.skipped for each in taken]
+        exact = not differs or self._wire is not None
         others = [
             train(
-                Process(config, plan, self.device, exact=not differs), in_parts, skips=skips, of=of
+                Process(config, plan, self.device, exact), in_parts, skips=skips, of=of, wire=wire
             )
-            for of in ((1, plan.world_size) if differs else (1,))
+            for of in {1, plan.world_size if differs else 1}
+            for wire in {None, self._wire}
         ]
         return taken, others
 
@@ -151,15 +158,15 @@ class Judge:
         differs = abs(apart - loss) > COUPLED * abs(loss)
         return draws, differs and not draws and not self.config.train.sync_batchnorm
 
-    def _lost_in_transit(self) -> float:
-        """What gradients may lose by being rounded on the way between ranks, on purpose."""
+    def _narrow_wire(self) -> torch.dtype | None:
+        """To what gradients are rounded on the way between ranks, on purpose."""
         settings = flat(self.config.to_dict())
-        for key, losses in LOSSY.items():
-            if key.startswith(f"{self.config.strategy}.") and settings[key] in losses:
+        for key, kinds in LOSSY.items():
+            if key.startswith(f"{self.config.strategy}.") and settings[key] in kinds:
                 how = f'{key} = "{settings[key]}"'
                 self.declared.append(f"gradients are rounded on the way between ranks ({how})")
-                return losses[settings[key]]
-        return 0.0
+                return kinds[settings[key]]
+        return None
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -223,7 +230,7 @@ class Judge:
                 self._noise[what, name] = max(error, self._noise.get((what, name), 0.0))
         noise = {name: self._noise.get((what, name), 0.0) for name in plain}
         usual = median(noise.values())
-        return {name: FACTOR * max(noise[name], usual) + FLOOR + self._lost for name in noise}
+        return {name: FACTOR * max(noise[name], usual) + FLOOR for name in noise}
 
     def _same_bits(self, what: str, step: int, kind: str, wanted: Tensors) -> Check:
         """Whether all ranks have the very bits of these tensors."""

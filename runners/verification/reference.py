@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -98,10 +99,13 @@ class Process:
         randoms: dict[int, torch.Tensor],
         skips: Sequence[bool] | None = None,
         of: int = 1,
+        wire: torch.dtype | None = None,
+        given: Sequence[Tensors] = (),
     ) -> Iterator[Taken]:
         """Train; `randoms` are the states of the generator by rank at the start. The steps to
         leave out are `skips`, by default those in which fp16 overflows. Gradients are the mean
-        `of` so many that add up to so many times theirs.
+        `of` so many that add up to so many times theirs; those of ranks are rounded to `wire`,
+        and added up so. The optimizer steps by those `given`, where there are any.
         """
         train = self.config.train
         parameters = [each for each in self.model.parameters() if each.requires_grad]
@@ -111,9 +115,13 @@ class Process:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad()
-            for part in parts:
-                with self._as_rank(part.rank, randoms):
-                    scaler.scale(self.loss(part) * (part.share * of)).backward()
+            for _, own in groupby(parts, key=lambda part: part.rank if wire else 0):
+                others = _taken_from(parameters) if wire else []
+                for part in own:
+                    with self._as_rank(part.rank, randoms):
+                        scaler.scale(self.loss(part) * (part.share * of)).backward()
+                if wire:
+                    _add_narrowly(parameters, others, wire)
             for each in parameters:
                 if of > 1 and each.grad is not None:
                     each.grad /= of
@@ -127,6 +135,9 @@ class Process:
             }
             finite = all(bool(each.isfinite().all()) for each in gradients.values())
             skipped = skips[number] if skips else self.precision == "fp16" and not finite
+            for name, each in self.model.named_parameters() if given else ():
+                if each.grad is not None and name in given[number]:
+                    each.grad.copy_(given[number][name])
             if not (skips and skipped):
                 scaler.step(optimizer)
             scaler.update()
@@ -188,6 +199,24 @@ def _optimizer(train: Train, parameters: list[nn.Parameter]) -> torch.optim.Opti
         return torch.optim.SGD(parameters, lr=0.0, momentum=train.momentum, weight_decay=decay)
     kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, weight_decay=decay)
+
+
+def _taken_from(parameters: list[nn.Parameter]) -> list[torch.Tensor | None]:
+    """Their gradients; they are left without."""
+    gradients = [each.grad for each in parameters]
+    for each in parameters:
+        each.grad = None
+    return gradients
+
+
+def _add_narrowly(
+    parameters: list[nn.Parameter], others: list[torch.Tensor | None], wire: torch.dtype
+) -> None:
+    """Gradients, and those of ranks before, as they are added up in a narrower type."""
+    for each, other in zip(parameters, others, strict=True):
+        if each.grad is not None:
+            narrow = each.grad.to(wire)
+            each.grad.copy_(narrow if other is None else narrow + other.to(wire))
 
 
 def _doubled(value: Any) -> Any:
