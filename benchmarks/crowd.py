@@ -11,8 +11,8 @@ import resource
 import socket
 import time
 
+from runners.connecting import connect
 from runners.events import Event, Finished, Hello, Phase, Window, encode
-from runners.reporter import connect
 
 TICK_S = 0.001
 

@@ -259,6 +259,12 @@ class Report(Section, frozen=True):
     stall_s: Annotated[
         float, Meta(gt=0, description="Silence after which the absent rank is named.")
     ] = 60.0
+    listen: Annotated[
+        Annotated[str, Meta(pattern=r"^\S+$")] | None,
+        Meta(
+            description="Address of this host, HOST or HOST:PORT, at which ranks report over TCP."
+        ),
+    ] = None
 
 
 class RunConfig(Section, frozen=True):

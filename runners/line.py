@@ -8,13 +8,18 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from hmac import compare_digest
 from typing import Protocol
 
 import msgspec
 
+from runners.connecting import notice_silence
 from runners.events import VERSION, Event, Hello, decode, encode
 
 LONGEST = 1 << 20  # bytes of one line; a traceback fits many times
+LONGEST_OF_A_STRANGER = 1 << 12
+TOO_LONG = "a line is longer than {:,} bytes"
+GREET_S = 30.0  # a busy host may take a while
 _inbox = memoryview(bytearray(1 << 16))  # for all connections: emptied before the next is read
 
 
@@ -37,16 +42,18 @@ class Line(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if not _is_ours(transport.get_extra_info("socket")):
+        link = transport.get_extra_info("socket")
+        if link.family != socket.AF_UNIX:
+            notice_silence(link)
+        elif not _is_ours(link):
             transport.abort()
+        self._greeting = asyncio.get_running_loop().call_later(GREET_S, self._keeps_silent)
 
     def get_buffer(self, _: int) -> memoryview:
         return _inbox
 
     def buffer_updated(self, count: int) -> None:
         *lines, self._rest = (self._rest + _inbox[:count]).split(b"\n")
-        if len(self._rest) > LONGEST:
-            return self.refuse("a line is longer than 1 MiB")
         for line in lines:
             try:
                 event = decode(line)
@@ -57,16 +64,23 @@ class Line(asyncio.BufferedProtocol):
             if not self._greeted and not self._welcome(event):
                 return None
             self._listener.heard(self, event)
-        return None
+        longest = LONGEST if self._greeted else LONGEST_OF_A_STRANGER
+        return self.refuse(TOO_LONG.format(longest)) if len(self._rest) > longest else None
 
     def _welcome(self, event: Event) -> bool:
-        if not isinstance(event, Hello) or event.token != self._token:
+        if not isinstance(event, Hello) or not compare_digest(
+            event.token.encode(), self._token.encode()
+        ):
             self.refuse("the first line must be a hello with this run's token")
         elif event.version != VERSION:
             self.refuse(f"protocol {event.version} is not spoken here, only {VERSION}")
         else:
             self._greeted = True
+            self._greeting.cancel()
         return self._greeted
+
+    def _keeps_silent(self) -> None:
+        self.refuse(f"no hello came within {GREET_S:g} s")
 
     def refuse(self, why: str) -> None:
         """Hang up, and say why in the supervisor's log."""
@@ -76,7 +90,13 @@ class Line(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.abort()
 
+    def close(self) -> None:
+        """Hang up once all is sent."""
+        if self._transport:
+            self._transport.close()
+
     def connection_lost(self, _: Exception | None) -> None:
+        self._greeting.cancel()
         if self._greeted:
             self._listener.left(self)
 
@@ -87,7 +107,7 @@ class Line(asyncio.BufferedProtocol):
 
 def _is_ours(link: socket.socket) -> bool:
     """Whether the peer of a Unix socket runs as the same user (TCP peers show a token)."""
-    if link.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+    if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(uid == os.getuid())

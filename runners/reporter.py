@@ -11,15 +11,14 @@ import os
 import selectors
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Self
 
+from runners.connecting import CHUNK, connect, secret
 from runners.events import Event, Hello, Stop, StopAt, Stopping, Window, decode, encode
 
 ROOM = 8  # events that may wait before windows begin to merge
-CHUNK = 1 << 16
 FLUSH_S = 10.0
 
 
@@ -61,7 +60,7 @@ class Reporter:
         if not address:
             return NullReporter()
         hello = Hello(
-            token=os.environ.get("DISTRAIN_TOKEN", ""),
+            token=secret(),
             rank=int(os.environ.get("RANK", "0")),
             local_rank=int(os.environ.get("LOCAL_RANK", "0")),
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
@@ -221,47 +220,6 @@ class NullReporter:
         return self
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def connect(address: str, seconds: float = 10.0) -> socket.socket:
-    """Connect to `unix:PATH` or `tcp:HOST:PORT`; raises OSError after so many seconds."""
-    kind, _, place = address.partition(":")
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if kind == "unix":
-                return _connected(place, max(0.01, deadline - time.monotonic()))
-            host, _, port = place.rpartition(":")
-            return socket.create_connection((host, int(port)), timeout=seconds)
-        except (BlockingIOError, ConnectionRefusedError):
-            # A full backlog refuses, or is busy: a thousand ranks may knock at once.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _connected(path: str, seconds: float) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX)
-    link.settimeout(seconds)
-    try:
-        link.connect(path)
-    except OSError:
-        link.close()
-        raise
-    link.settimeout(None)
-    return link
-
-
-def ask(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> None:
-    """Say a few events to a supervisor as a viewer, e.g. a Stop; raises OSError."""
-    with connect(address, seconds) as link:
-        hello = Hello(role="viewer", token=token, pid=os.getpid(), host=socket.gethostname())
-        link.sendall(b"".join(map(encode, (hello, *events))))
-        link.shutdown(socket.SHUT_WR)
-        link.settimeout(seconds)
-        with contextlib.suppress(TimeoutError):
-            while link.recv(CHUNK):
-                pass
 
 
 def _mergeable(earlier: Window, later: Window) -> bool:

@@ -25,11 +25,11 @@ from models.errors import TaskError
 from runners import horovod, processes
 from runners import record as records
 from runners.config import RunConfig
+from runners.connecting import ask
 from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFolderError
 from runners.events import Event, Stop
 from runners.plan import Plan, make_plan
 from runners.record import Record
-from runners.reporter import ask
 from runners.state import Meta, RunError, create_run, read_state, write_state
 
 POLL_S = 0.1

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec import structs
 
 from runners import launchers
 from runners.claims import Claim, Holder
+from runners.connecting import Endpoint
+from runners.endpoint import listening
 from runners.errors import DistrainError
 from runners.events import (
     Evaluation,
@@ -116,10 +118,10 @@ class Supervisor:
         self.set_state(status="starting", started=time.time(), waiting_for=[])
         return True
 
-    async def run(self, address: str) -> None:
+    async def run(self, endpoint: Endpoint) -> None:
         self.set_state(status="running")
         log = (self.folder / "logs" / "launcher.log").open("wb")
-        environment = launchers.environment(self.config, self.plan, self.folder, address)
+        environment = launchers.environment(self.config, self.plan, self.folder, endpoint)
         launcher = await asyncio.create_subprocess_exec(
             *launchers.command(self.config, self.plan),
             env=environment,
@@ -202,7 +204,7 @@ class Supervisor:
             if hello.pid and hello.host in ("", self.host):
                 self.pids[hello.rank] = hello.pid  # elsewhere the number is another process's
             self.progress = time.monotonic()
-            self.writer.add(hello)
+            self.writer.add(structs.replace(hello, token=""))
             if self.seen.stop_asked:
                 link.send(Stop())
         return None
@@ -346,26 +348,22 @@ class Supervisor:
             )
 
 
-async def supervise(folder: Path, listening: Callable[[], None]) -> None:
-    """Run a record from start to end; calls `listening` once ranks and viewers can connect."""
+async def supervise(folder: Path, ready: Callable[[], None]) -> None:
+    """Run a record from start to end; calls `ready` once ranks and viewers can connect."""
     supervisor = Supervisor(folder)
     writer, loop = supervisor.writer, asyncio.get_running_loop()
     reserve = folder / ".reserve"
     reserve.write_bytes(bytes(RESERVE))
-    with tempfile.TemporaryDirectory(prefix="distrain-", dir=_short_folder()) as private:
-        path = f"{private}/socket"
-        server = await loop.create_unix_server(lambda: Line(supervisor), path, backlog=4096)
-        os.chmod(path, 0o600)
-        address = f"unix:{path}"
+    async with listening(supervisor, folder, supervisor.config.report.listen or "") as endpoint:
         supervisor.make_claim()
         started = None if supervisor.seen.queued else time.time()
-        writer.set_state(started=started, socket=address, **identity())
-        listening()
+        writer.set_state(started=started, socket=endpoint.local, **identity())
+        ready()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, supervisor.stop)
         try:
             if await supervisor.may_start():
-                await supervisor.run(address)
+                await supervisor.run(endpoint)
             verdict = judge(supervisor.seen)
         except Exception as error:
             with suppress(OSError):
@@ -373,7 +371,6 @@ async def supervise(folder: Path, listening: Callable[[], None]) -> None:
             verdict = broken(error)
         finally:
             end_descendants(AT_ONCE)
-            server.close()
     reserve.unlink(missing_ok=True)
     with _disk_may_be_full():
         writer.commit()
@@ -411,12 +408,6 @@ def _disk_may_be_full() -> Iterator[None]:
             print(error, file=sys.stderr, flush=True)
 
 
-def _short_folder() -> str | None:
-    """Where a socket can be: its path has 107 bytes, and some schedulers' TMPDIR is long."""
-    usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) < 70 else "/tmp"
-
-
 def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     from runners.provenance import provenance  # while the ranks start, not before
 
@@ -439,9 +430,9 @@ def main() -> int:
     """0 once a detached process listens, 1 if it could not."""
     folder = Path(sys.argv[1]).resolve()
 
-    def work(listening: Callable[[], None]) -> int:
+    def work(ready: Callable[[], None]) -> int:
         adopt_orphans()
-        asyncio.run(supervise(folder, listening))
+        asyncio.run(supervise(folder, ready))
         return 0
 
     return detached(work, folder / "logs" / "supervisor.log")

@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runners.connecting import TOKEN, Endpoint
+
 if TYPE_CHECKING:
     from runners.config import RunConfig
     from runners.plan import Plan
@@ -39,6 +41,8 @@ FOREIGN = {
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "DISTRAIN_TOKEN",
+    "DISTRAIN_TOKEN_FILE",
 }
 
 # Variables that change what a run computes or how fast; recorded with every run.
@@ -61,19 +65,21 @@ def command(config: RunConfig, plan: Plan) -> list[str]:
     return [sys.executable, "-P", "-m", MODULES[config.launcher], str(plan.world_size)]
 
 
-def environment(config: RunConfig, plan: Plan, folder: Path, address: str) -> dict[str, str]:
+def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint) -> dict[str, str]:
     """What launcher and ranks find in their environment; equal for every launcher."""
     from runners.devices import visible_devices  # no launcher process needs it
 
     ours = {
         "DISTRAIN_RUN": str(folder),
-        "DISTRAIN_SOCKET": address,
+        "DISTRAIN_SOCKET": endpoint.remote or endpoint.local,
         "DISTRAIN_SUPERVISOR": str(os.getpid()),
         "OMP_NUM_THREADS": str(plan.threads),
         # A folder called `models` where the user stands must not hide ours.
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
+    if endpoint.remote:
+        ours["DISTRAIN_TOKEN_FILE"] = str(folder / TOKEN)
     if loopback := loopback_interface():
         ours["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", loopback)
     if plan.devices[0].kind == "cuda":

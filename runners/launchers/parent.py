@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Self
 
+from runners.connecting import secret
 from runners.events import Exited, Hello
 from runners.processes import die_with_parent
 from runners.reporter import Reporter
@@ -24,7 +25,7 @@ class Parent:
 
     def __enter__(self) -> Self:
         die_with_parent(int(os.environ["DISTRAIN_SUPERVISOR"]) if self._direct else None)
-        hello = Hello(role="launcher", pid=os.getpid(), host=socket.gethostname())
+        hello = Hello(role="launcher", token=secret(), pid=os.getpid(), host=socket.gethostname())
         self._reporter = Reporter(os.environ["DISTRAIN_SOCKET"], hello)
         return self
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import structs
 
 from runners.config import RunConfig
+from runners.connecting import Endpoint
 from runners.errors import ConfigError, DistrainError
 from runners.launchers import environment
 from runners.presets import load_preset
@@ -183,7 +184,7 @@ class Verification:
         assert plan is not None, "a run that was launched has a plan"
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "runners.verification.judge", str(record.dir)],
-            env=environment(record.config, plan, record.dir, ""),
+            env=environment(record.config, plan, record.dir, Endpoint("")),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ import pytest
 
 from runners import launchers
 from runners.config import RunConfig
+from runners.connecting import Endpoint
 from runners.launchers import PLACES, horovodrun, take_place
 from runners.plan import make_plan
 
@@ -27,7 +28,9 @@ def test_a_place_in_another_job_is_no_place_in_ours(
 ) -> None:
     monkeypatch.setenv(name, "1")
     config = RunConfig().with_changes({"devices": "cpu:2"})
-    environment = launchers.environment(config, make_plan(config), tmp_path, "unix:/socket")
+    environment = launchers.environment(
+        config, make_plan(config), tmp_path, Endpoint("unix:/socket")
+    )
     assert name not in environment
 
 

@@ -120,7 +120,7 @@ def test_what_was_not_ended_by_a_newline_is_not_heard() -> None:
         ((encode(Stop(now=True)),), "the first line must be a hello"),
         ((encode(Hello(token="guessed")),), "with this run's token"),
         ((encode(Hello(version=VERSION + 1)),), f"protocol {VERSION + 1} is not spoken here"),
-        ((b"x" * (LONGEST + 100_000),), "longer than 1 MiB"),
+        ((b"x" * (LONGEST + 100_000),), "longer than 4,096 bytes"),
     ],
 )
 def test_a_stranger_is_hung_up_on_and_not_heard(
@@ -144,6 +144,26 @@ def test_a_run_with_a_token_hears_only_who_knows_it(token: str, heard: int) -> N
     say = saying if heard else refused
     ear = talk(say(encode(Hello(token=token))), token="secret")
     assert len(ear.events) == heard
+
+
+def test_who_keeps_silent_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("runners.line.GREET_S", 0.1)
+    assert talk(refused()).events == []
+    assert "no hello came within 0.1 s" in capfd.readouterr().err
+
+
+def test_who_has_greeted_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.line.GREET_S", 0.2)
+
+    async def say(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        await asyncio.sleep(0.5)
+        writer.write(encode(NOTICE))
+        await writer.drain()
+
+    assert talk(say).events == [Hello(rank=3), NOTICE]
 
 
 def test_another_user_of_the_machine_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:

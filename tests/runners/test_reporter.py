@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from runners import reporter as module
+from runners.connecting import ask
 from runners.events import (
     Evaluation,
     Event,
@@ -31,7 +32,7 @@ from runners.events import (
     decode,
     encode,
 )
-from runners.reporter import NullReporter, Reporter, ask
+from runners.reporter import NullReporter, Reporter
 
 PATIENCE_S = 60.0
 

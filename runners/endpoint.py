@@ -1,0 +1,81 @@
+"""Where a supervisor is spoken to: a Unix socket for this host, TCP with a token for others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from weakref import WeakSet
+
+from runners.connecting import TOKEN, Endpoint, split
+from runners.errors import DistrainError
+from runners.line import Line, Listener
+
+BACKLOG = 4096
+
+
+@asynccontextmanager
+async def listening(listener: Listener, folder: Path, place: str = "") -> AsyncIterator[Endpoint]:
+    """Hand every connection to the listener. `place` is HOST or HOST:PORT of an address of this
+    host; who speaks there must know the token, which lies in the folder for its owner alone.
+
+    Raises DistrainError where that cannot be listened on.
+    """
+    loop, lines = asyncio.get_running_loop(), WeakSet[Line]()
+
+    def line(token: str = "") -> Line:
+        lines.add(made := Line(listener, token))
+        return made
+
+    with tempfile.TemporaryDirectory(prefix="distrain-", dir=_short_folder()) as private:
+        path = f"{private}/socket"
+        servers = [await loop.create_unix_server(line, path, backlog=BACKLOG)]
+        os.chmod(path, 0o600)
+        token, remote = folder / TOKEN, ""
+        try:
+            if place:
+                known = partial(line, _new_token(token))
+                servers.append(await _for_others(known, place))
+                remote = _address(servers[-1].sockets[0], place)
+            yield Endpoint(f"unix:{path}", remote)
+        finally:
+            for server in servers:
+                server.close()
+            for link in lines:
+                link.close()
+            await asyncio.sleep(0)  # they close in the loop's next turn
+            token.unlink(missing_ok=True)
+
+
+async def _for_others(line: Callable[[], Line], place: str) -> asyncio.Server:
+    host, port = split(place)
+    try:
+        return await asyncio.get_running_loop().create_server(line, host, port, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:  # a port has 16 bits
+        why = getattr(error, "strerror", None) or str(error)
+        raise DistrainError(f"report.listen: {place} cannot be listened on: {why}") from None
+
+
+def _address(bound: socket.socket, place: str) -> str:
+    host, port = split(place)[0], bound.getsockname()[1]
+    return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
+
+
+def _new_token(file: Path) -> str:
+    token = secrets.token_urlsafe(32)
+    file.unlink(missing_ok=True)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+        written.write(token)
+    return token
+
+
+def _short_folder() -> str | None:
+    """Where a socket can be: its path has 107 bytes, and some schedulers' TMPDIR is long."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) < 70 else "/tmp"
