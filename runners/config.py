@@ -236,7 +236,7 @@ class Horovod(Section, frozen=True):
         Meta(ge=0, le=1e6, description="Tensors are reduced together up to so many MiB; 0: each."),
     ] = 128.0
     cycle_ms: Annotated[
-        float, Meta(gt=0, le=1e6, description="Pause between two looks for ready tensors, ms.")
+        float, Meta(gt=0, le=1e3, description="Pause between two looks for ready tensors, ms.")
     ] = 1.0
     timeline: Annotated[
         bool, Meta(description="Record Horovod's timeline, for chrome://tracing or Perfetto.")

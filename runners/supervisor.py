@@ -343,9 +343,10 @@ class Supervisor:
             steps = {rank: self.seen.steps.get(rank, 0) for rank in range(self.plan.world_size)}
             late = min(steps, key=lambda rank: steps[rank])
             places = ", ".join(f"rank {rank} at step {step}" for rank, step in steps.items())
-            self._notice(
-                f"no step has ended for {silence:.0f} s; furthest behind is rank {late} ({places})"
-            )
+            behind = f"furthest behind is rank {late} ({places})"
+            if len(set(steps.values())) == 1:
+                behind = f"all ranks are at step {steps[late]}"
+            self._notice(f"no step has ended for {silence:.0f} s; {behind}")
 
 
 async def supervise(folder: Path, ready: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from runners import words
 from runners.events import Exited, Failure, Finished, NonFinite
 from runners.state import RunError, Status
 
+HANG = "Hang"
 AT_ONCE_S = 0.02  # sooner than any launcher can react to a failure
 
 
@@ -68,7 +69,8 @@ def broken(error: Exception) -> Verdict:
 
 
 def _failed(error: RunError) -> Verdict:
-    where = "" if error.rank is None else f"rank {error.rank}: "
+    # Who hangs is the subject of the sentence.
+    where = "" if error.rank is None or error.type == HANG else f"rank {error.rank}: "
     return Verdict(status="failed", reason=where + error.message, error=error)
 
 
@@ -135,7 +137,9 @@ def _code(seen: Evidence, rank: int) -> int | None:
 def _vanished(seen: Evidence, rank: int, others: list[int]) -> RunError:
     code = _code(seen, rank)
     step = seen.steps.get(rank, 0)
-    when = f"after step {step:,}" if step else "before its first step"
+    # What it had not yet reported is gone with it.
+    unheard = "before it reported a step" if any(seen.steps.values()) else "before its first step"
+    when = f"after step {step:,}" if step else unheard
     if code is not None and code < 0:
         name = words.signal_name(-code)
         kind, message = name, f"killed by {name} {when}"
@@ -164,24 +168,30 @@ def _hung(seen: Evidence, absent: list[int]) -> RunError:
     verb = "is" if len(absent) == 1 else "are"
     return RunError(
         rank=absent[0],
-        type="Hang",
+        type=HANG,
         message=f"{names} {verb} absent from a collective the others wait in; {_positions(seen)}",
         step=seen.steps.get(absent[0], 0),
         collateral=sorted(_noticed(seen)),
-        traceback=next((failure.traceback for _, failure in seen.failures.values()), ""),
+        traceback=next(
+            (
+                f"rank {rank} waited here:\n{failure.traceback}"
+                for rank, (_, failure) in seen.failures.items()
+                if failure.traceback
+            ),
+            "",
+        ),
     )
 
 
 def _launcher_failed(seen: Evidence) -> RunError:
-    last = seen.launcher_log.strip().splitlines()[-1:] or ["it printed nothing"]
     code = seen.launcher_code or 0
-    how = f"was killed by {words.signal_name(-code)}" if code < 0 else f"ended with code {code}"
-    return RunError(
-        rank=None,
-        type="LauncherFailed",
-        message=f"the launcher {how} before the ranks did ({last[0].strip()})",
-        traceback=seen.launcher_log,
-    )
+    if code < 0:
+        text = f"the launcher was killed by {words.signal_name(-code)} while its ranks ran"
+    else:
+        last = seen.launcher_log.strip().splitlines()[-1:]
+        said = f"it last printed: {last[0].strip()}" if last else "it printed nothing"
+        text = f"the launcher ended with code {code} before its ranks did; {said}"
+    return RunError(rank=None, type="LauncherFailed", message=text, traceback=seen.launcher_log)
 
 
 def _not_a_number(event: NonFinite) -> RunError:

@@ -50,7 +50,7 @@ def settings(config: RunConfig, folder: Path) -> dict[str, str]:
 
 def unless_set(wanted: dict[str, str]) -> dict[str, str]:
     """What a person has set in the environment goes before."""
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+    return {name: os.environ.get(name) or value for name, value in wanted.items()}
 
 
 @contextmanager
@@ -72,10 +72,11 @@ def rendezvous(world: int) -> Iterator[int]:
 
 def slot(rank: int, world: int, port: int) -> dict[str, str]:
     """What Horovod reads of a rank's place on a single host, and how to meet the others."""
-    choices = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    choices = {"HOROVOD_CPU_OPERATIONS": "gloo"}
     if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
         choices["HOROVOD_GLOO_IFACE"] = interface
     return unless_set(choices) | {
+        "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_RANK": str(rank),
         "HOROVOD_SIZE": str(world),
         "HOROVOD_LOCAL_RANK": str(rank),

@@ -215,7 +215,7 @@ class Judge:
             tensor=told,
             error=errors[told] if finite else None,
             limit=limits[told],
-            words="" if finite else f"{told} is not finite, or nothing in the plain process",
+            words="" if finite else _beyond_measure(told, found),
         )
 
     def _limits(
@@ -263,6 +263,12 @@ def _error(found: Tensors, wanted: Tensors, name: str, scale: Scale) -> float:
     mine = found.get(name, torch.zeros_like(wanted[name]))
     apart, size = _distance(mine, wanted[name]), scale(name, wanted)
     return apart / size if size else (0.0 if apart == 0 else math.inf)
+
+
+def _beyond_measure(name: str, found: Tensors) -> str:
+    if name in found and not bool(found[name].isfinite().all()):
+        return f"{name} is not finite"
+    return f"{name} changes here, and does not in the plain process"
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -67,6 +67,18 @@ def test_what_a_person_has_set_for_horovod_stays(
     assert horovodrun.slot(0, 2, 1234)["HOROVOD_GLOO_IFACE"] == "ib0"
 
 
+def test_a_variable_without_a_value_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "")
+    assert horovodrun.settings(RunConfig(), tmp_path)["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "300"
+
+
+def test_ranks_of_ours_meet_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
+    assert horovodrun.slot(0, 2, 1234)["HOROVOD_CONTROLLER"] == "gloo"
+
+
 def test_a_rank_of_horovod_is_told_its_place_in_this_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_CROSS_SIZE", "5")
     slot = horovodrun.slot(1, 2, 1234)

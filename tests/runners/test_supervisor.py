@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,30 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
         hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
         supervisor.heard(Line(supervisor), hello)
     assert set(supervisor.pids) == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (
+            {0: 3, 1: 3, 2: 2, 3: 3},
+            "furthest behind is rank 2 (rank 0 at step 3, rank 1 at step 3, ",
+        ),
+        ({0: 3, 1: 3, 2: 3, 3: 3}, "all ranks are at step 3"),
+        ({}, "all ranks are at step 0"),
+    ],
+)
+def test_a_stall_names_a_rank_only_where_one_is_behind(
+    steps: dict[int, int], said: str, supervisor: Supervisor
+) -> None:
+    supervisor.phases = dict.fromkeys(range(4), "training")
+    supervisor.seen.steps = steps
+    supervisor.progress = time.monotonic() - 100
+    supervisor._look_for_stall()
+    supervisor.writer.commit()
+    ((_, notice),) = Record(supervisor.folder).events()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith(f"no step has ended for 100 s; {said}")
 
 
 def test_a_run_that_does_not_queue_starts_also_where_claims_cannot_be_made(

@@ -90,7 +90,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "the launcher is killed, and its ranks die with it": (
         {"vanished": {1: 5.0, 0: 5.0}, "launcher_killed": True, "launcher_code": -signal.SIGKILL},
-        None, "LauncherFailed", "the launcher was killed by SIGKILL before the ranks did", [],
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
     ),
     "every rank refuses the same config": (
         {"failures": {r: (5.0 - r, failure(r, f"says {r}", usage=True)) for r in range(3)}},
@@ -145,6 +145,10 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         },
         1, "SIGABRT", "killed by SIGABRT", [0, 2],
     ),
+    "a rank leaves before it could tell of its steps": (
+        {"vanished": {1: 5.0}, "exits": exits(r1=3), "steps": {0: 4}},
+        1, "Exit", "left with exit code 3 before it reported a step", [],
+    ),
     "a rank is ended by a signal that has no name": (
         {"vanished": {1: 5.0}, "exits": exits(r1=-40)},
         1, "signal 40", "killed by signal 40", [],
@@ -159,11 +163,11 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "the launcher does not start": (
         {"launcher_code": 1, "launcher_log": "Traceback …\n  …\nImportError: no torch\n"},
-        None, "LauncherFailed", "code 1 before the ranks did (ImportError: no torch)", [],
+        None, "LauncherFailed", "before its ranks did; it last printed: ImportError: no torch", [],
     ),
     "the launcher dies in silence": (
         {"launcher_code": -9},
-        None, "LauncherFailed", "killed by SIGKILL before the ranks did (it printed nothing)", [],
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
     ),
     "the launcher ends while ranks have not finished": (
         {"launcher_code": 0, "finished": finished(0, 1)},
@@ -194,7 +198,8 @@ def test_a_failed_run_has_one_headline(story: str) -> None:
     assert (error.rank, error.type) == (rank, kind)
     assert part in error.message
     assert error.collateral == collateral
-    assert verdict.reason == (error.message if rank is None else f"rank {rank}: {error.message}")
+    named = rank is None or kind == "Hang"
+    assert verdict.reason == (error.message if named else f"rank {rank}: {error.message}")
 
 
 def test_the_headline_keeps_traceback_step_and_whose_fault_it_is() -> None:
@@ -202,6 +207,13 @@ def test_the_headline_keeps_traceback_step_and_whose_fault_it_is() -> None:
     error = judge(Evidence(world_size=2, failures={1: (5.0, said)})).error
     assert error is not None
     assert (error.traceback, error.step, error.usage) == ("Traceback …", 12, True)
+
+
+def test_a_hang_shows_where_another_rank_waited() -> None:
+    said = failure(0, traceback="Traceback …", collateral=True)
+    error = judge(Evidence(world_size=2, failures={0: (5.0, said)})).error
+    assert error is not None
+    assert error.traceback == "rank 0 waited here:\nTraceback …"
 
 
 def test_a_launchers_last_words_are_kept_whole() -> None:
