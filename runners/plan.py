@@ -6,6 +6,7 @@ The record keeps the plan, every screen shows it, and ranks do as it says.
 from __future__ import annotations
 
 import os
+import re
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,8 @@ from runners.devices import Device, devices_for
 from runners.errors import ConfigError
 
 TIMELINE = "horovod-timeline.json"
+# Variables of Horovod's that the config decides, unless a person has set them.
+HOROVOD_DECIDES = re.compile("HOROVOD_(CYCLE_TIME|FUSION_THRESHOLD|GLOO_TIMEOUT|STALL_|TIMELINE$)")
 Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
 Rule = tuple[bool, str, str]
 """Whether it is broken, the key of the config, and why that cannot run."""
@@ -214,8 +217,18 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         notices.append(
             f"{len(devices)} ranks share {cores()} CPU cores and will wait for each other"
         )
-    if config.launcher == "horovodrun" and config.horovod.timeline:
-        notices.append(f"Horovod's timeline is written to {TIMELINE} in the run's folder")
+    if config.launcher == "horovodrun":
+        notices += _horovod_notices(config)
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
+    return notices
+
+
+def _horovod_notices(config: RunConfig) -> list[str]:
+    set_ = [name for name in sorted(os.environ) if HOROVOD_DECIDES.match(name) and os.environ[name]]
+    notices = [
+        f"{name}={os.environ[name]} of the environment wins over the config" for name in set_
+    ]
+    if config.horovod.timeline and "HOROVOD_TIMELINE" not in set_:
+        notices.append(f"Horovod's timeline is written to {TIMELINE} in the run's folder")
     return notices

@@ -12,9 +12,12 @@ import pytest
 from fake_nvml import fake_torch
 
 from runners import horovod
+from runners.config import RunConfig
 from runners.devices import Device
+from runners.errors import ConfigError
 from runners.horovod import presence
 from runners.horovod.presence import Presence
+from runners.runs import check
 
 CPUS = [Device(kind="cpu", index=index) for index in range(2)]
 GPUS = [Device(kind="cuda", index=index, uuid=f"GPU-{index}") for index in range(2)]
@@ -105,6 +108,16 @@ def test_what_it_was_built_without_is_refused_by_its_key(
     found = Presence(**dict.fromkeys(built.split(), True))
     monkeypatch.setattr(presence, "presence", lambda: found)
     assert [key for key, _ in presence.problems(via, devices)] == lacks
+
+
+def test_that_it_is_missing_is_said_with_all_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "presence", lambda: Presence("it is not there", "build it"))
+    config = RunConfig().with_changes(
+        {"strategy": "horovod", "launcher": "torchrun", "devices": "cpu:2", "data.name": "none"}
+    )
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert {key for key, _ in caught.value.problems} == {"launcher", "strategy", "data.name"}
 
 
 def test_what_libraries_print_beside_is_no_answer(stand: Stand) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -190,3 +191,31 @@ def test_dp_says_where_nothing_is_parallel(devices: list[Device], said: bool) ->
 def test_each_rank_and_micro_batch_may_have_a_single_sample() -> None:
     made = make_plan(config(train__batch_size=8, train__accumulate=2), cpus(4))
     assert (made.batch, made.micro_batch) == ([2, 2, 2, 2], 1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "timeline", "said"),
+    [
+        ({}, False, []),
+        ({}, True, ["Horovod's timeline is written to horovod-timeline.json in the run's folder"]),
+        (
+            {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_CYCLE_TIME": "", "HOROVOD_RANK": "3"},
+            False,
+            ["HOROVOD_STALL_CHECK_DISABLE=1 of the environment wins over the config"],
+        ),
+        (
+            {"HOROVOD_TIMELINE": "/mine.json"},
+            True,
+            ["HOROVOD_TIMELINE=/mine.json of the environment wins over the config"],
+        ),
+    ],
+)
+def test_what_a_person_has_set_for_horovod_is_told(
+    environment: dict[str, str], timeline: bool, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    made = make_plan(config(**HOROVOD, horovod__timeline=timeline), cpus(2))
+    assert made.notices == said
