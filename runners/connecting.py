@@ -74,7 +74,9 @@ def notice_silence(link: socket.socket) -> None:
         "TCP_KEEPIDLE": every,
         "TCP_KEEPINTVL": every,
         "TCP_KEEPCNT": _PROBES,
-        "TCP_USER_TIMEOUT": 1000 * SILENT_S,  # the same for what was sent and not acknowledged
+        # In milliseconds, for what was sent and not acknowledged, probes as well: looked at with
+        # each of them, so a little sooner than the last.
+        "TCP_USER_TIMEOUT": 1000 * every * (_PROBES + 1) - 500,
     }
     for name, value in settings.items():
         if hasattr(socket, name):  # Linux

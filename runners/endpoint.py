@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from weakref import WeakSet
 
@@ -42,7 +43,7 @@ async def listening(listener: Listener, folder: Path, place: str = "") -> AsyncI
             if place:
                 known = partial(line, _new_token(token))
                 servers.append(await _for_others(known, place))
-                remote = _address(servers[-1].sockets[0], place)
+                remote = _address(servers[-1].sockets[0])
             yield Endpoint(f"unix:{path}", remote)
         finally:
             for server in servers:
@@ -54,16 +55,29 @@ async def listening(listener: Listener, folder: Path, place: str = "") -> AsyncI
 
 
 async def _for_others(line: Callable[[], Line], place: str) -> asyncio.Server:
+    """On one address: what ranks are told must be ours, and not be anybody's port of another."""
     host, port = split(place)
     try:
-        return await asyncio.get_running_loop().create_server(line, host, port, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:  # a port has 16 bits
+        address = await _resolved(host)
+        return await asyncio.get_running_loop().create_server(line, address, port, backlog=BACKLOG)
+    except (OSError, OverflowError, ValueError) as error:  # a port has 16 bits
         why = getattr(error, "strerror", None) or str(error)
         raise DistrainError(f"report.listen: {place} cannot be listened on: {why}") from None
 
 
-def _address(bound: socket.socket, place: str) -> str:
-    host, port = split(place)[0], bound.getsockname()[1]
+async def _resolved(host: str) -> str:
+    """The first address of a host. Raises OSError, or ValueError where it is none of one host."""
+    if not host:
+        raise ValueError("it names no host")
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    address = str(found[0][4][0])
+    if ip_address(address.partition("%")[0]).is_unspecified:
+        raise ValueError("that is every address, and ranks must be told one")
+    return address
+
+
+def _address(bound: socket.socket) -> str:
+    host, port, *_ = bound.getsockname()
     return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
 
 

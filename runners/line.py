@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from runners import words
 from runners.connecting import notice_silence
 from runners.events import VERSION, Event, Hello, decode, encode
 
@@ -55,17 +56,24 @@ class Line(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         *lines, self._rest = (self._rest + _inbox[:count]).split(b"\n")
         for line in lines:
+            if len(line) > self._longest:
+                return self.refuse(TOO_LONG.format(self._longest))
             try:
                 event = decode(line)
-            except msgspec.MsgspecError as error:
-                return self.refuse(f"not an event: {error}")
+            except (msgspec.MsgspecError, RecursionError) as error:
+                return self.refuse(f"not an event{f': {error}' if self._greeted else ''}")
             if self._refused:
                 return None
             if not self._greeted and not self._welcome(event):
                 return None
             self._listener.heard(self, event)
-        longest = LONGEST if self._greeted else LONGEST_OF_A_STRANGER
-        return self.refuse(TOO_LONG.format(longest)) if len(self._rest) > longest else None
+        if len(self._rest) > self._longest:
+            self.refuse(TOO_LONG.format(self._longest))
+        return None
+
+    @property
+    def _longest(self) -> int:
+        return LONGEST if self._greeted else LONGEST_OF_A_STRANGER
 
     def _welcome(self, event: Event) -> bool:
         if not isinstance(event, Hello) or not compare_digest(
@@ -86,7 +94,7 @@ class Line(asyncio.BufferedProtocol):
         """Hang up, and say why in the supervisor's log."""
         self._refused = True
         with suppress(OSError):  # a full disk is no reason to keep the line
-            print(f"connection refused: {why}", file=sys.stderr, flush=True)
+            print(f"connection refused: {words.line(why)}", file=sys.stderr, flush=True)
         if self._transport:
             self._transport.abort()
 

@@ -354,8 +354,8 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
     supervisor = Supervisor(folder)
     writer, loop = supervisor.writer, asyncio.get_running_loop()
     reserve = folder / ".reserve"
-    reserve.write_bytes(bytes(RESERVE))
     async with listening(supervisor, folder, supervisor.config.report.listen or "") as endpoint:
+        reserve.write_bytes(bytes(RESERVE))
         supervisor.make_claim()
         started = None if supervisor.seen.queued else time.time()
         writer.set_state(started=started, socket=endpoint.local, **identity())
@@ -433,7 +433,11 @@ def main() -> int:
 
     def work(ready: Callable[[], None]) -> int:
         adopt_orphans()
-        asyncio.run(supervise(folder, ready))
+        try:
+            asyncio.run(supervise(folder, ready))
+        except DistrainError as error:
+            print(error, file=sys.stderr)
+            return 1
         return 0
 
     return detached(work, folder / "logs" / "supervisor.log")

@@ -82,6 +82,8 @@ def _headline(seen: Evidence) -> RunError:
         return _hung(seen, absent)
     elif noticed := _noticed(seen):
         first = min(noticed, key=lambda rank: noticed[rank])
+    elif died := _died_unheard(seen):
+        first = min(died, key=lambda rank: seen.exits[rank].time)
     else:
         return _launcher_failed(seen)
     others = sorted((seen.failures.keys() | seen.vanished.keys()) - suspects.keys() - {first})
@@ -128,6 +130,15 @@ def _suspects(seen: Evidence) -> dict[int, tuple[int, float]]:
 def _aborted(seen: Evidence) -> set[int]:
     """Ranks that a watchdog (NCCL's, Horovod's) ended with SIGABRT, as when another is absent."""
     return {rank for rank in seen.vanished if seen.aborts and _code(seen, rank) == -signal.SIGABRT}
+
+
+def _died_unheard(seen: Evidence) -> list[int]:
+    """Ranks that ended by themselves before a word; `inline` has a rank for a launcher."""
+    return [
+        rank
+        for rank, exited in seen.exits.items()
+        if exited.code not in (0, -signal.SIGTERM, seen.launcher_code)
+    ]
 
 
 def _code(seen: Evidence, rank: int) -> int | None:

@@ -214,7 +214,9 @@ def _add_narrowly(
 ) -> None:
     """Gradients, and those of ranks before, as they are added up in a narrower type."""
     for each, other in zip(parameters, others, strict=True):
-        if each.grad is not None:
+        if each.grad is None:
+            each.grad = other
+        else:
             narrow = each.grad.to(wire)
             each.grad.copy_(narrow if other is None else narrow + other.to(wire))
 

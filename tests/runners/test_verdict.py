@@ -149,6 +149,10 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"vanished": {1: 5.0}, "exits": exits(r1=3), "steps": {0: 4}},
         1, "Exit", "left with exit code 3 before it reported a step", [],
     ),
+    "a rank cannot even connect, and the launcher is ended for it": (
+        {"exits": exits(r1=1), "launcher_code": -signal.SIGTERM, "launcher_killed": True},
+        1, "Exit", "left with exit code 1 before its first step", [],
+    ),
     "a rank is ended by a signal that has no name": (
         {"vanished": {1: 5.0}, "exits": exits(r1=-40)},
         1, "signal 40", "killed by signal 40", [],
