@@ -23,5 +23,5 @@ class Slow(Dataset[Any]):
         return torch.full((1, 8, 8), index / self.samples), index % 10
 
 
-def images(samples: int = 640, seconds: float = 0.02) -> Data:
+def images(samples: int = 640, seconds: float = 0.05) -> Data:
     return Data(train=Slow(samples, seconds), eval=Slow(2, 0.0), classes=10, shape=(1, 8, 8))

@@ -195,7 +195,7 @@ def loading(strategy: str, ranks: int, workers: int) -> object:
 def test_more_loader_workers_win_and_are_called_unequal(start: Callable[..., Bench]) -> None:
     """As in charts where one had 2 loader workers and the other 2 for each rank."""
     made = definition(
-        {"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 4)}, unequal=True, seconds=1.0
+        {"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 4)}, unequal=True, seconds=2.0
     )
     found = start(made).wait()
     assert [(each.key, each.values) for each in found.unequal] == [("data.workers", ["2", "4"])]
@@ -206,7 +206,7 @@ def test_more_loader_workers_win_and_are_called_unequal(start: Callable[..., Ben
 
 
 def test_with_equal_loader_workers_the_difference_goes(start: Callable[..., Bench]) -> None:
-    made = definition({"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 2)}, seconds=1.0)
+    made = definition({"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 2)}, seconds=2.0)
     found = start(made).wait()
     assert not found.unequal
     assert found.contestants[1].ratio is not None
