@@ -31,6 +31,7 @@ class Facts(msgspec.Struct, frozen=True):
     cuda_problem: str = ""
     failed: dict[str, str] = {}
     horovod: Presence = Presence()
+    sbatch: bool = False
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -85,6 +86,13 @@ def _horovod_loads(facts: Facts) -> Verdict:
         return _torch_loads(facts)
     why, mend = facts.horovod.why, facts.horovod.mend
     return Verdict(not why, why, mend)
+
+
+def _slurm(facts: Facts) -> Verdict:
+    if facts.sbatch:
+        return _torch_loads(facts)
+    why = "there is no sbatch: this is no login node of a Slurm cluster"
+    return Verdict(False, why, "go to one; or use torchrun, which joins several hosts by itself")
 
 
 def _gloo(facts: Facts) -> Verdict:
@@ -148,6 +156,8 @@ LAUNCHERS: dict[str, Check] = {
     "spawn": _torch_loads,
     "torchrun": _torch_loads,
     "horovodrun": _horovod_loads,
+    "slurm": _slurm,
+    "env": _torch_loads,
 }
 BACKENDS: dict[str, Check] = {"gloo": _gloo, "nccl": _nccl, "mpi": _mpi, "ucc": _ucc}
 

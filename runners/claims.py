@@ -45,14 +45,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, plan: Plan, folder: Path, name: str = "", waiting: bool = False) -> Claim:
-        """What the run of a record folder takes by its plan."""
+        """What the run of a record folder takes of this host by its plan."""
+        if plan.scheduled:
+            return cls(run_id=folder.name, dir=str(folder), name=name, waiting=waiting)
         gpus = {device.uuid: device.index for device in plan.devices if device.kind == "cuda"}
         return cls(
             run_id=folder.name,
             dir=str(folder),
             name=name,
             gpus=gpus,
-            cores=0 if gpus else plan.world_size * plan.threads,
+            cores=0 if gpus else plan.ranks_per_node * plan.threads,
             waiting=waiting,
         )
 

@@ -27,13 +27,14 @@ Strategy = Annotated[
         extra_json_schema={"examples": list(STRATEGIES)},
     ),
 ]
-Launcher = Literal["inline", "spawn", "torchrun", "horovodrun"]
+Launcher = Literal["inline", "spawn", "torchrun", "horovodrun", "slurm", "env"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(gt=0)]
+Text = Annotated[str, Meta(pattern=r"^\S+$")]
 
 
 class Train(Section, frozen=True):
@@ -198,6 +199,34 @@ class Dist(Section, frozen=True):
         float,
         Meta(gt=0, le=1e7, description="Seconds that a collective waits for an absent rank."),
     ] = 300.0
+    interface: Annotated[
+        Text | None,
+        Meta(description="Network interface of gloo and NCCL; unset: the one that fits."),
+    ] = None
+    nodes: Annotated[
+        int, Meta(ge=1, le=100_000, description="Hosts of the run (torchrun and horovodrun).")
+    ] = 1
+    node_rank: Annotated[
+        Count | None,
+        Meta(description="Which of them this host is: 0 begins the run, the others join it."),
+    ] = None
+    rendezvous: Annotated[
+        Text | None,
+        Meta(description="HOST:PORT of host 0, at which the others join; unset: it says which."),
+    ] = None
+    join_timeout_s: Annotated[
+        float, Meta(gt=0, le=1e7, description="Seconds that hosts wait for those still missing.")
+    ] = 600.0
+    max_restarts: Annotated[
+        int,
+        Meta(
+            ge=0, le=1000, description="How often torchrun starts all ranks again after one died."
+        ),
+    ] = 0
+    init_method: Annotated[
+        Annotated[str, Meta(pattern=r"^(env|tcp|file)://")] | None,
+        Meta(description="How ranks of launcher env meet: env://, tcp://HOST:PORT, file:///PATH."),
+    ] = None
 
 
 class Ddp(Section, frozen=True):
@@ -260,11 +289,61 @@ class Report(Section, frozen=True):
         float, Meta(gt=0, description="Silence after which the absent rank is named.")
     ] = 60.0
     listen: Annotated[
-        Annotated[str, Meta(pattern=r"^\S+$")] | None,
+        Text | None,
         Meta(
             description="Address of this host, HOST or HOST:PORT, at which ranks report over TCP."
         ),
     ] = None
+
+
+class Slurm(Section, frozen=True):
+    """What is asked of Slurm; everything unset is left to the cluster's defaults."""
+
+    partition: Annotated[Text | None, Meta(description="Partition of the job.")] = None
+    account: Annotated[Text | None, Meta(description="Account that is charged.")] = None
+    qos: Annotated[Text | None, Meta(description="Quality of service.")] = None
+    constraint: Annotated[Text | None, Meta(description="Features that nodes must have.")] = None
+    nodes: Annotated[int, Meta(ge=1, le=100_000, description="Nodes of the job.")] = 1
+    gpus_per_node: Annotated[
+        int, Meta(ge=0, le=1000, description="GPUs of each node; 0 trains on CPUs.")
+    ] = 0
+    tasks_per_node: Annotated[
+        Positive | None, Meta(description="Ranks of each node; unset: its GPUs, or one.")
+    ] = None
+    cpus_per_task: Annotated[Positive | None, Meta(description="CPU cores of each rank.")] = None
+    memory: Annotated[
+        Text | None, Meta(description='Memory of each node as Slurm writes it, e.g. "64G".')
+    ] = None
+    time: Annotated[
+        Text | None, Meta(description='Time limit as Slurm writes it, e.g. "1:00:00".')
+    ] = None
+    extra: Annotated[
+        list[str], Meta(description='More options of sbatch, e.g. ["--exclusive"].')
+    ] = []  # noqa: RUF012
+    prologue: Annotated[
+        list[str], Meta(description="Shell lines before the ranks: modules, environment.")
+    ] = []  # noqa: RUF012
+    via: Annotated[
+        Literal["torchrun", "srun"],
+        Meta(description="One torchrun for each node, or one task of srun for each rank."),
+    ] = "torchrun"
+    warn_s: Annotated[
+        int,
+        Meta(ge=0, le=86_400, description="Seconds before the time limit to save at; 0: never."),
+    ] = 120
+    requeue: Annotated[
+        bool,
+        Meta(description="Queue the job again when its time is up or a node fails; it goes on."),
+    ] = False
+    report: Annotated[
+        Literal["auto", "tcp", "files"],
+        Meta(
+            description="How ranks report: to the login node over TCP, or by files beside the job."
+        ),
+    ] = "auto"
+    poll_s: Annotated[
+        float, Meta(ge=0.1, le=600, description="Seconds between two looks at the queue.")
+    ] = 5.0
 
 
 class RunConfig(Section, frozen=True):
@@ -297,6 +376,7 @@ class RunConfig(Section, frozen=True):
     dist: Dist = Dist()
     ddp: Ddp = Ddp()
     horovod: Horovod = Horovod()
+    slurm: Slurm = Slurm()
     report: Report = Report()
 
     @classmethod

@@ -199,6 +199,8 @@ def devices_for(config: RunConfig) -> list[Device]:
     Raises ConfigError (key `devices`) for a GPU that does not exist or cannot be used.
     """
     choice = config.devices
+    if config.launcher == "slurm":
+        return _of_a_node(config)
     if choice == "auto":
         return _automatic(config)
     if choice == "all":
@@ -213,6 +215,19 @@ def devices_for(config: RunConfig) -> list[Device]:
 def visible_devices(devices: list[Device]) -> str:
     """`CUDA_VISIBLE_DEVICES` for the ranks: each GPU's UUID once; empty hides all (CPU)."""
     return ",".join(dict.fromkeys(device.uuid for device in devices if device.kind == "cuda"))
+
+
+def _of_a_node(config: RunConfig) -> list[Device]:
+    """What each node of a Slurm job will have: which GPUs these are is known there only."""
+    if config.devices != "auto":
+        raise _wrong("Slurm gives the devices: leave it at auto, set slurm.gpus_per_node and such")
+    slurm = config.slurm
+    ranks = slurm.tasks_per_node or max(1, slurm.gpus_per_node)
+    if not slurm.gpus_per_node:
+        return _cpus(ranks)
+    if config.strategy == "dp":
+        ranks = slurm.gpus_per_node
+    return [Device(kind="cuda", index=index) for index in range(ranks)]
 
 
 def _automatic(config: RunConfig) -> list[Device]:

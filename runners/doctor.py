@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,7 +64,12 @@ def diagnose(told: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
 def _facts() -> Facts:
     with nvml():
         there, no_gpu = gpus(), why_no_gpu()
-    about = {"gpus": there, "no_gpu": no_gpu, "horovod": presence(afresh=True)}
+    about = {
+        "gpus": there,
+        "no_gpu": no_gpu,
+        "horovod": presence(afresh=True),
+        "sbatch": shutil.which("sbatch") is not None,
+    }
     return msgspec.convert({**_ask_torch(), **about}, Facts)
 
 

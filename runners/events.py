@@ -25,10 +25,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_de
 
 
 class Hello(Event, frozen=True, tag="hello"):
-    """First line of every connection. `token` is asked for on TCP only."""
+    """First line of every connection. `token` is asked for on TCP only.
+
+    A `node` starts the ranks of a host, of which it is number `node` (-1: as the supervisor
+    likes). `attempt` counts how often the ranks were started anew, by torchrun or by Slurm.
+    """
 
     version: int = VERSION
-    role: Literal["rank", "launcher", "viewer"] = "rank"
+    role: Literal["rank", "launcher", "node", "viewer"] = "rank"
     token: str = ""
     rank: int = 0
     local_rank: int = 0
@@ -37,6 +41,8 @@ class Hello(Event, frozen=True, tag="hello"):
     host: str = ""
     device: str = ""
     device_uuid: str = ""
+    node: int = -1
+    attempt: int = 0
 
 
 class Phase(Event, frozen=True, tag="phase"):
@@ -225,6 +231,67 @@ class Exited(Event, frozen=True, tag="exited"):
     code: int
 
 
+# --- from a launcher that hands the work to a scheduler ----------------------------------------
+
+
+class Job(Event, frozen=True, tag="job"):
+    """How the scheduler's job stands, in its own words; said when any of it has changed.
+
+    `state` and `reason` are Slurm's (PENDING, Resources), `place` the jobs of its partition
+    that are before it in the queue, `starts` and `ends` when it is expected to start and when
+    its time is up (Unix seconds), `restarts` how often it was queued again.
+    """
+
+    time: float
+    id: str
+    state: str
+    reason: str = ""
+    nodes: list[str] = []
+    place: int | None = None
+    starts: float | None = None
+    ends: float | None = None
+    restarts: int = 0
+
+
+# --- from a node, and to it --------------------------------------------------------------------
+
+
+class Meeting(Event, frozen=True, tag="meeting"):
+    """Node 0: where the ranks of all nodes meet, HOST:PORT (a TCPStore, or Horovod's server)."""
+
+    place: str
+
+
+class Welcome(Event, frozen=True, tag="welcome"):
+    """The supervisor's answer to a node, once it can begin: `config` is TOML, `plan` JSON."""
+
+    run_id: str
+    node: int
+    config: str
+    plan: str
+    meeting: str = ""
+
+
+class Printed(Event, frozen=True, tag="printed"):
+    """What a rank printed, from a node that does not share the record's folder."""
+
+    rank: int
+    text: str
+
+
+class Attempt(Event, frozen=True, tag="attempt"):
+    """The ranks were started anew, and go on after `step`: what came later is taken back.
+
+    Said by the supervisor; `number` counts from 1, `lost` is the last step that was done before.
+    """
+
+    time: float
+    number: int
+    step: int
+    lost: int
+    reason: str = ""
+
+
 # --- a stop: the supervisor asks, every rank answers, all leave at the same step --------------
 
 
@@ -248,7 +315,9 @@ class StopAt(Event, frozen=True, tag="stop_at"):
     save: bool = True
 
 
-# --- measured by the supervisor, never on the wire -------------------------------------------
+GPUS_OF_A_HOST = 1000
+
+# --- measured by the supervisor, and by nodes on their hosts ----------------------------------
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +325,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
 
     utilisation in percent, memory in bytes, power in watts, temperature in °C, clocks in MHz,
     energy in joules since the driver was loaded; `processes` maps pid to bytes (or None).
+    `gpu` is NVML's index, plus GPUS_OF_A_HOST for each host of the run before it.
     """
 
     time: float
@@ -272,10 +342,21 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     energy: float | None = None
     processes: dict[int, int | None] = {}
 
+    @property
+    def host(self) -> int:
+        return self.gpu // GPUS_OF_A_HOST
+
+    @property
+    def index(self) -> int:
+        return self.gpu % GPUS_OF_A_HOST
+
 
 class HostSample(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine: cpu in percent of all cores, memory in bytes, load over one minute."""
+    """A machine: cpu in percent of all cores, memory in bytes, load over one minute. `host` is
+    its number in `RunState.hosts`.
+    """
 
+    host: int = 0
     time: float
     cpu: float
     memory_used: float
@@ -293,6 +374,14 @@ class RankSample(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
 
 
+class Sampled(Event, frozen=True, tag="sampled"):
+    """A node's host, GPUs and ranks at one moment; it counts its host as 0."""
+
+    host: HostSample
+    gpus: list[GpuSample] = []
+    ranks: list[RankSample] = []
+
+
 Said = (
     Hello
     | Phase
@@ -305,6 +394,12 @@ Said = (
     | Failure
     | Finished
     | Exited
+    | Job
+    | Meeting
+    | Welcome
+    | Printed
+    | Attempt
+    | Sampled
     | Stop
     | Stopping
     | StopAt

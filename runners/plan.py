@@ -27,13 +27,15 @@ Rule = tuple[bool, str, str]
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The effective figures of a run; lists are indexed by rank.
 
-    `batch` is samples per rank of a full step, `micro_batch` the largest piece of it that goes
-    through the model at once, `loader_workers` loader processes, `threads` CPU threads of each
-    rank, `lr` the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank
-    drives all `devices`.
+    `devices` are those of each host, by local rank, and `nodes` is the number of hosts. `batch`
+    is samples per rank of a full step, `micro_batch` the largest piece of it that goes through
+    the model at once, `loader_workers` loader processes, `threads` CPU threads of each rank, `lr`
+    the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank drives all
+    `devices`. Of a plan that is `scheduled` hosts and devices are a scheduler's to give.
     """
 
     world_size: int
+    nodes: int = 1
     devices: list[Device]
     batch: list[int]
     micro_batch: int
@@ -43,6 +45,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     precision: Arithmetic
     backend: str
     notices: list[str] = []
+    scheduled: bool = False
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world_size // self.nodes
 
 
 def share(total: int, parts: int) -> list[int]:
@@ -57,7 +64,8 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     `devices` replaces the choice by `config.devices`, for tests and for resuming elsewhere.
     """
     chosen = devices if devices is not None else devices_for(config)
-    world = 1 if config.strategy in ("single", "dp") else len(chosen)
+    nodes = nodes_of(config)
+    world = 1 if config.strategy in ("single", "dp") else _ranks(config, nodes * len(chosen))
     if problems := _impossible(config, chosen, world):
         raise ConfigError(problems)
     on_gpu = chosen[0].kind == "cuda"
@@ -65,16 +73,34 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     batch = share(config.train.batch_size, world)
     return Plan(
         world_size=world,
+        nodes=nodes,
         devices=chosen,
         batch=batch,
         micro_batch=-(-batch[0] // config.train.accumulate),
         loader_workers=share(config.data.workers, world),
-        threads=config.train.threads or max(1, cores() // world),
+        threads=config.train.threads or _threads(config, -(-world // nodes)),
         lr=config.train.lr * (world if config.train.scale_lr else 1),
         precision=precision,
         backend=_backend(config, on_gpu),
         notices=_notices(config, chosen, precision),
+        scheduled=config.launcher == "slurm",
     )
+
+
+def nodes_of(config: RunConfig) -> int:
+    """How many hosts a run has, as far as its config knows."""
+    return config.slurm.nodes if config.launcher == "slurm" else config.dist.nodes
+
+
+def _ranks(config: RunConfig, devices: int) -> int:
+    return int(os.environ.get("WORLD_SIZE", 1)) if config.launcher == "env" else devices
+
+
+def _threads(config: RunConfig, ranks: int) -> int:
+    """Of each rank, where `ranks` share a host; what a host of Slurm's has is not known here."""
+    if config.launcher == "slurm":
+        return config.slurm.cpus_per_task or 1
+    return max(1, cores() // ranks)
 
 
 def cores() -> int:
@@ -91,7 +117,7 @@ def _precision(config: RunConfig, on_gpu: bool) -> Arithmetic:
 def _backend(config: RunConfig, on_gpu: bool) -> str:
     if config.strategy in ("single", "dp"):
         return "none"
-    if config.launcher == "horovodrun":
+    if config.launcher == "horovodrun" or config.strategy == "horovod":
         return "horovod"
     if config.dist.backend != "auto":
         return config.dist.backend
@@ -100,8 +126,54 @@ def _backend(config: RunConfig, on_gpu: bool) -> str:
 
 def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tuple[str, str]]:
     """Combinations that cannot run, each with the reason."""
-    rules = [*_of_devices(config, devices, world), *_of_training(config, devices, world)]
+    rules = [
+        *_of_hosts(config),
+        *_of_devices(config, devices, world),
+        *_of_training(config, devices, world),
+    ]
     return [(key, text) for broken, key, text in rules if broken]
+
+
+def _of_hosts(config: RunConfig) -> list[Rule]:
+    dist, launcher, alone = config.dist, config.launcher, config.strategy in ("single", "dp")
+    return [
+        (
+            dist.nodes > 1 and launcher not in ("torchrun", "horovodrun"),
+            "dist.nodes",
+            f"{launcher} starts the ranks of one host; several need torchrun or horovodrun"
+            + (", or slurm.nodes" if launcher == "slurm" else ""),
+        ),
+        (
+            nodes_of(config) > 1 and alone,
+            "slurm.nodes" if launcher == "slurm" else "dist.nodes",
+            f"{config.strategy} is one process on one host; use ddp or allreduce",
+        ),
+        (
+            dist.node_rank is not None and dist.node_rank >= dist.nodes,
+            "dist.node_rank",
+            f"{words.things(dist.nodes, 'host')} count from 0, there is no {dist.node_rank}",
+        ),
+        (
+            bool(dist.node_rank) and dist.rendezvous is None,
+            "dist.rendezvous",
+            "a host that joins must know where: HOST:PORT of host 0",
+        ),
+        (
+            bool(dist.max_restarts) and launcher != "torchrun",
+            "dist.max_restarts",
+            f"only torchrun starts ranks anew, {launcher} does not",
+        ),
+        (
+            dist.init_method is not None and launcher != "env",
+            "dist.init_method",
+            f"with {launcher} ranks meet by themselves; it is for launcher env",
+        ),
+        (
+            launcher == "slurm" and config.slurm.via == "torchrun" and config.strategy == "horovod",
+            "slurm.via",
+            'torchrun does not start the ranks of horovod; use slurm.via = "srun"',
+        ),
+    ]
 
 
 def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Rule]:
@@ -124,9 +196,9 @@ def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Ru
             f"inline starts one process, {strategy} on {world} devices needs spawn or torchrun",
         ),
         (
-            strategy == "horovod" and config.launcher != "horovodrun",
+            strategy == "horovod" and config.launcher not in ("horovodrun", "slurm"),
             "launcher",
-            f"{config.launcher} does not start the ranks of horovod; use horovodrun",
+            f"{config.launcher} does not start the ranks of horovod; use horovodrun or slurm",
         ),
         (
             strategy in ("single", "dp", "allreduce", "ddp") and config.launcher == "horovodrun",
@@ -213,7 +285,7 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
             "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
             "every batch through to one device"
         )
-    if devices[0].kind == "cpu" and len(devices) > cores():
+    if devices[0].kind == "cpu" and config.launcher != "slurm" and len(devices) > cores():
         notices.append(
             f"{len(devices)} ranks share {cores()} CPU cores and will wait for each other"
         )

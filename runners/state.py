@@ -21,7 +21,7 @@ import msgspec
 from runners import words
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
-from runners.events import Facts
+from runners.events import Facts, Job
 from runners.plan import Plan
 from runners.processes import is_running
 
@@ -61,7 +61,9 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """run.json. Times are Unix seconds; `supervisor_started` is psutil's create_time, so that
     a reused pid is not taken for the supervisor. `waiting_for` are sentences, while it is
-    queued; `summary` is there once the run has ended.
+    queued; `summary` is there once the run has ended. `hosts` are the names of the machines that
+    train, by the number that samples have; `job` is the scheduler's word of it, where there is
+    one; `attempts` how often the ranks were started anew.
     """
 
     run_id: str
@@ -71,6 +73,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     ended: float | None = None
     host: str = ""
+    hosts: list[str] = []
+    job: Job | None = None
+    attempts: int = 0
     supervisor_pid: int | None = None
     supervisor_started: float | None = None
     command: list[str] = []
