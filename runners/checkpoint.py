@@ -24,6 +24,12 @@ class Checkpoints:
         self._folder, self._keep = folder, keep
         self._best: str | None = None
 
+    @property
+    def last(self) -> str | None:
+        """The path of the newest; None before the first."""
+        path = self._folder / "last.pt"
+        return str(path.resolve()) if path.exists() else None
+
     def save(self, content: dict[str, Any], best: bool) -> Path:
         """Write, fsync and rename, then drop what is neither new nor best; gives the path."""
         self._folder.mkdir(parents=True, exist_ok=True)

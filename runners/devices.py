@@ -212,6 +212,14 @@ def devices_for(config: RunConfig) -> list[Device]:
     return _listed(choice)
 
 
+def found_here(device: Device) -> Device:
+    """A device of the plan as this host knows it, where the plan knew only its number."""
+    if device.kind == "cpu" or device.uuid:
+        return device
+    there = gpus()
+    return there[device.index % len(there)] if there else device
+
+
 def visible_devices(devices: list[Device]) -> str:
     """`CUDA_VISIBLE_DEVICES` for the ranks: each GPU's UUID once; empty hides all (CPU)."""
     return ",".join(dict.fromkeys(device.uuid for device in devices if device.kind == "cuda"))

@@ -27,12 +27,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_de
 class Hello(Event, frozen=True, tag="hello"):
     """First line of every connection. `token` is asked for on TCP only.
 
-    A `node` starts the ranks of a host, of which it is number `node` (-1: as the supervisor
-    likes). `attempt` counts how often the ranks were started anew, by torchrun or by Slurm.
+    A `node` starts the ranks of a host, which is number `node` (-1: as the supervisor likes), a
+    `task` one of them. `attempt` counts how often Slurm has queued the job again.
     """
 
     version: int = VERSION
-    role: Literal["rank", "launcher", "node", "viewer"] = "rank"
+    role: Literal["rank", "launcher", "node", "task", "viewer"] = "rank"
     token: str = ""
     rank: int = 0
     local_rank: int = 0
@@ -375,9 +375,12 @@ class RankSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampled(Event, frozen=True, tag="sampled"):
-    """A node's host, GPUs and ranks at one moment; it counts its host as 0."""
+    """A node's host, GPUs and ranks at one moment; it counts its host as 0.
 
-    host: HostSample
+    Where each rank has a task of its own, the first of a host tells of host and GPUs.
+    """
+
+    host: HostSample | None = None
     gpus: list[GpuSample] = []
     ranks: list[RankSample] = []
 

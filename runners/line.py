@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
 import sys
+import time
 from contextlib import suppress
 from hmac import compare_digest
 from typing import Protocol
@@ -20,6 +22,7 @@ from runners.events import VERSION, Event, Hello, decode, encode
 LONGEST = 1 << 20  # bytes of one line; a traceback fits many times
 LONGEST_OF_A_STRANGER = 1 << 12
 TOO_LONG = "a line is longer than {:,} bytes"
+UNANSWERED = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 GREET_S = 30.0  # a busy host may take a while
 _inbox = memoryview(bytearray(1 << 16))  # for all connections: emptied before the next is read
 
@@ -30,7 +33,11 @@ class Listener(Protocol):
 
 
 class Line(asyncio.BufferedProtocol):
-    """Splits lines, checks the greeting, hands events on. `rank` is set by the listener."""
+    """Splits lines, checks the greeting, hands events on.
+
+    `rank` and `host` are set by the listener. `heard_at` is when something came last (Unix
+    seconds). One that has ended is `silent` where the other host answered no more.
+    """
 
     def __init__(self, listener: Listener, token: str = "") -> None:
         self._listener = listener
@@ -39,6 +46,9 @@ class Line(asyncio.BufferedProtocol):
         self._greeted = self._refused = False
         self._transport: asyncio.Transport | None = None
         self.rank: int | None = None
+        self.host = ""
+        self.heard_at = time.time()
+        self.silent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -54,6 +64,7 @@ class Line(asyncio.BufferedProtocol):
         return _inbox
 
     def buffer_updated(self, count: int) -> None:
+        self.heard_at = time.time()
         *lines, self._rest = (self._rest + _inbox[:count]).split(b"\n")
         for line in lines:
             if len(line) > self._longest:
@@ -103,8 +114,9 @@ class Line(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.close()
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, why: Exception | None) -> None:
         self._greeting.cancel()
+        self.silent = isinstance(why, OSError) and why.errno in UNANSWERED
         if self._greeted:
             self._listener.left(self)
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
+GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
+AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
 OWNER = "DISTRAIN_OWNER"  # who a run belongs to that must not outlive it
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 

@@ -25,15 +25,20 @@ FLUSH_S = 10.0
 class Reporter:
     """Says events in order; merges windows under back-pressure; answers a stop.
 
-    Thread-safe. `step` is the last that `goes_on` was told. `on_lost` is called from the
-    reporting thread when the supervisor is gone. Raises OSError where nobody listens.
+    Thread-safe. `step` is the last that `goes_on` was told. Called from the reporting thread are
+    `on_lost` when the supervisor is gone, and `on_event` with what it says but for stops. Raises
+    OSError where nobody listens.
     """
 
     def __init__(
-        self, address: str, hello: Hello, on_lost: Callable[[], None] | None = None
+        self,
+        address: str,
+        hello: Hello,
+        on_lost: Callable[[], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self._rank = hello.rank
-        self._on_lost = on_lost
+        self._on_lost, self._on_event = on_lost, on_event
         self._queue: deque[Event] = deque([hello])
         self._lock = threading.RLock()
         self._gate = threading.Condition(self._lock)
@@ -68,8 +73,16 @@ class Reporter:
             host=socket.gethostname(),
             device=device,
             device_uuid=device_uuid,
+            attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         )
         return cls(address, hello, on_lost)
+
+    @property
+    def own_address(self) -> str:
+        """The address of this host that a TCP connection has here; empty of a Unix socket."""
+        if self._socket.family == socket.AF_UNIX:
+            return ""
+        return str(self._socket.getsockname()[0])
 
     def say(self, event: Event) -> None:
         """Send an event, or queue it: it is never dropped, and never waits for the network."""
@@ -192,6 +205,8 @@ class Reporter:
                 self._stop_at = event
                 self._limit = event.step
                 self._gate.notify_all()
+            elif self._on_event:
+                self._on_event(event)
 
     def _lost(self) -> None:
         with self._gate:

@@ -159,23 +159,18 @@ def create_run(
     run_id = new_run_id(word, now)
     folder = runs_dir / run_id
     try:
-        folder.mkdir(parents=True)
-        with _all_or_nothing(folder):
-            (folder / "logs").mkdir()
-            (folder / "checkpoints").mkdir()
-            write_atomically(folder / "config.toml", config.to_toml().encode())
+        state = RunState(
+            run_id=run_id,
+            status="queued" if queue else "starting",
+            created=now,
+            host=socket.gethostname(),
+            command=command or [],
+            parent=parent,
+            plan=plan,
+        )
+        with make_folder(folder, config, state):
             if meta is not None:
                 write_meta(folder, meta)
-            state = RunState(
-                run_id=run_id,
-                status="queued" if queue else "starting",
-                created=now,
-                host=socket.gethostname(),
-                command=command or [],
-                parent=parent,
-                plan=plan,
-            )
-            write_state(folder, state)
     except OSError as error:
         raise RunsFolderError(
             f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
@@ -185,9 +180,18 @@ def create_run(
 
 
 @contextlib.contextmanager
-def _all_or_nothing(folder: Path) -> Iterator[None]:
+def make_folder(folder: Path, config: RunConfig, state: RunState) -> Iterator[None]:
+    """A run's folder, whole or not at all; run.json comes last, after what is done in the block.
+
+    Raises OSError.
+    """
+    folder.mkdir(parents=True)
     try:
+        (folder / "logs").mkdir()
+        (folder / "checkpoints").mkdir()
+        write_atomically(folder / "config.toml", config.to_toml().encode())
         yield
+        write_state(folder, state)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

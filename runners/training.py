@@ -63,7 +63,8 @@ class Training:
         self._evaluated_at = self._saved_at = -1
         self._score: float | None = None
 
-        saved = self._load(config.checkpoint.load) if config.checkpoint.load else None
+        if saved := self._saved():
+            self._load(saved)
         self._wrap(resumed=saved is not None)
         self.total_steps = self._count_steps()
         self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
@@ -75,6 +76,15 @@ class Training:
         )
         if saved:
             self._take_own(saved)
+
+    def _saved(self) -> dict[str, Any] | None:
+        """What to go on from: once the ranks were started anew, the last checkpoint of this run.
+        Rank 0 reads it for all where its host alone has the record.
+        """
+        path = self.checkpoints.last or self.config.checkpoint.load
+        shared = self.plan.nodes == 1 or self.plan.scheduled
+        content = checkpoint.load(path) if path and (shared or self.world.leads) else None
+        return content if shared else self.world.from_lead(content)
 
     def _usable_samples(self) -> int:
         samples, train = len(self.task.train), self.config.train  # type: ignore[arg-type]
@@ -252,9 +262,8 @@ class Training:
             "config": self.config.to_toml(),
         }
 
-    def _load(self, path: str) -> dict[str, Any]:
-        """Take over from a checkpoint what is the same on all ranks; gives its content."""
-        content = checkpoint.load(path)
+    def _load(self, content: dict[str, Any]) -> None:
+        """Take over from a checkpoint what is the same on all ranks."""
         before = RunConfig.from_toml(content["config"]).train.optimizer
         if before != self.config.train.optimizer:
             problem = f"the checkpoint was trained with {before}, which cannot change on the way"
@@ -263,7 +272,7 @@ class Training:
             self.model.load_state_dict(content["model"])
             self._load_optimizer(content["optimizer"])
         except (RuntimeError, ValueError):
-            problem = f"{path} is of another model: its parameters do not fit"
+            problem = "the checkpoint is of another model: its parameters do not fit"
             raise ConfigError([("checkpoint.load", problem)]) from None
         self.precision.load_state_dict(content["precision"])
         self.step, self.epoch, self.offset = content["step"], content["epoch"], content["offset"]
@@ -271,7 +280,6 @@ class Training:
             self.epoch, self.offset = self.epoch + 1, 0
         if content["best_metric"] == self._best_metric:
             self._best = content["best"]
-        return content
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
         """Momenta of the checkpoint, options of this config: they may have been changed."""

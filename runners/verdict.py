@@ -7,7 +7,7 @@ import signal
 import msgspec
 
 from runners import words
-from runners.events import Exited, Failure, Finished, NonFinite
+from runners.events import Exited, Failure, Finished, Job, NonFinite
 from runners.state import RunError, Status
 
 HANG = "Hang"
@@ -15,7 +15,10 @@ AT_ONCE_S = 0.02  # sooner than any launcher can react to a failure
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """What the supervisor saw; times are those of arrival here, by one clock (seconds)."""
+    """What the supervisor saw; times are those of arrival here, by one clock (seconds).
+
+    `silent` hosts answer no more since then (Unix seconds); `missing` is how many never came.
+    """
 
     world_size: int
     aborts: bool = False
@@ -28,6 +31,9 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
+    silent: dict[str, float] = {}
+    missing: int = 0
+    job: Job | None = None
     queued: bool = False
     stop_asked: bool = False
     stopped_now: bool = False
@@ -52,6 +58,8 @@ def judge(seen: Evidence) -> Verdict:
         return Verdict(status="stopped", reason=f"stopped on request after step {step:,}")
     if complete:
         return Verdict(status="completed", reason="all steps done")
+    if seen.missing:
+        return _failed(_not_come(seen))
     if seen.stopped_now:
         return Verdict(status="stopped", reason="stopped at once on request, without a checkpoint")
     if seen.stop_overdue:
@@ -76,6 +84,8 @@ def _failed(error: RunError) -> Verdict:
 
 def _headline(seen: Evidence) -> RunError:
     suspects = _suspects(seen)
+    if seen.silent and all(kind > 0 for kind, _ in suspects.values()):
+        return _cut_off(seen)
     if suspects:
         first = min(suspects, key=lambda rank: suspects[rank])
     elif absent := _absent(seen):
@@ -174,6 +184,26 @@ def _noticed(seen: Evidence) -> dict[int, float]:
     return {rank: seen.vanished[rank] for rank in _aborted(seen)} | failed
 
 
+def _cut_off(seen: Evidence) -> RunError:
+    """Ranks of a host that answers no more vanish without a word, and others wait for them."""
+    since = words.clock(min(seen.silent.values()))
+    names = " and ".join(sorted(seen.silent))
+    verb = "has" if len(seen.silent) == 1 else "have"
+    return RunError(
+        rank=None,
+        type="HostLost",
+        message=f"{names} {verb} not answered since {since}: cut off, or without power; "
+        + _positions(seen),
+        collateral=sorted(seen.vanished.keys() | seen.failures.keys()),
+    )
+
+
+def _not_come(seen: Evidence) -> RunError:
+    hosts = words.things(seen.missing, "host")
+    message = f"{hosts} did not join within dist.join_timeout_s; nothing was trained"
+    return RunError(rank=None, type="HostMissing", message=message)
+
+
 def _hung(seen: Evidence, absent: list[int]) -> RunError:
     names = " and ".join(f"rank {rank}" for rank in absent)
     verb = "is" if len(absent) == 1 else "are"
@@ -216,5 +246,5 @@ def _not_a_number(event: NonFinite) -> RunError:
 
 
 def _positions(seen: Evidence) -> str:
-    steps = (f"rank {rank} at step {seen.steps.get(rank, 0)}" for rank in range(seen.world_size))
-    return "last seen: " + ", ".join(steps)
+    steps = {rank: seen.steps.get(rank, 0) for rank in range(seen.world_size)}
+    return f"last seen: {words.positions(steps)}"

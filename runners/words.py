@@ -6,9 +6,10 @@ import math
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 MISSING = "–"
+MANY = 8  # ranks, more than which are not told one by one
 # Controls, what ends a line or turns the direction of writing, and halves of characters.
 _ORDERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
@@ -159,6 +160,16 @@ def span(numbers: Sequence[int]) -> str:
 def ranks(numbers: Sequence[int]) -> str:
     """ "rank 0", "ranks 0–3, 6"."""
     return f"rank{'' if len(numbers) == 1 else 's'} {span(numbers)}"
+
+
+def positions(steps: Mapping[int, int]) -> str:
+    """At which step each rank is; of many ranks those at one step together."""
+    if len(steps) <= MANY:
+        return ", ".join(f"rank {rank} at step {step}" for rank, step in steps.items())
+    together: dict[int, list[int]] = {}
+    for rank, step in steps.items():
+        together.setdefault(step, []).append(rank)
+    return ", ".join(f"{ranks(each)} at step {step}" for step, each in sorted(together.items()))
 
 
 def clock(moment: float) -> str:

@@ -51,6 +51,14 @@ class World:
         dist.gather_object(own, everyone, dst=0)
         return everyone or []
 
+    def from_lead(self, own: Any) -> Any:
+        """Rank 0's `own`, whatever the others have."""
+        if self.size == 1:
+            return own
+        everyone = [own]
+        dist.broadcast_object_list(everyone, src=0)
+        return everyone[0]
+
     @contextlib.contextmanager
     def led(self) -> Iterator[None]:
         """Around work of rank 0, for which all wait at the end, so that it is in nobody's step.
@@ -108,7 +116,10 @@ def _device(plan: Plan, local_rank: int) -> torch.device:
         raise ConfigError("this torch cannot use the GPUs: `distrain doctor` says why")
     # Several ranks may share a GPU, so the visible ones are counted by UUID.
     uuids = list(dict.fromkeys(device.uuid for device in plan.devices))
-    device = torch.device("cuda", uuids.index(plan.devices[local_rank].uuid))
+    index = uuids.index(plan.devices[local_rank].uuid)
+    if plan.scheduled:  # a task may see all GPUs of its node, or only its own
+        index = local_rank % torch.cuda.device_count()
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
 

@@ -13,6 +13,7 @@ import msgspec
 
 from runners.errors import RunsFolderError
 from runners.events import (
+    Attempt,
     Event,
     Exited,
     Failure,
@@ -82,6 +83,10 @@ class RecordWriter:
     def add(self, item: Item) -> None:
         """Keep an event or a sample for the next commit."""
         self._pending.append(item)
+
+    def begin_attempt(self, attempt: Attempt) -> None:
+        """The ranks go on after `attempt.step`."""
+        self.add(attempt)
 
     def commit(self) -> None:
         """Write all that was added, in one transaction."""

@@ -24,6 +24,7 @@ MODULES = {
     "spawn": "runners.launchers.spawn",
     "torchrun": "runners.launchers.torchrun",
     "horovodrun": "runners.launchers.horovodrun",
+    "slurm": "runners.launchers.slurm",
 }
 
 # A rank's place by torch's names, and by those of Horovod, Open MPI and MPICH.
@@ -41,6 +42,8 @@ FOREIGN = {
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "GROUP_RANK",
+    "DISTRAIN_NODE",
     "DISTRAIN_TOKEN",
     "DISTRAIN_TOKEN_FILE",
 }
@@ -62,7 +65,12 @@ MATTERS = (
 
 def command(config: RunConfig, plan: Plan) -> list[str]:
     """The argument vector of the launcher process."""
-    return [sys.executable, "-P", "-m", MODULES[config.launcher], str(plan.world_size)]
+    module, arguments = MODULES[config.launcher], [str(plan.world_size)]
+    if config.launcher == "torchrun":
+        arguments.append(str(config.dist.max_restarts))
+    if config.dist.nodes > 1:
+        module, arguments = "runners.launchers.node", ["first"]
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint) -> dict[str, str]:
@@ -80,11 +88,11 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     }
     if endpoint.remote:
         ours["DISTRAIN_TOKEN_FILE"] = str(folder / TOKEN)
-    if loopback := loopback_interface():
-        ours["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", loopback)
+    ours |= _interfaces(config, plan, endpoint)
     if plan.devices[0].kind == "cuda":
         ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        ours["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
+        if not plan.scheduled:
+            ours["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
         # The last collectives of each rank, to be seen when one hangs.
         ours["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
     else:
@@ -95,8 +103,27 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     return theirs | ours
 
 
+def _interfaces(config: RunConfig, plan: Plan, endpoint: Endpoint) -> dict[str, str]:
+    """Over which network interface ranks speak: of one host the loopback."""
+    chosen = config.dist.interface
+    if not chosen and plan.nodes == 1:
+        chosen = loopback_interface()
+    if not chosen:
+        return {}
+    return {
+        name: config.dist.interface or os.environ.get(name) or chosen
+        for name in ("GLOO_SOCKET_IFNAME",)
+    }
+
+
 def take_place() -> None:
-    """Know this rank by torch's names for its place, whatever names its launcher has."""
+    """Know this rank by torch's names for its place, whatever names its launcher has.
+
+    torchrun numbers hosts anew at each meeting; ours keep their number, and with it their ranks.
+    """
+    if (node := os.environ.get("DISTRAIN_NODE")) and "GROUP_RANK" in os.environ:
+        ranks, local = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+        os.environ |= {"GROUP_RANK": node, "RANK": str(int(node) * ranks + local)}
     for name, others in PLACES.items():
         known = [os.environ[other] for other in others if other in os.environ]
         if known:

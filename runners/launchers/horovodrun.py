@@ -28,8 +28,9 @@ def main() -> int:
     with Parent() as parent:
         if record.config.horovod.via != "distrain":
             return subprocess.run(foreign(record.config.horovod.via, world)).returncode
-        with rendezvous(world) as port:
-            return parent.watch({_started(rank, world, port): rank for rank in range(world)})
+        with rendezvous(1, world, LOOPBACK) as port:
+            places = {rank: slot(1, world, 0, rank, LOOPBACK, str(port)) for rank in range(world)}
+            return parent.watch({_started(place): rank for rank, place in places.items()})
 
 
 def settings(config: RunConfig, folder: Path) -> dict[str, str]:
@@ -54,14 +55,15 @@ def unless_set(wanted: dict[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def rendezvous(world: int) -> Iterator[int]:
-    """Horovod's server at which ranks find each other, on the loopback; gives its port."""
+def rendezvous(nodes: int, ranks: int, address: str) -> Iterator[int]:
+    """Horovod's server at which the `ranks` of each node find each other; gives its port."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-    server = RendezvousHTTPServer((LOOPBACK, 0), RendezvousHandler, verbose=0)
+    server = RendezvousHTTPServer((address, 0), RendezvousHandler, verbose=0)
     server.daemon_threads = True
-    server.init(get_host_assignments(parse_hosts(f"localhost:{world}"), world))
+    hosts = ",".join(f"{host_name(node)}:{ranks}" for node in range(nodes))
+    server.init(get_host_assignments(parse_hosts(hosts), nodes * ranks))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_address[1]
@@ -70,27 +72,32 @@ def rendezvous(world: int) -> Iterator[int]:
         server.server_close()
 
 
-def slot(rank: int, world: int, port: int) -> dict[str, str]:
-    """What Horovod reads of a rank's place on a single host, and how to meet the others."""
+def host_name(node: int) -> str:
+    """What Horovod calls a node; it looks none of these names up."""
+    return f"node{node}"
+
+
+def slot(nodes: int, ranks: int, node: int, local: int, address: str, port: str) -> dict[str, str]:
+    """What Horovod reads of a rank's place: `local` of the `ranks` of a node; and where to meet."""
     choices = {"HOROVOD_CPU_OPERATIONS": "gloo"}
     if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
         choices["HOROVOD_GLOO_IFACE"] = interface
     return unless_set(choices) | {
         "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_RANK": str(rank),
-        "HOROVOD_SIZE": str(world),
-        "HOROVOD_LOCAL_RANK": str(rank),
-        "HOROVOD_LOCAL_SIZE": str(world),
-        "HOROVOD_CROSS_RANK": "0",
-        "HOROVOD_CROSS_SIZE": "1",
-        "HOROVOD_HOSTNAME": "localhost",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": LOOPBACK,
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_RANK": str(node * ranks + local),
+        "HOROVOD_SIZE": str(nodes * ranks),
+        "HOROVOD_LOCAL_RANK": str(local),
+        "HOROVOD_LOCAL_SIZE": str(ranks),
+        "HOROVOD_CROSS_RANK": str(node),
+        "HOROVOD_CROSS_SIZE": str(nodes),
+        "HOROVOD_HOSTNAME": host_name(node),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
     }
 
 
-def _started(rank: int, world: int, port: int) -> int:
-    return os.posix_spawn(sys.executable, WORKER, {**os.environ, **slot(rank, world, port)})
+def _started(place: dict[str, str]) -> int:
+    return os.posix_spawn(sys.executable, WORKER, {**os.environ, **place})
 
 
 def foreign(via: str, world: int) -> list[str]:

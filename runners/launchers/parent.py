@@ -6,10 +6,11 @@ import os
 import socket
 import sys
 import time
-from typing import Self
+from collections.abc import Callable
+from typing import Literal, Self
 
 from runners.connecting import secret
-from runners.events import Exited, Hello
+from runners.events import Event, Exited, Hello
 from runners.processes import die_with_parent
 from runners.reporter import Reporter
 
@@ -18,20 +19,48 @@ WORKER = [sys.executable, "-P", "-m", "runners.worker"]
 
 
 class Parent:
-    """A launcher's connection to its supervisor, which has started it unless it is not `direct`."""
+    """A launcher's connection to its supervisor, which has started it unless it is not `direct`.
 
-    def __init__(self, direct: bool = True) -> None:
+    `on_event` and `on_lost` are called from the reporting thread: see `Reporter`.
+    """
+
+    def __init__(
+        self,
+        direct: bool = True,
+        *,
+        role: Literal["launcher", "node", "task"] = "launcher",
+        node: int = -1,
+        on_event: Callable[[Event], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
         self._direct = direct
+        self._hello = Hello(
+            role=role,
+            token=secret(),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            node=node,
+            attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        )
+        self._on_event, self._on_lost = on_event, on_lost
 
     def __enter__(self) -> Self:
         die_with_parent(int(os.environ["DISTRAIN_SUPERVISOR"]) if self._direct else None)
-        hello = Hello(role="launcher", token=secret(), pid=os.getpid(), host=socket.gethostname())
-        self._reporter = Reporter(os.environ["DISTRAIN_SOCKET"], hello)
+        address = os.environ["DISTRAIN_SOCKET"]
+        self._reporter = Reporter(address, self._hello, self._on_lost, self._on_event)
         return self
+
+    def say(self, event: Event) -> None:
+        self._reporter.say(event)
+
+    @property
+    def address(self) -> str:
+        """This host's address towards the supervisor; of a Unix socket the loopback's."""
+        return self._reporter.own_address or LOOPBACK
 
     def exited(self, rank: int, pid: int, code: int) -> None:
         """Say that a rank ended; a negative code is a signal."""
-        self._reporter.say(Exited(time=time.time(), rank=rank, pid=pid, code=code))
+        self.say(Exited(time=time.time(), rank=rank, pid=pid, code=code))
 
     def watch(self, ranks: dict[int, int]) -> int:
         """Tell how each child, a rank by its pid, ends until none is left; 1 where one failed."""

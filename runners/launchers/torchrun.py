@@ -8,21 +8,50 @@ import tempfile
 from runners.launchers.parent import LOOPBACK, Parent
 from runners.processes import without_collecting
 
+LAST_CALL_S = 1  # nobody comes late: the number of hosts is fixed
+
 
 def main() -> int:
-    # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
-    with Parent() as parent, tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
-        with without_collecting():
-            from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-            from torch.distributed.run import parse_args, run
+    ranks, restarts = map(int, sys.argv[1:3])
+    with Parent() as parent:
+        return elastic(parent, ranks, restarts=restarts)
 
+
+def elastic(
+    parent: Parent,
+    ranks: int,
+    *,
+    nodes: int = 1,
+    node: int = 0,
+    meeting: str = "",
+    restarts: int = 0,
+    patience: float = 600.0,
+) -> int:
+    """Have the agent start this node's ranks and wait for their end; 1 where one failed.
+
+    All `nodes` meet at HOST:PORT, a TCPStore that lives elsewhere, within `patience` seconds; a
+    node alone needs none. The ranks of all nodes are started up to `restarts` times again.
+    """
+    with without_collecting():
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.run import parse_args, run
+
+    settings = {
+        # Left to itself it would look the host's name up to know whose the store is.
+        "is_host": str(not meeting).lower(),
+        "join_timeout": max(1, round(patience)),
+        "last_call_timeout": LAST_CALL_S,
+    }
+    # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
+    with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
         arguments = [
-            f"--nproc-per-node={sys.argv[1]}",
-            "--nnodes=1",
+            f"--nproc-per-node={ranks}",
+            f"--nnodes={nodes}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={LOOPBACK}:0",
-            f"--local-addr={LOOPBACK}",
-            "--max-restarts=0",
+            f"--rdzv-endpoint={meeting or f'{LOOPBACK}:0'}",
+            f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",
+            f"--local-addr={parent.address if meeting else LOOPBACK}",
+            f"--max-restarts={restarts}",
             f"--log-dir={logs}",
             "-m",
             "runners.worker",
@@ -30,7 +59,8 @@ def main() -> int:
         try:
             run(parse_args(arguments))
         except ChildFailedError as error:
-            for rank, failure in error.failures.items():
+            for failure in error.failures.values():
+                rank = node * ranks + failure.local_rank
                 parent.exited(rank, failure.pid, failure.exitcode)
             return 1
     return 0

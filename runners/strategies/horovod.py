@@ -108,6 +108,9 @@ class HorovodWorld(World):
         everyone: list[Any] = hvd.allgather_object(own, name="gathered")
         return everyone if self.leads else []
 
+    def from_lead(self, own: Any) -> Any:
+        return hvd.broadcast_object(own, root_rank=0, name="from_lead")
+
     @contextmanager
     def led(self) -> Iterator[None]:
         done = threading.Event()

@@ -64,7 +64,7 @@ def test_what_a_person_has_set_for_horovod_stays(
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     assert horovodrun.settings(RunConfig(), tmp_path)["HOROVOD_CYCLE_TIME"] == "7"
-    assert horovodrun.slot(0, 2, 1234)["HOROVOD_GLOO_IFACE"] == "ib0"
+    assert horovodrun.slot(1, 2, 0, 0, "127.0.0.1", "1234")["HOROVOD_GLOO_IFACE"] == "ib0"
 
 
 def test_a_variable_without_a_value_is_not_set(
@@ -76,12 +76,12 @@ def test_a_variable_without_a_value_is_not_set(
 
 def test_ranks_of_ours_meet_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
-    assert horovodrun.slot(0, 2, 1234)["HOROVOD_CONTROLLER"] == "gloo"
+    assert horovodrun.slot(1, 2, 0, 0, "127.0.0.1", "1234")["HOROVOD_CONTROLLER"] == "gloo"
 
 
 def test_a_rank_of_horovod_is_told_its_place_in_this_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_CROSS_SIZE", "5")
-    slot = horovodrun.slot(1, 2, 1234)
+    slot = horovodrun.slot(1, 2, 0, 1, "127.0.0.1", "1234")
     assert (slot["HOROVOD_RANK"], slot["HOROVOD_SIZE"], slot["HOROVOD_CROSS_SIZE"]) == (
         "1",
         "2",

@@ -43,10 +43,10 @@ def test_a_full_disk_neither_loses_a_rank_nor_the_state(
 
 
 def test_a_rank_that_has_gone_is_not_sampled_any_more(supervisor: Supervisor) -> None:
-    link = Line(supervisor)
-    supervisor.heard(link, Hello(rank=0, world_size=4, pid=os.getpid()))
-    supervisor.left(link)
-    assert supervisor.pids == {}
+    link = Line(supervisor.talk)
+    supervisor.talk.heard(link, Hello(rank=0, world_size=4, pid=os.getpid()))
+    supervisor.talk.left(link)
+    assert supervisor.talk.pids == {}
 
 
 def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
@@ -54,8 +54,8 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
     for rank, host in hosts.items():
         pid = 0 if rank == 3 else os.getpid()
         hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
-        supervisor.heard(Line(supervisor), hello)
-    assert set(supervisor.pids) == {0, 2}
+        supervisor.talk.heard(Line(supervisor.talk), hello)
+    assert set(supervisor.talk.pids) == {0, 2}
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
 def test_a_stall_names_a_rank_only_where_one_is_behind(
     steps: dict[int, int], said: str, supervisor: Supervisor
 ) -> None:
-    supervisor.phases = dict.fromkeys(range(4), "training")
-    supervisor.seen.steps = steps
-    supervisor.progress = time.monotonic() - 100
-    supervisor._look_for_stall()
+    supervisor.talk.phases = dict.fromkeys(range(4), "training")
+    supervisor.talk.seen.steps = steps
+    supervisor.talk.progress = time.monotonic() - 100
+    supervisor.talk.look_for_stall()
     supervisor.writer.commit()
     ((_, notice),) = Record(supervisor.folder).events()
     assert isinstance(notice, Notice)

@@ -1,0 +1,293 @@
+"""What ranks, nodes, launchers and viewers say to a supervisor, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from runners import words
+from runners.config import RunConfig
+from runners.events import (
+    Attempt,
+    Evaluation,
+    Event,
+    Exited,
+    Facts,
+    Failure,
+    Finished,
+    Hello,
+    Job,
+    Meeting,
+    NonFinite,
+    Notice,
+    Phase,
+    Printed,
+    Sampled,
+    Stop,
+    StopAt,
+    Stopping,
+    Window,
+)
+from runners.line import Line
+from runners.nodes import Nodes
+from runners.plan import Plan
+from runners.verdict import Evidence, judge
+from runners.writer import RecordWriter
+
+IN_THE_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SUSPENDED")
+
+
+class Sets(Protocol):
+    def __call__(self, **changes: Any) -> None: ...
+
+
+class Conversation:
+    """Keeps what decides how the run goes on and why it ends, in `seen`; hands the rest to the
+    record. The events say when it is time to act: `trouble`, `all_finished`, `end_now`.
+
+    The ranks may be started anew, by torchrun or by Slurm: then what they said before is history,
+    and the record goes on from the checkpoint that they go on from.
+    """
+
+    def __init__(
+        self, config: RunConfig, plan: Plan, writer: RecordWriter, set_state: Sets, host: str
+    ) -> None:
+        self.config, self.plan, self.writer, self.set_state = config, plan, writer, set_state
+        self.host = host
+        self.seen = self._nothing_seen(queued=writer.state.status == "queued")
+        self.links: dict[int, Line] = {}
+        self.nodes = Nodes(
+            writer.state.run_id, config, plan, host, lambda: set_state(hosts=self.nodes.names)
+        )
+        self.pids: dict[int, int] = {}
+        self.phases: dict[int, str] = {}
+        self.progress = time.monotonic()
+        self.stalled = False
+        self.trouble = asyncio.Event()
+        self.end_now = asyncio.Event()
+        self.all_finished = asyncio.Event()
+        self._answers: dict[int, int] = {}
+        self._save = True
+        self._spoke: set[int] = set()
+        self._attempt = 0
+
+    def _nothing_seen(self, **known: Any) -> Evidence:
+        return Evidence(
+            world_size=self.plan.world_size,
+            aborts=self.plan.backend in ("nccl", "horovod"),
+            **known,
+        )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether another than we may start the ranks anew."""
+        return self.plan.scheduled or self.config.dist.max_restarts > 0
+
+    @property
+    def in_the_queue(self) -> bool:
+        """Whether a scheduler's job waits, for the first time or once more."""
+        return self.seen.job is not None and self.seen.job.state in IN_THE_QUEUE
+
+    # --- what is heard ---------------------------------------------------------------------
+
+    def heard(self, link: Line, event: Event) -> None:
+        """One line of any connection, in order of arrival; most of them are windows."""
+        if link.rank is not None and self.links.get(link.rank) is not link:
+            return  # of an attempt that is over
+        match event:
+            case Window():
+                self.seen.steps[event.rank] = event.step
+                self.progress, self.stalled = time.monotonic(), False
+                self.writer.add(event)
+            case Sampled():
+                for sample in self.nodes.samples(link, event):
+                    self.writer.add(sample)
+            case Printed():
+                self._print(event)
+            case Hello():
+                self._greet(link, event)
+            case Meeting():
+                self.nodes.met(event.place)
+            case Stop():
+                self.stop(now=event.now)
+            case Stopping():
+                self._answers[event.rank] = event.step
+                self._agree()
+            case _:
+                self._note(event)
+                self.writer.add(event)
+
+    def _greet(self, link: Line, hello: Hello) -> None:
+        if hello.role in ("rank", "node", "task") and hello.attempt < self._attempt:
+            return link.refuse("the ranks were started anew since")
+        if hello.role == "rank":
+            return self._greet_rank(link, hello)
+        if hello.role in ("node", "task"):
+            self.nodes.greet(link, hello)
+        return None
+
+    def _greet_rank(self, link: Line, hello: Hello) -> None:
+        if not 0 <= hello.rank < self.plan.world_size:
+            return link.refuse(f"there is no rank {hello.rank} in this run")
+        if self.restarts and (hello.rank in self._spoke or hello.attempt > self._attempt):
+            self._begin_anew(hello.attempt)
+        if hello.rank in self.links:
+            return link.refuse(f"rank {hello.rank} speaks already")
+        link.rank, link.host = hello.rank, hello.host
+        self.links[hello.rank] = link
+        self._spoke.add(hello.rank)
+        if hello.pid and hello.host in ("", self.host):
+            self.pids[hello.rank] = hello.pid  # elsewhere the number is another process's
+        self.progress = time.monotonic()
+        self.writer.add(structs.replace(hello, token=""))
+        if self.seen.stop_asked:
+            link.send(Stop())
+        return None
+
+    def _note(self, event: Event) -> None:
+        """Keep what decides how the run goes on and why it ends."""
+        match event:
+            case Phase():
+                self.phases[event.rank] = event.phase
+                self.progress = time.monotonic()
+            case Facts():
+                self.set_state(facts=event)
+                for text in event.notices:
+                    self.notice(text)
+            case Failure():
+                self.seen.failures[event.rank] = (time.monotonic(), event)
+                self.trouble.set()
+            case Finished():
+                self.seen.finished[event.rank] = event
+                if len(self.seen.finished) == self.plan.world_size:
+                    self.all_finished.set()
+            case Exited():
+                self.seen.exits[event.rank] = event
+                if event.code:
+                    self.trouble.set()
+            case NonFinite():
+                self._not_finite(event)
+            case Evaluation():
+                self.progress = time.monotonic()
+            case Job():
+                self._scheduled(event)
+
+    def _not_finite(self, event: NonFinite) -> None:
+        if self.config.train.on_nan == "continue":
+            self.notice(
+                f"the loss of rank {event.rank} became {event.loss} at step {event.step}; "
+                "training goes on"
+            )
+        elif self.seen.nonfinite is None or event.step < self.seen.nonfinite.step:
+            # Through the gradients it reaches the others, who may be the first to say so.
+            self.seen.nonfinite = event
+            self.notice(f"the loss of rank {event.rank} became {event.loss} at step {event.step}")
+            self.stop(save=False)
+
+    def _scheduled(self, job: Job) -> None:
+        self.seen.job = job
+        if self.in_the_queue and not self.links:
+            self.set_state(job=job, status="queued")
+        elif self.writer.state.status == "queued":
+            self.set_state(job=job, status="running")
+        else:
+            self.set_state(job=job)
+
+    def _print(self, printed: Printed) -> None:
+        if 0 <= printed.rank < self.plan.world_size:
+            log: Path = self.writer.dir / "logs" / f"rank-{printed.rank}.log"
+            with log.open("a") as file:
+                file.write(printed.text)
+
+    def left(self, link: Line) -> None:
+        """A connection has ended."""
+        host = self.nodes.left(link) or link.host
+        if host and link.silent and not self.all_finished.is_set():
+            self.seen.silent.setdefault(host, link.heard_at)
+            self.trouble.set()
+        rank = link.rank
+        if rank is None or self.links.get(rank) is not link:
+            return
+        del self.links[rank]
+        self.pids.pop(rank, None)
+        if rank not in self.seen.finished and rank not in self.seen.failures:
+            self.seen.vanished[rank] = time.monotonic()
+            self.trouble.set()
+
+    def notice(self, text: str) -> None:
+        self.writer.add(Notice(time=time.time(), text=text))
+
+    # --- a new attempt ---------------------------------------------------------------------
+
+    def _begin_anew(self, attempt: int) -> None:
+        """The ranks were started again: take back what they do once more."""
+        reason, lost = judge(self.seen).reason, max(self.seen.steps.values(), default=0)
+        number = self.writer.state.attempts + 1
+        for link in self.links.values():
+            link.close()
+        for known in (self.links, self.pids, self.phases, self._answers, self._spoke):
+            known.clear()
+        self.seen = self._nothing_seen(job=self.seen.job)
+        self.stalled, self._attempt = False, attempt
+        self.trouble.clear()
+        self.all_finished.clear()
+        step = self._resumed_from()
+        self.writer.begin_attempt(
+            Attempt(time=time.time(), number=number, step=step, lost=max(lost, step), reason=reason)
+        )
+        self.set_state(attempts=number, status="running")
+
+    def _resumed_from(self) -> int:
+        """The step that the ranks go on after: of the last checkpoint, as they find it."""
+        last = self.writer.dir / "checkpoints" / "last.pt"
+        if last.exists():
+            return int(last.resolve().stem.removeprefix("step-"))
+        facts = self.writer.state.facts
+        return facts.start_step if facts else 0
+
+    # --- a stop ----------------------------------------------------------------------------
+
+    def stop(self, now: bool = False, save: bool = True) -> None:
+        """End the run: all ranks at the same step with a checkpoint, or at once.
+
+        The ranks' answers name the step that each is in; none goes past it until `StopAt`
+        tells the furthest of them, which all can reach. In the queue there is nothing to wait for.
+        """
+        if now or self.seen.queued or (self.in_the_queue and not self.links):
+            self.seen.stopped_now = True
+            self.end_now.set()
+        elif not self.seen.stop_asked:
+            self.seen.stop_asked, self._save = True, save
+            for link in self.links.values():
+                link.send(Stop())
+            asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
+            self.set_state(status="stopping")
+
+    def _agree(self) -> None:
+        if len(self._answers) == self.plan.world_size:
+            for link in self.links.values():
+                link.send(StopAt(step=max(self._answers.values()) + 1, save=self._save))
+
+    def _overdue(self) -> None:
+        if self.seen.stop_asked and not self.all_finished.is_set():
+            self.seen.stop_overdue = True
+            self.end_now.set()
+
+    # --- silence ---------------------------------------------------------------------------
+
+    def look_for_stall(self) -> None:
+        """Say once who is furthest behind, where no step has ended for long."""
+        silence = time.monotonic() - self.progress
+        training = bool(self.phases) and set(self.phases.values()) == {"training"}
+        if training and not self.stalled and silence > self.config.report.stall_s:
+            self.stalled = True
+            steps = {rank: self.seen.steps.get(rank, 0) for rank in range(self.plan.world_size)}
+            late = min(steps, key=lambda rank: steps[rank])
+            behind = f"furthest behind is rank {late} ({words.positions(steps)})"
+            if len(set(steps.values())) == 1:
+                behind = f"all ranks are at step {steps[late]}"
+            self.notice(f"no step has ended for {silence:.0f} s; {behind}")

@@ -1,0 +1,157 @@
+"""A node: what starts, watches and samples the ranks of one host in a run of several.
+
+The supervisor tells it what to do (`Welcome`), and node 0 is where the ranks of all nodes meet.
+Where a scheduler starts one task for each rank, every task is such a process with a single rank.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+
+from runners import launchers
+from runners.config import RunConfig
+from runners.connecting import TOKEN, Endpoint, secret
+from runners.devices import devices_for
+from runners.errors import ConfigError, DistrainError
+from runners.events import Event, Meeting, Welcome
+from runners.launchers import ways
+from runners.launchers.beside import samples, shipped
+from runners.launchers.parent import Parent
+from runners.launchers.place import Place
+from runners.plan import Plan
+from runners.processes import end_descendants
+from runners.state import RunState, make_folder
+
+ON_LOST = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
+LEAVE_S = 10.0  # after the ranks here have ended
+FIRST = "first"  # the argument of the node that the supervisor itself has started
+
+
+class Node:
+    """One such process: `work` returns when its ranks have ended.
+
+    Needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder is reached
+    from here too. The `first` one is a child of the supervisor, which samples its host itself.
+    """
+
+    def __init__(self, place: Place, *, first: bool = False) -> None:
+        self._place, self._first = place, first
+        self._answers: SimpleQueue[Welcome | None] = SimpleQueue()
+        self._working = self._gone = False
+
+    def work(self) -> int:
+        """0 when all ranks here ended well; raises DistrainError where the run has no place, or
+        has gone.
+        """
+        signal.signal(signal.SIGTERM, _ended)
+        try:
+            return self._work()
+        except Exception as error:
+            if not self._gone:
+                raise
+            raise DistrainError("the run's supervisor is gone; its ranks here ended") from error
+
+    def _work(self) -> int:
+        with ExitStack() as stack:
+            parent = stack.enter_context(
+                Parent(
+                    self._first,
+                    role="node" if self._place.rank is None else "task",
+                    node=self._place.node,
+                    on_event=self._heard,
+                    on_lost=self._lost,
+                )
+            )
+            if (welcome := self._answers.get()) is None:
+                raise DistrainError("the run has ended, or has no place for this host")
+            place = msgspec.structs.replace(self._place, node=welcome.node)
+            config, plan = _told(welcome)
+            folder = stack.enter_context(_folder(welcome.run_id, config, plan))
+            if not self._first:
+                stack.enter_context(samples(parent.say, place, plan, config.report.sample_s))
+            if "DISTRAIN_RUN" not in os.environ:
+                stack.enter_context(shipped(parent.say, folder / "logs"))
+            os.environ |= _environment(config, plan, folder, place)
+            if not (meeting := welcome.meeting) and place.leads:
+                meeting = stack.enter_context(ways.meeting(config, plan, parent.address))
+                parent.say(Meeting(place=meeting))
+            self._working = True
+            code = ways.start(parent, place, config, plan, meeting)
+            self._working = False
+            return code
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, Welcome):
+            self._answers.put(event)
+
+    def _lost(self) -> None:
+        """The supervisor is gone: what still runs here has nobody to train for."""
+        self._answers.put(None)
+        if self._working:
+            self._gone = True
+            os.kill(os.getpid(), signal.SIGTERM)  # which the elastic agent ends in order by
+            end_descendants(ON_LOST)
+            time.sleep(LEAVE_S)
+            os._exit(1)
+
+
+def _told(welcome: Welcome) -> tuple[RunConfig, Plan]:
+    """What is to be done, on this host's devices; raises ConfigError where they are too few."""
+    config = RunConfig.from_toml(welcome.config)
+    plan = msgspec.json.decode(welcome.plan, type=Plan)
+    if "DISTRAIN_RUN" in os.environ:
+        return config, plan
+    devices = devices_for(config)
+    if len(devices) < plan.ranks_per_node:
+        text = f"this host has {len(devices)}, each host of the run needs {plan.ranks_per_node}"
+        raise ConfigError([("devices", text)])
+    return config, msgspec.structs.replace(plan, devices=devices[: plan.ranks_per_node])
+
+
+@contextmanager
+def _folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
+    """The record's folder, or a passing one in its place that has what ranks read of it."""
+    if shared := os.environ.get("DISTRAIN_RUN"):
+        yield Path(shared)
+        return
+    with tempfile.TemporaryDirectory(prefix="distrain-node-") as private:
+        folder = Path(private) / run_id
+        with make_folder(folder, config, RunState(run_id=run_id, created=time.time(), plan=plan)):
+            (folder / TOKEN).touch(0o600)
+            (folder / TOKEN).write_text(secret())
+        yield folder
+
+
+def _environment(config: RunConfig, plan: Plan, folder: Path, place: Place) -> dict[str, str]:
+    endpoint = Endpoint("", os.environ["DISTRAIN_SOCKET"])
+    ours = launchers.environment(config, plan, folder, endpoint)
+    return {**ours, "DISTRAIN_NODE": str(place.node)}
+
+
+def _ended(*_: object) -> None:
+    raise DistrainError("ended by SIGTERM")
+
+
+def main() -> int:
+    """A node that the supervisor or Slurm has started."""
+    first = sys.argv[1:] == [FIRST]
+    place = Place(0) if first else Place.of_slurm()
+    try:
+        return Node(place, first=first).work()
+    except DistrainError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

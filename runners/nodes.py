@@ -1,0 +1,121 @@
+"""The hosts of a run: which joined, what they are called, where the ranks of all of them meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from runners import words
+from runners.config import RunConfig
+from runners.events import (
+    GPUS_OF_A_HOST,
+    GpuSample,
+    Hello,
+    HostSample,
+    Notice,
+    RankSample,
+    Sampled,
+    Welcome,
+)
+from runners.plan import Plan
+
+if TYPE_CHECKING:
+    from runners.line import Line
+
+
+class Nodes:
+    """Numbers nodes as they join, and tells each what to do once it can begin.
+
+    `names` are the hosts by number; the first is the supervisor's own, unless a scheduler gives
+    the hosts. `changed` is called with the names whenever one is new.
+    """
+
+    def __init__(
+        self, run_id: str, config: RunConfig, plan: Plan, here: str, changed: Callable[[], None]
+    ) -> None:
+        self._welcome = Welcome(
+            run_id=run_id, node=0, config=config.to_toml(), plan=msgspec.json.encode(plan).decode()
+        )
+        self._plan, self._changed = plan, changed
+        self.names = [] if plan.scheduled else [here]
+        self._links: dict[Line, tuple[int, bool]] = {}  # the node, and whether others meet there
+        self._wait: list[Line] = []
+        self._meeting = ""
+
+    @property
+    def missing(self) -> int:
+        """How many hosts have not joined yet."""
+        there = {node for node, _ in self._links.values()}
+        return self._plan.nodes - len(there) if self._plan.nodes > 1 else 0
+
+    def greet(self, link: Line, hello: Hello) -> None:
+        """Take in a node or a task, or say why there is no place for it."""
+        node = hello.node if hello.node >= 0 else self._free(hello)
+        if node is None or node >= self._plan.nodes:
+            hosts = words.things(self._plan.nodes, "host")
+            link.send(Notice(time=time.time(), text=f"the run has its {hosts} already"))
+            return link.close()
+        leads = node == 0 and hello.local_rank == 0
+        self._links[link] = node, leads
+        self._name(node, hello.host)
+        self._wait.append(link)
+        return self._answer()
+
+    def _free(self, hello: Hello) -> int | None:
+        """A task belongs to its host, wherever that is; a node is a host of its own."""
+        if hello.role == "task" and hello.host in self.names:
+            return self.names.index(hello.host)
+        taken = {0, *(node for node, _ in self._links.values())}
+        if hello.role == "task":
+            return len(self.names)
+        return next((node for node in range(self._plan.nodes) if node not in taken), None)
+
+    def _name(self, node: int, host: str) -> None:
+        names = self.names + [""] * (node + 1 - len(self.names))
+        names[node] = host
+        if names != self.names:
+            self.names = names
+            self._changed()
+
+    def met(self, place: str) -> None:
+        """Where the ranks meet is known now."""
+        self._meeting = place
+        self._answer()
+
+    def _answer(self) -> None:
+        """Whoever can begin is told so: the first at once, the others when they can meet."""
+        waiting, self._wait = self._wait, []
+        for link in waiting:
+            node, leads = self._links[link]
+            if leads or self._meeting or self._plan.nodes == self._plan.world_size == 1:
+                link.send(replace(self._welcome, node=node, meeting=self._meeting))
+            else:
+                self._wait.append(link)
+
+    def left(self, link: Line) -> str:
+        """Forget a node that has gone; gives the name of its host, empty where it was none."""
+        if link not in self._links:
+            return ""
+        node, leads = self._links.pop(link)
+        self._wait = [other for other in self._wait if other is not link]
+        if leads:
+            self._meeting = ""
+        return self.names[node]
+
+    @property
+    def links(self) -> list[Line]:
+        return list(self._links)
+
+    def samples(self, link: Line, sampled: Sampled) -> list[HostSample | GpuSample | RankSample]:
+        """What a node measured, by the numbers of this run."""
+        if link not in self._links:
+            return []
+        node, _ = self._links[link]
+        hosts = [replace(sampled.host, host=node)] if sampled.host else []
+        first = node * GPUS_OF_A_HOST
+        gpus = [replace(gpu, gpu=first + gpu.gpu) for gpu in sampled.gpus]
+        return [*hosts, *gpus, *sampled.ranks]
