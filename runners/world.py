@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from runners.config import RunConfig
 from runners.errors import ConfigError
+from runners.launchers import HAS_STORE
 from runners.plan import Plan
 
 PATIENCE = timedelta(days=1)
@@ -96,17 +97,27 @@ def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
             yield world
         return
     _require(plan.backend)
-    # Under `inline` there is no launcher that could tell where to meet.
-    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    patience = timedelta(seconds=config.dist.timeout_s)
     dist.init_process_group(
         plan.backend,
-        timeout=timedelta(seconds=config.dist.timeout_s),
+        timeout=patience,
         device_id=device if plan.backend == "nccl" else None,
-        **(alone if "MASTER_ADDR" not in os.environ else {}),
+        store=_store(plan.world_size, patience),
+        rank=rank,
+        world_size=plan.world_size,
     )
     yield World(rank, local, plan.world_size, device)
     # Not after an error: destroying a broken group may wait for ranks that will never answer.
     dist.destroy_process_group()
+
+
+def _store(size: int, patience: timedelta) -> dist.Store:
+    """Where the ranks meet, as their launcher has told."""
+    if "MASTER_ADDR" not in os.environ:  # under `inline` there is none
+        return dist.HashStore()
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    here = os.environ.get(HAS_STORE) == "True"
+    return dist.TCPStore(host, port, size, is_master=here, timeout=patience, multi_tenant=here)
 
 
 def _device(plan: Plan, local_rank: int) -> torch.device:

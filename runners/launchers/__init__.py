@@ -34,6 +34,8 @@ PLACES = {
     "WORLD_SIZE": ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
 }
 
+HAS_STORE = "DISTRAIN_HAS_STORE"  # whether the ranks' store is to be made by this one: True, False
+
 # What a launcher that we were started by has left behind would mislead our ranks.
 FOREIGN = {
     *PLACES,
@@ -120,7 +122,10 @@ def take_place() -> None:
     """Know this rank by torch's names for its place, whatever names its launcher has.
 
     torchrun numbers hosts anew at each meeting; ours keep their number, and with it their ranks.
+    Its own rank 0 is still where the store is, unless that is the agent's.
     """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "False":
+        os.environ[HAS_STORE] = str(os.environ["RANK"] == "0")
     if (node := os.environ.get("DISTRAIN_NODE")) and "GROUP_RANK" in os.environ:
         ranks, local = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
         os.environ |= {"GROUP_RANK": node, "RANK": str(int(node) * ranks + local)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 
@@ -42,6 +43,9 @@ def elastic(
         "join_timeout": max(1, round(patience)),
         "last_call_timeout": LAST_CALL_S,
     }
+    if restarts:
+        # The store of the agent, which it keeps, would lead new ranks to the addresses of the old.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
         arguments = [
