@@ -1,0 +1,94 @@
+"""A journal that grows is read piece by piece, and gives what was written."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runners.config import RunConfig
+from runners.errors import DistrainError
+from runners.events import Attempt, GpuSample, HostSample, Notice, RankSample, Window
+from runners.journal import FILE, Journal, Reader
+from runners.state import create_run
+from tests.fabricated import a_window
+
+ITEMS = [
+    a_window(loss_sum=None, loss_min=None, loss_max=None),
+    Notice(time=2.0, text="two\nlines"),
+    HostSample(time=2.0, host=1, cpu=3.0, memory_used=4.0, memory_total=5.0, load=0.5),
+    GpuSample(time=2.0, gpu=1003, uuid="GPU-1", name="H200", processes={7: None}),
+    RankSample(time=2.0, rank=1, cpu=99.0, rss=1e9, processes=2),
+    Attempt(time=2.0, number=1, step=5, lost=8, reason="NODE_FAIL"),
+]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(create_run(tmp_path, RunConfig(), word="far"))
+    yield journal
+    journal.close()
+
+
+def test_everything_comes_back_in_order_and_once(journal: Journal) -> None:
+    reader = Reader(journal.dir)
+    assert list(reader.news()) == []
+    for item in ITEMS[:3]:
+        journal.add(item)
+    journal.commit()
+    assert list(reader.news()) == ITEMS[:3]
+    for item in ITEMS[3:]:
+        journal.add(item)
+    journal.close()
+    assert list(reader.news()) == ITEMS[3:]
+    assert list(Reader(journal.dir).news()) == ITEMS
+
+
+def test_half_a_line_is_left_for_later(journal: Journal) -> None:
+    journal.add(ITEMS[1])
+    journal.commit()
+    path = journal.dir / FILE
+    line = path.read_bytes()
+    path.write_bytes(line + line[:-9])
+    reader = Reader(journal.dir)
+    assert list(reader.news()) == [ITEMS[1]]
+    with path.open("ab") as file:
+        file.write(line[-9:])
+    assert list(reader.news()) == [ITEMS[1]]
+
+
+def test_only_what_nobody_else_knows_of_the_state_is_kept(journal: Journal) -> None:
+    journal.set_state(status="running", hosts=["n1", "n2"])
+    journal.close()
+    assert list(Reader(journal.dir).news()) == [{"hosts": ["n1", "n2"]}]
+    assert journal.state.status == "running"
+
+
+def test_a_second_journal_goes_on_where_the_first_ended(journal: Journal) -> None:
+    journal.add(ITEMS[0])
+    journal.close()
+    later = Journal(journal.dir)
+    later.add(ITEMS[1])
+    later.close()
+    assert list(Reader(journal.dir).news()) == ITEMS[:2]
+
+
+def test_a_full_disk_loses_nothing(journal: Journal) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal.add(ITEMS[1])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(DistrainError, match=FILE):
+            journal.commit()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    journal.close()
+    assert list(Reader(journal.dir).news()) == [ITEMS[1]]
+
+
+def test_windows_are_windows(journal: Journal) -> None:
+    journal.add(ITEMS[0])
+    journal.close()
+    assert isinstance(next(Reader(journal.dir).news()), Window)
