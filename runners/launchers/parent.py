@@ -62,6 +62,9 @@ class Parent:
         """Say that a rank ended; a negative code is a signal."""
         self.say(Exited(time=time.time(), rank=rank, pid=pid, code=code))
 
+    def say(self, event: Event) -> None:
+        self._reporter.say(event)
+
     def watch(self, ranks: dict[int, int]) -> int:
         """Tell how each child, a rank by its pid, ends until none is left; 1 where one failed."""
         failed = 0

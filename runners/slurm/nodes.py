@@ -1,0 +1,34 @@
+"""The machines of a cluster: which are down, and where they are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runners.errors import SlurmError
+from runners.slurm.commands import asked
+
+LISTED = ("sinfo", "--noheader", "--Node")
+
+
+def down(nodes: Sequence[str]) -> list[str]:
+    """Which of them do not answer; empty where Slurm does not tell."""
+    if not nodes:
+        return []
+    which = (f"--nodes={','.join(nodes)}", "--states=down", "--format=%N")
+    try:
+        return sorted(set(asked(*LISTED, *which).split()))
+    except SlurmError:
+        return []
+
+
+def address(partition: str | None) -> str:
+    """Where a node of that partition, or of the usual one, is reached: a name or a number.
+
+    Raises SlurmError.
+    """
+    where = [f"--partition={partition}"] if partition else []
+    rows = [row.split() for row in asked(*LISTED, *where, "--format=%o %P").splitlines()]
+    if not rows:
+        raise SlurmError(f"Slurm has no nodes{f' in partition {partition}' if partition else ''}")
+    # A star marks the partition of jobs that name none.
+    return next((node for node, name in rows if name.endswith("*")), rows[0][0])
