@@ -239,7 +239,8 @@ class Job(Event, frozen=True, tag="job"):
 
     `state` and `reason` are Slurm's (PENDING, Resources), `place` the jobs of its partition
     that are before it in the queue, `starts` and `ends` when it is expected to start and when
-    its time is up (Unix seconds), `restarts` how often it was queued again, `ended` is a sentence.
+    its time is up (Unix seconds), `restarts` how often it was queued again, `ended` says
+    in a sentence how it ended, unless its launcher ended it.
     """
 
     time: float

@@ -30,6 +30,7 @@ class Parent:
         *,
         role: Literal["launcher", "node", "task"] = "launcher",
         node: int = -1,
+        local_rank: int = 0,
         on_event: Callable[[Event], None] | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
@@ -40,6 +41,7 @@ class Parent:
             pid=os.getpid(),
             host=socket.gethostname(),
             node=node,
+            local_rank=local_rank,
             attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         )
         self._on_event, self._on_lost = on_event, on_lost
@@ -61,9 +63,6 @@ class Parent:
     def exited(self, rank: int, pid: int, code: int) -> None:
         """Say that a rank ended; a negative code is a signal."""
         self.say(Exited(time=time.time(), rank=rank, pid=pid, code=code))
-
-    def say(self, event: Event) -> None:
-        self._reporter.say(event)
 
     def watch(self, ranks: dict[int, int]) -> int:
         """Tell how each child, a rank by its pid, ends until none is left; 1 where one failed."""

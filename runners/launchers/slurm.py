@@ -14,7 +14,6 @@ from typing import Literal
 from msgspec import structs
 
 from runners import words
-from runners.config import RunConfig
 from runners.connecting import Endpoint
 from runners.errors import SlurmError
 from runners.events import Job, Notice, Stop
@@ -23,11 +22,12 @@ from runners.processes import OWNER, die_with_parent
 from runners.record import Record
 from runners.slurm import commands
 from runners.slurm.job import Seen, ending, forever, look
-from runners.slurm.script import batch_script, options
+from runners.slurm.script import LOG, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 SILENT_S = 30.0  # after which it is told that Slurm does not answer
 HURRY_S = 0.5  # between two looks at a job that was cancelled
+TAIL = 2000  # characters
 # What holds on the login node only, and is not for the job.
 HERE = ("DISTRAIN_SUPERVISOR", OWNER)
 
@@ -40,7 +40,7 @@ def main() -> int:
     with Parent() as parent:
         die_with_parent(number=signal.SIGTERM)
         try:
-            return Watch(parent, record.config, _submitted(record)).until_over()
+            return Watch(parent, record, _submitted(record)).until_over()
         except SlurmError as error:
             print(error, flush=True)
             parent.say(Job(time=time.time(), id="", state="REFUSED", ended=str(error)))
@@ -60,10 +60,9 @@ def _submitted(record: Record) -> str:
 class Watch:
     """Follows one job to its end, through every time that it is queued again."""
 
-    def __init__(self, parent: Parent, config: RunConfig, job: str) -> None:
-        self._parent = parent
-        self._config = config.slurm
-        self._id = job
+    def __init__(self, parent: Parent, record: Record, job: str) -> None:
+        self._parent, self._record, self._id = parent, record, job
+        self._config = record.config.slurm
         self._seen: Seen | None = None
         self._cancelled = False
         self._paused = -1  # the attempt whose ranks were asked to save and stop
@@ -153,6 +152,8 @@ class Watch:
             return False
         if seen.job.state not in ("TIMEOUT", "COMPLETED"):
             return False
+        if self._record.state.status == "stopping":  # somebody wants it to end
+            return False
         commands.requeue(self._id)
         return True
 
@@ -163,11 +164,17 @@ class Watch:
             print(error, flush=True)
 
     def _end(self, seen: Seen) -> int:
-        cancelled = self._cancelled and seen.job.state == "CANCELLED"
-        told = f"job {self._id} was cancelled" if cancelled else ending(seen)
+        told = "" if self._cancelled else ending(seen)
         self._tell(seen._replace(job=structs.replace(seen.job, ended=told)))
-        print(told, flush=True)
+        if seen.job.state == "FAILED":
+            print(self._log(), flush=True)
+        print(told or f"job {self._id} was cancelled", flush=True)
         return 0 if seen.job.state == "COMPLETED" else 1
+
+    def _log(self) -> str:
+        """The last of what srun and the node agents printed."""
+        log = self._record.dir / "logs" / LOG
+        return log.read_text(errors="replace")[-TAIL:].strip() if log.exists() else ""
 
     def _notice(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
         print(text, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 
 from runners.errors import SlurmError
@@ -32,3 +33,16 @@ def address(partition: str | None) -> str:
         raise SlurmError(f"Slurm has no nodes{f' in partition {partition}' if partition else ''}")
     # A star marks the partition of jobs that name none.
     return next((node for node, name in rows if name.endswith("*")), rows[0][0])
+
+
+def own_address(partition: str | None) -> str:
+    """This host's address towards the nodes of a partition. Raises SlurmError."""
+    node = address(partition)
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(node, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as towards:  # nothing is sent
+            towards.connect(place)
+            return str(towards.getsockname()[0])
+    except OSError as error:
+        why = f"the address of this host that nodes reach is not known ({node}: {error.strerror})"
+        raise SlurmError(f"{why}; set report.listen") from None

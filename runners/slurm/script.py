@@ -76,7 +76,7 @@ def cpus_per_task(config: RunConfig, plan: Plan) -> int | None:
 
 
 def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint) -> dict[str, str]:
-    """What node agents and ranks find, whatever the cluster passes on of the login node's."""
+    """What a node agent needs, whatever the cluster passes on of the login node's variables."""
     ours = {
         "DISTRAIN_RUN": str(folder),
         "DISTRAIN_SOCKET": endpoint.remote,
@@ -85,10 +85,8 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if plan.devices[0].kind == "cuda":
-        ours |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TORCH_FR_BUFFER_SIZE": "2000"}
-    if config.train.deterministic:
-        ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    if config.slurm.via == "srun":
+        ours["DISTRAIN_TASK"] = "rank"
     return ours
 
 
