@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from runners import words
@@ -64,9 +65,12 @@ def requeue(job: str) -> None:
     asked("scontrol", "requeue", job)
 
 
-def hostnames(nodes: str) -> list[str]:
+@cache
+def hostnames(nodes: str) -> tuple[str, ...]:
     """The nodes of a list as Slurm writes it, "n[1-2,7]". Raises SlurmError."""
-    return asked("scontrol", "show", "hostnames", nodes).split() if nodes else []
+    if not {"[", ","} & set(nodes):
+        return (nodes,) if nodes else ()
+    return tuple(asked("scontrol", "show", "hostnames", nodes).split())
 
 
 def _reason(said: str) -> str:

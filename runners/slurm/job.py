@@ -83,8 +83,13 @@ def look(job: str) -> Seen:
 
 
 def read(shown: str) -> Seen:
-    """What `scontrol --oneliner show job` prints of one job, times as Unix seconds."""
+    """What `scontrol --oneliner show job` prints of one job, times as Unix seconds.
+
+    Raises SlurmError where it prints something else.
+    """
     fields = _fields(shown)
+    if not {"JobId", "JobState"} <= fields.keys():
+        raise SlurmError(f"scontrol tells nothing of the job: {words.line(shown)[:200]}")
     state = _state(fields["JobState"])
     code, _, signal = fields.get("ExitCode", "0:0").partition(":")
     job = Job(
@@ -92,7 +97,7 @@ def read(shown: str) -> Seen:
         id=fields["JobId"],
         state=state,
         reason=_unless_nothing(fields.get("Reason", "")),
-        nodes=[] if state in WAITING else hostnames(_unless_nothing(fields.get("NodeList", ""))),
+        nodes=list(hostnames(_unless_nothing(fields.get("NodeList", "")))),
         starts=_moment(fields.get("StartTime", "")),
         ends=None if state in WAITING else _moment(fields.get("EndTime", "")),
         restarts=int(fields.get("Restarts", "0")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runners.errors import SlurmError
 from runners.slurm import job as jobs
 from runners.slurm.job import Seen, ending, forever, read
 
@@ -27,7 +28,7 @@ def text(**changes: str) -> str:
     """The text of a running job with other values."""
     shown = RUNNING
     for name, value in changes.items():
-        start = shown.index(f"{name}=") + len(name) + 1
+        start = shown.index(f" {name}=") + len(name) + 2
         shown = shown[:start] + value + shown[shown.index(" ", start) :]
     return shown
 
@@ -69,6 +70,11 @@ def test_what_people_word_is_not_taken_for_what_slurm_says() -> None:
     found = read(shown)
     assert (found.job.state, found.job.restarts) == ("RUNNING", 1)
     assert (found.code, found.partition) == (0, "main")
+
+
+def test_what_is_no_job_is_told() -> None:
+    with pytest.raises(SlurmError, match="scontrol tells nothing of the job: No jobs in the sys"):
+        read("No jobs in the system")
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED"])
