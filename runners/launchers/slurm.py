@@ -71,7 +71,7 @@ class Watch:
         self._told_in_vain = ""
 
     def until_over(self) -> int:
-        """0 where the job completed, else 1. Raises SlurmError where it cannot be queued again."""
+        """0 where the job completed, else 1; raises SlurmError where its end cannot be told."""
         while True:
             seen = self._look()
             if seen and seen.over and not self._goes_on(seen):
@@ -119,17 +119,19 @@ class Watch:
     def _mind_the_time(self) -> None:
         """Have the ranks save a checkpoint and stop, shortly before Slurm would end them."""
         left = self._until_warning()
-        if left is None or left > 0 or self._seen is None or self._seen.job.ends is None:
+        if left is None or left > 0:
             return
-        self._paused = self._seen.job.restarts
-        again = self._config.requeue
-        until = words.duration(self._seen.job.ends - time.time())
+        assert self._seen is not None
+        job, again = self._seen.job, self._config.requeue
+        assert job.ends is not None
+        self._paused = job.restarts
+        until = words.duration(job.ends - time.time())
         then = "stop; the job is queued again" if again else "stop; resume the run to go on"
         self._notice(f"the job's time is up in {until}: its ranks save a checkpoint and {then}")
         self._parent.say(Stop(again=again))
 
     def _until_warning(self) -> float | None:
-        """Seconds; a job that is shorter than twice `warn_s` trains at least half its time."""
+        """Seconds, None where nothing is to be said; a short job trains half its time at least."""
         job = self._seen.job if self._seen else None
         if job is None or job.state != "RUNNING" or job.restarts == self._paused:
             return None
@@ -147,14 +149,17 @@ class Watch:
         """Queue a job again whose time was up; nodes that fail and jobs that come first are
         Slurm's own business.
         """
-        time_was_up = seen.job.state == "TIMEOUT" or self._paused == seen.job.restarts
-        if not (self._config.requeue and time_was_up) or self._cancelled:
+        state, paused = seen.job.state, self._paused == seen.job.restarts
+        if state != "TIMEOUT" and not (state == "COMPLETED" and paused):
             return False
-        if seen.job.state not in ("TIMEOUT", "COMPLETED"):
+        unwanted = self._cancelled or self._record.state.status == "stopping"
+        if unwanted or not self._config.requeue:
             return False
-        if self._record.state.status == "stopping":  # somebody wants it to end
+        try:
+            commands.requeue(self._id)
+        except SlurmError as error:
+            self._notice(f"the job was not queued again: {error}")
             return False
-        commands.requeue(self._id)
         return True
 
     def _cancel(self) -> None:

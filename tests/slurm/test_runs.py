@@ -198,6 +198,13 @@ def test_a_node_that_is_lost_is_named(started: Start, cluster: Cluster) -> None:
     assert "n2" in run.record.state.reason
 
 
+def test_a_time_limit_that_nobody_warned_of_is_named(started: Start) -> None:
+    run = started(**SLOW, slurm__time="1", slurm__warn_s=0)
+    assert ended(run) == "failed"
+    told = f"the time limit of job {job_of(run)} was reached: 0:01:00; last seen: "
+    assert run.record.state.reason.startswith(told)
+
+
 def test_a_rank_that_fails_is_the_headline_not_its_job(started: Start) -> None:
     run = started(task__args={"what": "raise", "step": 3})
     assert ended(run) == "failed"
@@ -242,6 +249,30 @@ def test_a_run_goes_on_when_its_job_is_queued_again(started: Start, cluster: Clu
 
     assert ended(run) == "stopped"
     assert cluster.job(job)["JobState"] == "COMPLETED"
+
+
+def test_a_run_goes_on_from_its_last_checkpoint_when_its_time_was_up(
+    started: Start, cluster: Cluster
+) -> None:
+    limits = {"slurm__time": "1", "slurm__warn_s": 0, "slurm__requeue": True}
+    run = started(**SLOW | limits, checkpoint__every_steps=5)
+    wait_until(lambda: run.record.state.attempts == 1, 2 * LONG)
+    run.stop()
+    assert ended(run) == "stopped"
+    assert "TIMEOUT" in [job.state for job in jobs(run)]
+
+
+def test_a_run_goes_on_when_a_node_that_failed_is_back(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW, slurm__requeue=True, checkpoint__every_steps=2)
+    wait_for_step(run, 4)
+
+    cluster.crash("n2")
+
+    wait_until(lambda: run.record.state.job.state == "PENDING", LONG)
+    cluster.restore("n2")
+    wait_until(lambda: run.record.state.attempts == 1, LONG)
+    run.stop()
+    assert ended(run) == "stopped"
 
 
 def test_a_run_goes_on_when_somebody_requeues_its_job(started: Start, cluster: Cluster) -> None:
