@@ -113,7 +113,7 @@ class Conversation:
             case Meeting():
                 self.nodes.met(event.place)
             case Stop():
-                self.stop(now=event.now)
+                self.stop(now=event.now, again=event.again)
             case Stopping():
                 self._answers[event.rank] = event.step
                 self._agree()
@@ -251,8 +251,9 @@ class Conversation:
 
     # --- a stop ----------------------------------------------------------------------------
 
-    def stop(self, now: bool = False, save: bool = True) -> None:
-        """End the run: all ranks at the same step with a checkpoint, or at once.
+    def stop(self, now: bool = False, save: bool = True, again: bool = False) -> None:
+        """End the run: all ranks at the same step with a checkpoint, or at once. Those that their
+        launcher will start `again` end as well, and the run does not.
 
         The ranks' answers name the step that each is in; none goes past it until `StopAt`
         tells the furthest of them, which all can reach. In the queue there is nothing to wait for.
@@ -260,12 +261,14 @@ class Conversation:
         if now or self.seen.queued or (self.in_the_queue and not self.links):
             self.seen.stopped_now = True
             self.end_now.set()
-        elif not self.seen.stop_asked:
+            return
+        if not again:
+            self.set_state(status="stopping")
+        if not self.seen.stop_asked:
             self.seen.stop_asked, self._save = True, save
             for link in self.links.values():
                 link.send(Stop())
             asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
-            self.set_state(status="stopping")
 
     def _agree(self) -> None:
         if len(self._answers) == self.plan.world_size:

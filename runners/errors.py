@@ -4,7 +4,8 @@
     ├── ConfigError          exit 2   a preset, an argument or a combination that cannot run
     ├── InstallError         exit 1   what was to be installed could not be
     ├── RunNotFoundError     exit 2   no run of that id, prefix or name
-    └── RunsFolderError      exit 2   the runs folder cannot be read or written
+    ├── RunsFolderError      exit 2   the runs folder cannot be read or written
+    └── SlurmError           exit 1   Slurm is not here, does not answer, or refuses
 
 Anything else that escapes is a bug of ours and keeps its traceback.
 """
@@ -21,6 +22,7 @@ __all__ = [
     "InstallError",
     "RunNotFoundError",
     "RunsFolderError",
+    "SlurmError",
     "nearest",
 ]
 
@@ -59,3 +61,7 @@ class RunNotFoundError(DistrainError):
 class RunsFolderError(DistrainError):
     title = "The runs folder cannot be used"
     exit_code = 2
+
+
+class SlurmError(DistrainError):
+    title = "Slurm refused"

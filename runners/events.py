@@ -239,7 +239,8 @@ class Job(Event, frozen=True, tag="job"):
 
     `state` and `reason` are Slurm's (PENDING, Resources), `place` the jobs of its partition
     that are before it in the queue, `starts` and `ends` when it is expected to start and when
-    its time is up (Unix seconds), `restarts` how often it was queued again.
+    its time is up (Unix seconds), `restarts` how often it was queued again, `ended` says
+    in a sentence how it ended, unless its launcher ended it.
     """
 
     time: float
@@ -251,6 +252,7 @@ class Job(Event, frozen=True, tag="job"):
     starts: float | None = None
     ends: float | None = None
     restarts: int = 0
+    ended: str = ""
 
 
 # --- from a node, and to it --------------------------------------------------------------------
@@ -296,9 +298,12 @@ class Attempt(Event, frozen=True, tag="attempt"):
 
 
 class Stop(Event, frozen=True, tag="stop"):
-    """Viewer → supervisor, supervisor → ranks. `now` skips the checkpoint."""
+    """Viewer → supervisor, supervisor → ranks. `now` skips the checkpoint; `again` is a launcher's
+    word that it will start the ranks anew, which then go on.
+    """
 
     now: bool = False
+    again: bool = False
 
 
 class Stopping(Event, frozen=True, tag="stopping"):

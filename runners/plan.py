@@ -178,7 +178,7 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
 
 def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Rule]:
     strategy, on_gpu = config.strategy, devices[0].kind == "cuda"
-    uuids = [device.uuid for device in devices]
+    uuids = [device.uuid for device in devices if device.uuid]  # Slurm gives some yet unknown
     return [
         (
             strategy == "single" and len(devices) > 1,

@@ -25,13 +25,15 @@ OWNER = "DISTRAIN_OWNER"  # who a run belongs to that must not outlive it
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def die_with_parent(expected_parent: int | None = None) -> None:
+def die_with_parent(
+    expected_parent: int | None = None, number: signal.Signals = signal.SIGKILL
+) -> None:
     """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing).
 
     The signal is not kept for a parent that died before the call, so `expected_parent` is
     compared afterwards.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, number)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -242,6 +243,9 @@ def launch(
     """
     with _FOLDER, contextlib.chdir(cwd or "."):
         plan = _check(config)
+        if plan.scheduled and not shutil.which("sbatch"):
+            why = "there is no sbatch: this is no login node of a Slurm cluster"
+            raise ConfigError([("launcher", why)])
         if queue:
             from runners import claims  # psutil, which other launches need not load
 

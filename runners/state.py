@@ -55,7 +55,7 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the log that tells most of it."""
         if self.rank is not None:
             return f"rank-{self.rank}"
-        return "launcher" if self.type == "LauncherFailed" else "supervisor"
+        return "launcher" if self.type in ("LauncherFailed", "JobEnded") else "supervisor"
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from runners.processes import (
     owner_is_gone,
 )
 from runners.record import Record, RecordWriter
+from runners.slurm.nodes import own_address
 from runners.state import read_meta
 from runners.verdict import broken, judge
 
@@ -74,7 +75,10 @@ class Supervisor:
 
     def listens_at(self) -> str:
         """HOST or HOST:PORT for those on other hosts; empty where nobody is."""
-        return self.config.report.listen or self.config.dist.rendezvous or ""
+        chosen = self.config.report.listen or self.config.dist.rendezvous or ""
+        if self.plan.scheduled and not chosen:
+            return own_address(self.config.slurm.partition)
+        return chosen
 
     def make_claim(self) -> None:
         """Say what this run takes or waits for; one that does not queue starts without it too."""

@@ -11,6 +11,7 @@ from runners.events import Exited, Failure, Finished, Job, NonFinite
 from runners.state import RunError, Status
 
 HANG = "Hang"
+JOB = "JobEnded"
 AT_ONCE_S = 0.02  # sooner than any launcher can react to a failure
 
 
@@ -83,6 +84,8 @@ def _failed(error: RunError) -> Verdict:
 
 
 def _headline(seen: Evidence) -> RunError:
+    if seen.job and seen.job.ended and seen.job.state not in ("COMPLETED", "FAILED"):
+        return _job_ended(seen, seen.job)
     suspects = _suspects(seen)
     if seen.silent and all(kind > 0 for kind, _ in suspects.values()):
         return _cut_off(seen)
@@ -182,6 +185,13 @@ def _noticed(seen: Evidence) -> dict[int, float]:
     """Ranks that say what has befallen them, or that a watchdog ended; and when."""
     failed = {rank: when for rank, (when, _) in seen.failures.items()}
     return {rank: seen.vanished[rank] for rank in _aborted(seen)} | failed
+
+
+def _job_ended(seen: Evidence, job: Job) -> RunError:
+    """Slurm, or whoever told it to, ended the ranks: none of them is to blame."""
+    others = sorted(seen.failures.keys() | seen.vanished.keys())
+    where = f"; {_positions(seen)}" if any(seen.steps.values()) else ""
+    return RunError(rank=None, type=JOB, message=job.ended + where, collateral=others)
 
 
 def _cut_off(seen: Evidence) -> RunError:

@@ -61,6 +61,11 @@ def _starting(parser: ArgumentParser) -> None:
 def _run(parser: ArgumentParser) -> None:
     parser.add_argument("preset", metavar="PRESET", help="name of a preset, or a TOML file")
     _starting(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="start nothing: print the launcher's command, or Slurm's batch script",
+    )
 
 
 def _again(parser: ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,8 @@ from runners.bench import Bench
 from runners.cli.ending import CODES
 from runners.cli.signals import Signals
 from runners.cli.text import print_json, say
-from runners.config import parse_assignment, parse_devices
+from runners.config import RunConfig, parse_assignment, parse_devices
+from runners.connecting import Endpoint
 from runners.errors import ConfigError
 from runners.finding import find
 
@@ -22,10 +24,28 @@ def run(arguments: Namespace) -> int:
     """Start a preset."""
     config = presets.load_preset(arguments.preset, changes(arguments))
     name = arguments.name or Path(arguments.preset).stem
+    if arguments.dry_run:
+        return _shown(config, arguments)
     return _started(
         arguments,
         lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),
     )
+
+
+def _shown(config: RunConfig, arguments: Namespace) -> int:
+    """Print what would be started; where it would report is not known before."""
+    from runners import launchers
+    from runners.slurm.script import batch_script
+
+    plan = runs.check(config)
+    for notice in plan.notices:
+        say(f"note: {notice}", "warning")
+    if config.launcher == "slurm":
+        folder = runs.runs_folder(arguments.runs_dir) / "RUN"
+        print(batch_script(config, plan, folder, Endpoint("", "tcp:HOST:PORT")), end="")
+    else:
+        print(shlex.join(launchers.command(config, plan)))
+    return 0
 
 
 def resume(arguments: Namespace) -> int:

@@ -68,6 +68,7 @@ class Node:
                     self._first,
                     role="node" if self._place.rank is None else "task",
                     node=self._place.node,
+                    local_rank=self._place.local_rank,
                     on_event=self._heard,
                     on_lost=self._lost,
                 )

@@ -30,6 +30,7 @@ class Parent:
         *,
         role: Literal["launcher", "node", "task"] = "launcher",
         node: int = -1,
+        local_rank: int = 0,
         on_event: Callable[[Event], None] | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
@@ -40,6 +41,7 @@ class Parent:
             pid=os.getpid(),
             host=socket.gethostname(),
             node=node,
+            local_rank=local_rank,
             attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         )
         self._on_event, self._on_lost = on_event, on_lost

@@ -1,0 +1,48 @@
+"""The machines of a cluster: which are down, and where they are reached."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from runners.errors import SlurmError
+from runners.slurm.commands import asked
+
+LISTED = ("sinfo", "--noheader", "--Node")
+
+
+def down(nodes: Sequence[str]) -> list[str]:
+    """Which of them do not answer; empty where Slurm does not tell."""
+    if not nodes:
+        return []
+    which = (f"--nodes={','.join(nodes)}", "--states=down", "--format=%N")
+    try:
+        return sorted(set(asked(*LISTED, *which).split()))
+    except SlurmError:
+        return []
+
+
+def address(partition: str | None) -> str:
+    """Where a node of that partition, or of the usual one, is reached: a name or a number.
+
+    Raises SlurmError.
+    """
+    where = [f"--partition={partition}"] if partition else []
+    rows = [row.split() for row in asked(*LISTED, *where, "--format=%o %P").splitlines()]
+    if not rows:
+        raise SlurmError(f"Slurm has no nodes{f' in partition {partition}' if partition else ''}")
+    # A star marks the partition of jobs that name none.
+    return next((node for node, name in rows if name.endswith("*")), rows[0][0])
+
+
+def own_address(partition: str | None) -> str:
+    """This host's address towards the nodes of a partition. Raises SlurmError."""
+    node = address(partition)
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(node, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as towards:  # nothing is sent
+            towards.connect(place)
+            return str(towards.getsockname()[0])
+    except OSError as error:
+        why = f"the address of this host that nodes reach is not known ({node}: {error.strerror})"
+        raise SlurmError(f"{why}; set report.listen") from None

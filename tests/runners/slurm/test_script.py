@@ -1,0 +1,125 @@
+"""The batch script of a run, as a person reads it and a shell does."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.config import RunConfig
+from runners.connecting import Endpoint
+from runners.plan import make_plan
+from runners.slurm.script import batch_script
+
+FOLDER = Path("/home/ann/runs/20261122-114218-ddp-x7k2")
+
+
+def script(folder: Path = FOLDER, **changes: Any) -> str:
+    """Of a run with dotted keys of [slurm] changed (others with `__` for the dot)."""
+    dotted = {(k.replace("__", ".") if "__" in k else f"slurm.{k}"): v for k, v in changes.items()}
+    config = RunConfig().with_changes({"launcher": "slurm", "train.threads": 3, **dotted})
+    return batch_script(config, make_plan(config), folder, Endpoint("", "tcp:10.0.0.1:4321"))
+
+
+def asked(text: str) -> list[str]:
+    """What the script asks of Slurm."""
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
+
+
+def command(text: str) -> list[str]:
+    """What it runs in the end."""
+    return shlex.split(text[text.index("exec srun") :].replace("\\\n", " "))
+
+
+def test_only_what_the_config_asks_for_is_asked_of_slurm() -> None:
+    assert asked(script()) == [
+        "--job-name=ddp-x7k2",
+        f"--output={FOLDER}/logs/job.log",
+        "--open-mode=append",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--no-requeue",
+    ]
+
+
+def test_all_that_can_be_asked_of_slurm() -> None:
+    text = script(
+        partition="gpu",
+        account="lab",
+        qos="long",
+        constraint="a100",
+        nodes=4,
+        gpus_per_node=8,
+        cpus_per_task=6,
+        memory="64G",
+        time="1:00:00",
+        requeue=True,
+        extra=["--exclusive", "--comment=a b"],
+    )
+    assert asked(text)[3:] == [
+        "--partition=gpu",
+        "--account=lab",
+        "--qos=long",
+        "--constraint=a100",
+        "--nodes=4",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=48",
+        "--gpus-per-node=8",
+        "--mem=64G",
+        "--time=1:00:00",
+        "--requeue",
+        "--exclusive",
+        "--comment='a b'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("via", "cores", "tasks", "each"),
+    [
+        ("torchrun", 3, 1, ["--cpus-per-task=6"]),
+        ("torchrun", None, 1, ["--cpus-per-task=2"]),
+        ("srun", 3, 2, ["--cpus-per-task=3"]),
+        ("srun", None, 2, []),
+    ],
+)
+def test_a_torchrun_has_the_cores_of_its_ranks_and_a_rank_of_srun_its_own(
+    via: str, cores: int | None, tasks: int, each: list[str]
+) -> None:
+    text = script(via=via, tasks_per_node=2, nodes=2, cpus_per_task=cores)
+    assert f"--ntasks-per-node={tasks}" in asked(text)
+    assert [option for option in asked(text) if "cpus" in option] == each
+    assert [word for word in command(text) if "cpus" in word] == each
+
+
+def test_srun_is_the_jobs_own_process_and_starts_node_agents() -> None:
+    assert command(script())[:3] == ["exec", "srun", "--kill-on-bad-exit=1"]
+    assert command(script())[-3:] == ["-P", "-m", "runners.launchers.node"]
+
+
+def test_a_persons_own_lines_come_before_all_that_is_ours() -> None:
+    lines = script(prologue=["module load cuda", "source env.sh"]).splitlines()
+    first_export = next(at for at, line in enumerate(lines) if line.startswith("export"))
+    assert lines.index("module load cuda") < lines.index("source env.sh") < first_export
+
+
+def test_nodes_learn_where_to_report_but_no_secret_stands_in_the_script() -> None:
+    exports = [line for line in script().splitlines() if line.startswith("export")]
+    assert f"export DISTRAIN_RUN={FOLDER}" in exports
+    assert "export DISTRAIN_SOCKET=tcp:10.0.0.1:4321" in exports
+    assert f"export DISTRAIN_TOKEN_FILE={FOLDER}/token" in exports
+    assert "export OMP_NUM_THREADS=3" in exports
+    assert not any(line.startswith("export DISTRAIN_TOKEN=") for line in exports)
+
+
+def test_a_shell_reads_it_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "50% of 'it' $HOME"
+    text = script(folder)
+    assert f"--output={shlex.quote(str(folder).replace('%', '%%') + '/logs/job.log')}" in asked(
+        text
+    )
+    shell = text.partition("exec srun")[0] + 'printf %s "$DISTRAIN_RUN"'
+    done = subprocess.run(["bash"], input=shell, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == (str(folder), "")

@@ -1,0 +1,306 @@
+"""Runs on a real cluster: `distrain` on the machine of the controller, ranks on the two nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runners import DistrainError, Run
+from runners.events import Job, Notice
+from runners.slurm.nodes import address, own_address
+from tests.e2e.conftest import assert_nothing_left, place, start, wait_until
+from tests.slurm import network
+from tests.slurm.cluster import Cluster, node
+
+__all__ = ["place", "start"]
+
+Start = Callable[..., Run]
+SLOW = {"task__args": {"pace": 0.3}, "train__epochs": 500}
+LONG = 150.0  # seconds for what Slurm takes its time for
+
+
+@pytest.fixture
+def started(cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Launch a run of two nodes with dotted keys changed (`__` for the dot)."""
+    for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    usual = {"launcher": "slurm", "slurm__nodes": 2, "slurm__poll_s": 0.5, "train__threads": 1}
+    return lambda **changes: start(**{**usual, "dist__interface": "eth0", **changes})
+
+
+def jobs(run: Run) -> list[Job]:
+    return [event for event in run.events(follow=False) if isinstance(event, Job)]
+
+
+def notices(run: Run) -> list[str]:
+    return [event.text for event in run.events(follow=False) if isinstance(event, Notice)]
+
+
+def job_of(run: Run) -> str:
+    """Its id, once it is submitted."""
+    job: Job = wait_until(lambda: run.record.state.job)
+    return job.id
+
+
+def step_of(run: Run) -> int:
+    return max((window.step for window in run.record.latest().values()), default=0)
+
+
+def wait_for_step(run: Run, step: int) -> None:
+    wait_until(lambda: step_of(run) >= step or not run.is_live, LONG)
+    assert run.is_live, run.record.state.reason
+
+
+def ended(run: Run, seconds: float = LONG) -> str:
+    """Its last status."""
+    run.wait(seconds)
+    assert_nothing_left(run)
+    return run.record.state.status
+
+
+# --- from the first step to the last -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", ["torchrun", "srun"])
+def test_a_run_over_two_nodes_completes(started: Start, via: str) -> None:
+    run = started(slurm__via=via, slurm__tasks_per_node=2, train__epochs=2)
+    assert ended(run) == "completed", run.record.state.reason
+    assert run.record.state.hosts == ["n1", "n2"]
+    states = [job.state for job in jobs(run)]
+    assert states.index("PENDING") < states.index("RUNNING") < states.index("COMPLETED")
+    last = jobs(run)[-1]
+    assert (last.nodes, last.ended) == (["n1", "n2"], f"job {last.id} completed")
+
+
+def test_ranks_report_to_the_address_that_nodes_reach(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    assert address(None) == address("main") == node("n1").address
+    assert own_address(None) == network.CONTROLLER
+
+
+def test_the_script_in_the_record_is_what_a_dry_run_shows(
+    started: Start, place: Path, cluster: Cluster
+) -> None:
+    run = started(train__epochs=1, task__name="classification")
+    assert ended(run) == "completed", run.record.state.reason
+    (place / "same.toml").write_text(run.record.config.to_toml())
+    shown = subprocess.run(
+        ["python", "-m", "runners", "run", "./same.toml", "--dry-run"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    real = (run.record.dir / "job.sh").read_text()
+    socket = next(line for line in real.splitlines() if "DISTRAIN_SOCKET" in line)
+    told = shown.stdout.replace("/RUN", f"/{run.id}").replace("Run RUN", f"Run {run.id}")
+    told = told.replace("--job-name=RUN", f"--job-name={run.id[16:]}")
+    assert told.replace("export DISTRAIN_SOCKET=tcp:HOST:PORT", socket) == real
+    assert f"tcp:{network.CONTROLLER}:" in socket
+    assert (run.record.dir / "job.sh").stat().st_size
+
+
+# --- what Slurm refuses, or never starts ---------------------------------------------------------
+
+
+def test_what_slurm_refuses_is_told_in_its_words(started: Start) -> None:
+    run = started(slurm__constraint="nonsense")
+    assert ended(run) == "failed"
+    assert "sbatch refused: " in run.record.state.reason
+    assert "Invalid feature specification" in run.record.state.reason
+
+
+def test_a_partition_that_is_not_there_is_told_before_anything_starts(started: Start) -> None:
+    with pytest.raises(DistrainError, match="Slurm has no nodes in partition nonsense"):
+        started(slurm__partition="nonsense")
+
+
+def test_a_job_that_waits_in_vain_says_so_and_can_be_stopped(
+    started: Start, cluster: Cluster
+) -> None:
+    run = started(slurm__time="30:00")
+    job = job_of(run)
+    said = f"job {job} waits in vain: it asks for more time than partition main gives a job"
+    wait_until(lambda: said in notices(run))
+    assert run.record.state.status == "queued"
+
+    run.stop()
+
+    assert ended(run) == "stopped"
+    assert cluster.job(job)["JobState"] == "CANCELLED"
+
+
+def test_a_waiting_job_tells_its_place(started: Start, cluster: Cluster) -> None:
+    first = cluster.submit("exec sleep 600", "--nodes=2", "--exclusive")
+    wait_until(lambda: cluster.job(first)["JobState"] == "RUNNING")
+    cluster.submit("exec sleep 600", "--nodes=2", "--exclusive")
+    run = started(**SLOW)
+    wait_until(lambda: job_of(run) and run.record.state.job.place == 1)
+
+    cluster.run("scancel", "--user=root", "--state=RUNNING")
+    cluster.run("scancel", first)
+    wait_until(lambda: run.record.state.job.place == 0)
+    run.stop()
+    assert ended(run) == "stopped"
+
+
+# --- how a job ends before its run --------------------------------------------------------------
+
+
+def test_a_stop_leaves_a_checkpoint_and_no_job(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 3)
+
+    run.stop()
+
+    assert ended(run) == "stopped"
+    assert run.record.last_checkpoint is not None
+    assert cluster.job(job_of(run))["JobState"] == "COMPLETED"
+
+
+def test_a_stop_at_once_cancels_the_job(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+
+    run.stop(now=True)
+
+    assert ended(run) == "stopped"
+    assert cluster.job(job_of(run))["JobState"] == "CANCELLED"
+    assert jobs(run)[-1].ended == ""
+
+
+def test_a_job_that_somebody_cancels(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+
+    cluster.run("scancel", job_of(run))
+
+    assert ended(run) == "failed"
+    reason = run.record.state.reason
+    assert reason.startswith(f"job {job_of(run)} was cancelled outside distrain; last seen: ")
+
+
+def test_a_node_that_is_lost_is_named(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+
+    cluster.crash("n2")
+
+    assert ended(run) == "failed"
+    assert "n2" in run.record.state.reason
+
+
+def test_a_time_limit_that_nobody_warned_of_is_named(started: Start) -> None:
+    run = started(**SLOW, slurm__time="1", slurm__warn_s=0)
+    assert ended(run) == "failed"
+    told = f"the time limit of job {job_of(run)} was reached: 0:01:00; last seen: "
+    assert run.record.state.reason.startswith(told)
+
+
+def test_a_rank_that_fails_is_the_headline_not_its_job(started: Start) -> None:
+    run = started(task__args={"what": "raise", "step": 3})
+    assert ended(run) == "failed"
+    assert run.record.state.reason == "rank 1: the user's own mistake"
+
+
+def test_a_job_ends_with_its_supervisor_however_that_dies(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    job = job_of(run)
+
+    os.kill(run.record.state.supervisor_pid, signal.SIGKILL)
+
+    wait_until(lambda: cluster.job(job)["JobState"] == "CANCELLED")
+    assert_nothing_left(run)
+
+
+# --- what goes on -------------------------------------------------------------------------------
+
+
+def test_a_time_limit_that_is_near_has_the_ranks_save_and_stop(
+    started: Start, cluster: Cluster
+) -> None:
+    run = started(**SLOW, slurm__time="1", slurm__warn_s=40)
+    assert ended(run) == "stopped"
+    assert any("time is up" in text for text in notices(run))
+    assert run.record.last_checkpoint is not None
+    assert cluster.job(job_of(run))["JobState"] == "COMPLETED"
+
+
+def test_a_run_goes_on_when_its_job_is_queued_again(started: Start, cluster: Cluster) -> None:
+    limits = {"slurm__time": "1", "slurm__warn_s": 40, "slurm__requeue": True}
+    run = started(**SLOW | limits, checkpoint__every_epochs=0)
+    job = job_of(run)
+    wait_until(lambda: run.record.state.attempts == 1, LONG)
+    kept = run.record.last_checkpoint
+    assert kept is not None
+    wait_until(lambda: step_of(run) > int(kept.stem.removeprefix("step-")), LONG)
+    assert cluster.job(job)["Restarts"] == "1"
+
+    run.stop()
+
+    assert ended(run) == "stopped"
+    assert cluster.job(job)["JobState"] == "COMPLETED"
+
+
+def test_a_run_goes_on_from_its_last_checkpoint_when_its_time_was_up(
+    started: Start, cluster: Cluster
+) -> None:
+    limits = {"slurm__time": "1", "slurm__warn_s": 0, "slurm__requeue": True}
+    run = started(**SLOW | limits, checkpoint__every_steps=5)
+    wait_until(lambda: run.record.state.attempts == 1, 2 * LONG)
+    run.stop()
+    assert ended(run) == "stopped"
+    assert "TIMEOUT" in [job.state for job in jobs(run)]
+
+
+def test_a_run_goes_on_when_a_node_that_failed_is_back(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW, slurm__requeue=True, checkpoint__every_steps=2)
+    wait_for_step(run, 4)
+
+    cluster.crash("n2")
+
+    wait_until(lambda: run.record.state.job.state == "PENDING", LONG)
+    cluster.restore("n2")
+    wait_until(lambda: run.record.state.attempts == 1, LONG)
+    run.stop()
+    assert ended(run) == "stopped"
+
+
+def test_a_run_goes_on_when_somebody_requeues_its_job(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW, slurm__requeue=True, checkpoint__every_steps=2)
+    wait_for_step(run, 4)
+
+    cluster.run("scontrol", "requeue", job_of(run))
+
+    wait_until(lambda: run.record.state.attempts == 1, LONG)
+    run.stop()
+    assert ended(run) == "stopped"
+
+
+# --- a controller that does not answer ----------------------------------------------------------
+
+
+def test_a_controller_that_does_not_answer_ends_no_run(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    [controller] = [p for p in cluster.processes() if p.name() == "slurmctld"]
+    controller.kill()
+    controller.wait(60)
+
+    wait_until(lambda: any("does not answer" in text for text in notices(run)), LONG)
+    step = step_of(run)
+    wait_until(lambda: step_of(run) > step)
+    cluster.run("slurmctld")
+    wait_until(lambda: "Slurm answers again" in notices(run), LONG)
+
+    run.stop()
+    assert ended(run) == "stopped"
