@@ -83,9 +83,8 @@ def creeping(record: Record) -> Creep | None:
 
 def _creeps(record: Record, series: Series[Any], name: str, of: str) -> Iterator[Creep]:
     steps = record.curve(STEPS, 0, columns=("step",), points=POINTS)
-    begun, first = next(((one.time, one.step) for one in record.attempts()[-1:]), (None, 0))
-    curves = record.curves(series, columns=(name,), points=POINTS, axis="time", start=begun)
-    for key, curve in curves.items():
+    first = next((one.step for one in record.attempts()[-1:]), 0)
+    for key, curve in record.curves(series, columns=(name,), points=POINTS).items():
         at = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
         since = first + SETTLING * (max(at, default=first) - first)
         rows = [row for row, step in enumerate(at) if step > since]

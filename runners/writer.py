@@ -27,7 +27,7 @@ from runners.events import (
     encode,
 )
 from runners.rollup import Appender
-from runners.series import SERIES, STEPS
+from runners.series import SERIES
 from runners.state import RunState, read_state, write_state
 
 Item = Event | GpuSample | HostSample | RankSample
