@@ -18,11 +18,16 @@ FORMAT = 1
 
 
 class Checkpoints:
-    """The `checkpoints/` folder of a record: step-N.pt files, links `last.pt` and `best.pt`."""
+    """The `checkpoints/` folder of a record: step-N.pt files, links `last.pt` and `best.pt`.
+
+    A later process of the same run goes on with it: what `best.pt` names is kept until there is a
+    better one.
+    """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder, self._keep = folder, keep
-        self._best: str | None = None
+        best = folder / "best.pt"
+        self._best = best.readlink().name if best.is_symlink() else None
 
     @property
     def last(self) -> str | None:
@@ -46,11 +51,11 @@ class Checkpoints:
                 raise error.__context__ from None
             raise
         partial.rename(path)
-        self._link("last.pt", path.name)
-        if best:
+        if best:  # before it is the last, to which the process after a kill goes back
             self._best = path.name
             self._link("best.pt", path.name)
-        self._prune()
+        self._link("last.pt", path.name)
+        self._prune(path)
         sync_folder(self._folder)
         return path
 
@@ -61,9 +66,13 @@ class Checkpoints:
         fresh.symlink_to(target)
         fresh.rename(self._folder / name)
 
-    def _prune(self) -> None:
-        for path in sorted(self._folder.glob("step-*.pt"))[: -self._keep]:
-            if path.name != self._best:
+    def _prune(self, last: Path) -> None:
+        """Later steps and drafts are there where a process was killed while it saved."""
+        there = sorted(self._folder.glob("step-*.pt"))
+        kept = [path for path in there if path <= last][-self._keep :]
+        drafts = self._folder.glob("*.partial")
+        for path in (*there, *drafts):
+            if path not in kept and path.name != self._best:
                 path.unlink()
 
 

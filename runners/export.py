@@ -36,6 +36,13 @@ def export(record: Record, to: Format = "csv", out: Path | IO[str] | None = None
     """
     if to not in get_args(Format):
         raise DistrainError(f"cannot export to {to!r}{nearest(to, get_args(Format))}")
+    attempts = record.attempts()
+    _export(record, to, out)
+    if record.attempts() != attempts:
+        raise DistrainError("the ranks were started anew while this was written: export it again")
+
+
+def _export(record: Record, to: Format, out: Path | IO[str] | None) -> None:
     try:
         if to == "tensorboard":
             if not isinstance(out, Path):

@@ -21,7 +21,7 @@ import msgspec
 
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
-from runners.events import Evaluation, Said, Window, decode
+from runners.events import Attempt, Evaluation, Said, Window, decode
 from runners.older import fill_in
 from runners.rollup import Curve, Reading, Series
 from runners.series import RANK_COLUMNS, SERIES, STEPS, over_ranks
@@ -38,7 +38,7 @@ from runners.state import (
     read_state,
 )
 from runners.summary import summarize
-from runners.writer import RankInfo, RecordWriter
+from runners.writer import UNDONE, RankInfo, RecordWriter
 
 __all__ = [
     "Meta",
@@ -71,7 +71,7 @@ class Record:
         self.dir = Path(folder).absolute()
         self._read: tuple[tuple[int, int], RunState] | None = None
         self._db: sqlite3.Connection | None = None
-        self._opening = threading.Lock()
+        self._using = threading.RLock()
         # The folder's own name, for one that was copied or renamed is to be told from the first.
         self.id, self.created = self.dir.name, self._written().created
 
@@ -167,7 +167,8 @@ class Record:
 
     def curves(self, series: Series[Any] = STEPS, **how: Unpack[Reading]) -> dict[int, Curve]:
         """The curve of every rank (or GPU)."""
-        return {key: self.curve(series, key, **how) for key in self.keys(series)}
+        with self._reading() as db:
+            return {key: series.curve(db, key, **how) for key in series.keys(db)} if db else {}
 
     def overall(self, **how: Unpack[Reading]) -> Curve:
         """The curve of the run: RUN_COLUMNS of `series.py`, whatever columns `how` names.
@@ -175,11 +176,11 @@ class Record:
         Fewer points are read of each rank where there are many ranks. Where the ranks' curves
         are read anyway, `over_ranks` of them saves reading twice.
         """
-        ranks = self.keys()
-        most = max(_ROWS // max(len(ranks), 1), _LEAST)
-        how["columns"] = RANK_COLUMNS
-        how["points"] = min(how.get("points", most), most)
-        return over_ranks(self.curve(STEPS, rank, **how) for rank in ranks)
+        with self._reading():
+            most = max(_ROWS // max(len(self.keys()), 1), _LEAST)
+            how["columns"] = RANK_COLUMNS
+            how["points"] = min(how.get("points", most), most)
+            return over_ranks(self.curves(**how).values())
 
     def totals(self, series: Series[Any] = STEPS) -> dict[int, dict[str, Any]]:
         """Exact sums of each rank over the whole run, least and greatest values, last values.
@@ -200,8 +201,11 @@ class Record:
             return {key: item for key, item in found.items() if item is not None}
 
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
-        """Every row in order, as `series.fields`; constant memory. `series.struct` rebuilds."""
-        with self._reading() as db:
+        """Every row in order, as `series.fields`; constant memory. `series.struct` rebuilds.
+
+        Rows that are taken back meanwhile (see Attempt) may be among them.
+        """
+        with self._database() as db:
             if db:
                 yield from series.raw(db, key, chunk=chunk)
 
@@ -228,13 +232,15 @@ class Record:
     ) -> Iterator[tuple[int, Said]]:
         """(id, event) with id > `after_id` in order of arrival; kinds are the events' types.
 
-        Windows and samples are not among them: see `raw`.
+        Windows and samples are not among them: see `raw`. Nor is what was taken back; who has
+        read it before finds an Attempt after it.
         """
-        where = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds is not None else ""
-        query = f"SELECT id, body FROM events WHERE id > ?{where} ORDER BY id LIMIT ?"
+        where = "kind != ?" if kinds is None else f"kind IN ({', '.join('?' * len(kinds))})"
+        kinds = (UNDONE,) if kinds is None else kinds
+        query = f"SELECT id, body FROM events WHERE id > ? AND {where} ORDER BY id LIMIT ?"
         while limit is None or limit > 0:
             chunk = 1000 if limit is None else min(limit, 1000)
-            rows = self._query(query, (after_id, *(kinds or ()), chunk))
+            rows = self._query(query, (after_id, *kinds, chunk))
             for after_id, body in rows:
                 try:
                     event = decode(body.encode())
@@ -250,24 +256,45 @@ class Record:
         """Every evaluation so far, in order."""
         return [cast(Evaluation, event) for _, event in self.events(kinds=("evaluation",))]
 
+    def attempts(self) -> list[Attempt]:
+        """Each time that the ranks were started anew, in order."""
+        return [cast(Attempt, event) for _, event in self.events(kinds=("attempt",))]
+
     # --- in one object ------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
         """What `distrain run --json` prints.
 
         `epochs` (full ones) and `steps` count from the start of the training, also before a
-        resume; `samples`, `samples_per_s` and `duration_s` are of this run alone.
+        resume; `samples`, `samples_per_s` and `duration_s` are of this run alone. `steps_again`
+        were done twice, as ranks were started anew; everything else counts them once.
         """
         state = self.state
         if not state.summary or not state.summary.keys() >= {"run_id", "strategy", "eval"}:
             return summarize(self)
         where = {"run_id": self.id, "dir": str(self.dir)}
-        return {**state.summary, **where, "status": state.status}
+        of_older = {"attempts": 0, "steps_again": 0}
+        return {**of_older, **state.summary, **where, "status": state.status}
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The database as it is at one moment, for rows may vanish between two queries; not across
+        a `yield`, as it holds up the writer's checkpoints.
+        """
+        with self._using, self._database() as db:
+            if db is None or db.in_transaction:
+                yield db
+                return
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.rollback()
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection | None]:
         """The database, read-only; None while there is none yet."""
-        with self._opening:
+        with self._using:
             if self._db is None:
                 self._db = _connect(self.dir / "metrics.db")
         try:

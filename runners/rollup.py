@@ -195,7 +195,7 @@ class Series(Generic[T]):
         """
         wanted = list(dict.fromkeys([*self.axes, *(self.names if columns is None else columns)]))
         stored = list(dict.fromkeys(part for name in wanted for part in self._parts(name)))
-        low, high = self._between(db, key, axis or self.axes[0], start, end)
+        low, high = self.between(db, key, axis or self.axes[0], start, end)
         level, parts = spans(low, high, max(points, 2))
         rows: list[Row] = []
         for whole, first, last in parts:
@@ -223,7 +223,7 @@ class Series(Generic[T]):
     def _value(above: float | None, below: float | None = 1) -> float:
         return above / below if above is not None and below else nan
 
-    def _between(
+    def between(
         self, db: sqlite3.Connection, key: int, axis: str, start: float | None, end: float | None
     ) -> tuple[int, int]:
         """The range of seq; found by bisection, as axes only rise."""
@@ -299,8 +299,22 @@ class Appender(Generic[T]):
             ]
             db.executemany(self._roll[level > 1], groups)
 
+    def take_back(self, db: sqlite3.Connection, axis: str, end: float) -> None:
+        """Delete all rows beyond `end` of an axis, and the roll-ups that stand for any of them."""
+        name, key = self.series.name, self.series.key
+        for value in self.series.keys(db):
+            rows = self.series.count(db, value)
+            _, kept = self.series.between(db, value, axis, None, end)
+            db.execute(f"DELETE FROM {name} WHERE {key} = ? AND seq >= ?", (value, kept))
+            for level in range(1, top(rows) + 1):
+                db.execute(
+                    f"DELETE FROM {name}_rollup WHERE level = ? AND {key} = ? AND seq >= ?",
+                    (level, value, kept // FACTOR**level),
+                )
+        self.recount(db)
+
     def recount(self, db: sqlite3.Connection) -> None:
-        """Take the counts from the tables, after a transaction was rolled back."""
+        """Take the counts from the tables, after rows were deleted or rolled back."""
         self._counts = {key: self.series.count(db, key) for key in self.series.keys(db)}
 
     def _rows(self, items: Iterable[T], counts: dict[int, int]) -> Iterator[Row]:

@@ -15,6 +15,7 @@ from runners.events import (
     BESIDE,
     OTHER,
     PHASES,
+    Attempt,
     Evaluation,
     Event,
     GpuSample,
@@ -80,14 +81,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Follower:
-    """Reads what is new in a record since the last call."""
+    """Reads what is new in a record since the last call.
+
+    `evaluations` are all so far, without what was taken back since.
+    """
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self.state = record.state
         self._seen = 0
-        self._last: Evaluation | None = None
-        self._best: Evaluation | None = None
+        self.evaluations: list[Evaluation] = []
+        self._best: list[Evaluation] = []
+        self._begun = 0.0
 
     def news(self) -> list[Event]:
         """Events since the last call, in order; brings `state` up to date first.
@@ -99,11 +104,19 @@ class Follower:
         for number, event in self.record.events(after_id=self._seen):
             self._seen = number
             found.append(event)
-            if isinstance(event, Evaluation):
-                self._last = event
-            elif isinstance(event, Saved) and event.best and self._last:
-                self._best = self._last
+            self._note(event)
         return found
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Evaluation():
+                self.evaluations.append(event)
+            case Saved(best=True) if self.evaluations:
+                self._best.append(self.evaluations[-1])
+            case Attempt():
+                self._begun = event.time
+                self.evaluations = [each for each in self.evaluations if each.step <= event.step]
+                self._best = [each for each in self._best if each.step <= event.step]
 
     def snapshot(self) -> Snapshot:
         """The figures now, as of the last `news`."""
@@ -128,8 +141,8 @@ class Follower:
             eta=self._eta(total - step, windows.get(0)) if total and self.state.live else None,
             loss=_loss([sums for _, sums in rows]),
             samples_per_s=rate_of_all(now.samples_per_s for now in ranks),
-            last=self._last,
-            best=self._best,
+            last=self.evaluations[-1] if self.evaluations else None,
+            best=self._best[-1] if self._best else None,
         )
 
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
@@ -156,13 +169,16 @@ class Follower:
     def _eta(self, steps_left: int, lead: Window | None) -> float | None:
         if lead is None:
             return None
+        start = max(lead.time - PACE_S, self._begun)
         curve = self.record.curve(
-            STEPS, 0, columns=("steps", "seconds"), axis="time", start=lead.time - PACE_S, points=64
+            STEPS, 0, columns=("steps", "seconds"), axis="time", start=start, points=64
         )
         steps = sum(curve["steps"])
+        if not steps:  # the ranks were started anew, and none has come to a step yet
+            return None
         # A point's time is that of its end.
         seconds = lead.time - curve["time"][0] + curve["seconds"][0]
-        return steps_left * seconds / steps if steps else None
+        return steps_left * seconds / steps
 
 
 def _rank_now(

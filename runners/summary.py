@@ -19,6 +19,7 @@ def summarize(record: Record) -> dict[str, Any]:
     plan = state.plan
     totals = record.totals().values()
     evaluations = record.evaluations()
+    attempts = record.attempts()
     begun = state.facts.start_step if state.facts else 0
     steps = max((total["step"] for total in totals), default=begun)
     summary = {
@@ -35,6 +36,8 @@ def summarize(record: Record) -> dict[str, Any]:
         "samples": sum(total["samples"] for total in totals),
         "samples_per_s": throughput(totals),
         "duration_s": _duration(state.started, state.ended),
+        "attempts": len(attempts),
+        "steps_again": sum(max(0, attempt.lost - attempt.step) for attempt in attempts),
         "eval": None,
     }
     if evaluations:

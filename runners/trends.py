@@ -74,8 +74,8 @@ def trend(x: Sequence[float], y: Sequence[float]) -> Trend | None:
 
 
 def creeping(record: Record) -> Creep | None:
-    """The memory that grows most, of the ranks with their loader processes and of the GPUs; None
-    where none does.
+    """The memory that grows most, of the ranks with their loader processes and of the GPUs, since
+    they were started (anew); None where none does.
     """
     found = [*_creeps(record, PROCS, "rss", "rank"), *_creeps(record, GPU, "memory_used", "GPU")]
     return max(found, key=lambda creep: creep.last / max(creep.first, 1.0), default=None)
@@ -83,9 +83,10 @@ def creeping(record: Record) -> Creep | None:
 
 def _creeps(record: Record, series: Series[Any], name: str, of: str) -> Iterator[Creep]:
     steps = record.curve(STEPS, 0, columns=("step",), points=POINTS)
+    first = next((one.step for one in record.attempts()[-1:]), 0)
     for key, curve in record.curves(series, columns=(name,), points=POINTS).items():
         at = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
-        since = SETTLING * max(at, default=0.0)
+        since = first + SETTLING * (max(at, default=first) - first)
         rows = [row for row, step in enumerate(at) if step > since]
         found = trend([at[row] for row in rows], [curve[name][row] for row in rows])
         if found and found.agreement >= AGREEMENT:

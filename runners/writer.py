@@ -23,6 +23,7 @@ from runners.events import (
     HostSample,
     Phase,
     RankSample,
+    Window,
     encode,
 )
 from runners.rollup import Appender
@@ -53,6 +54,8 @@ class RankInfo(msgspec.Struct, kw_only=True):
     last_seen: float = 0.0
 
 
+UNDONE = "undone"  # the kind of an event that was taken back; its body is as it was
+_OF_A_STEP = ("evaluation", "saved", "nonfinite")  # kinds that are taken back with their step
 _RANK_COLUMNS = RankInfo.__struct_fields__
 _SCHEMA = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
@@ -75,6 +78,7 @@ class RecordWriter:
         self.ranks: dict[int, RankInfo] = {}
         self._pending: list[Item] = []
         self._series = {series.kind: Appender(series) for series in SERIES}
+        self._there: set[tuple[str, int]] = set()
         try:
             self._db = _create(self.dir / "metrics.db")
         except (sqlite3.Error, OSError) as error:
@@ -85,7 +89,15 @@ class RecordWriter:
         self._pending.append(item)
 
     def begin_attempt(self, attempt: Attempt) -> None:
-        """The ranks go on after `attempt.step`."""
+        """The ranks start anew after `attempt.step`: what was added before and is later than that
+        step is taken back with the next commit. Do not add what a rank of an older attempt says
+        after this.
+
+        Windows are deleted, and roll-ups that stand for any of them. Of a window across the step
+        (none is: they end where checkpoints begin) the steps before it are lost too, for sums
+        cannot be parted. Evaluations, checkpoints and losses that were not finite stay as events
+        of kind UNDONE. Samples are of times, and stay.
+        """
         self.add(attempt)
 
     def commit(self) -> None:
@@ -127,10 +139,32 @@ class RecordWriter:
             self._db.close()
 
     def _write(self, batch: list[Item], now: float) -> None:
+        part: list[Item] = []
+        for item in batch:
+            if isinstance(item, Attempt):
+                self._insert(part, now)
+                self._take_back(item)
+                part = []
+            part.append(item)
+        self._insert(part, now)
+
+    def _take_back(self, attempt: Attempt) -> None:
+        self._series[Window].take_back(self._db, "step", attempt.step)
+        kinds = ", ".join("?" * len(_OF_A_STEP))
+        self._db.execute(
+            f"UPDATE events SET kind = ? WHERE kind IN ({kinds}) AND step > ?",
+            (UNDONE, *_OF_A_STEP, attempt.step),
+        )
+        there = f"SELECT DISTINCT kind, step FROM events WHERE kind IN ({kinds}) AND step = ?"
+        self._there = set(self._db.execute(there, (*_OF_A_STEP, attempt.step)))
+
+    def _insert(self, batch: list[Item], now: float) -> None:
         by_kind: dict[type, list[Any]] = {kind: [] for kind in self._series}
         said: list[Event] = []
         for item in batch:
             by_kind.get(type(item), said).append(item)
+        # A run that was complete evaluates and saves its last step anew: it counts once.
+        said = [event for event in said if (_kind(event), _step(event)) not in self._there]
         for kind, items in by_kind.items():
             if items:
                 self._series[kind].append(self._db, items)
@@ -156,6 +190,9 @@ class RecordWriter:
 
         for event in said:
             match event:
+                case Attempt():
+                    changed |= self.ranks.keys()
+                    self._reset_ranks(event, now)
                 case Hello(role="rank"):
                     known = info(event.rank)
                     for name in _SAID_AT_HELLO:
@@ -171,6 +208,12 @@ class RecordWriter:
                 case Exited():
                     info(event.rank).code = event.code
         return changed
+
+    def _reset_ranks(self, attempt: Attempt, now: float) -> None:
+        for rank, known in self.ranks.items():
+            place = {name: getattr(known, name) for name in _SAID_AT_HELLO}
+            fresh = RankInfo(rank=rank, step=attempt.step, last_seen=now, **place)
+            self.ranks[rank] = msgspec.structs.replace(fresh, pid=0)
 
     def _refused(self, error: Exception) -> RunsFolderError:
         return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
@@ -203,11 +246,19 @@ def _create(path: Path) -> sqlite3.Connection:
     return db
 
 
+def _kind(event: Event) -> Any:
+    return event.__struct_config__.tag
+
+
+def _step(event: Event) -> Any:
+    return getattr(event, "step", None)
+
+
 def _event_row(event: Event, now: float) -> tuple[Any, ...]:
     return (
         getattr(event, "time", now),
-        event.__struct_config__.tag,
+        _kind(event),
         getattr(event, "rank", None),
-        getattr(event, "step", None),
+        _step(event),
         encode(event)[:-1].decode(),
     )

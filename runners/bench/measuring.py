@@ -33,6 +33,8 @@ ENDLESS = {
     "eval.every_steps": None,
 }
 ALWAYS = {
+    "dist.max_restarts": 0,  # who dies has failed
+    "slurm.requeue": False,
     "checkpoint.every_epochs": 0,
     "checkpoint.every_steps": None,
     "checkpoint.keep": 0,

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from runners import words
 from runners.cli.ending import combination, evaluation_line
-from runners.events import Evaluation, Event, Facts, Failure, NonFinite, Notice, Saved
+from runners.events import Attempt, Evaluation, Event, Facts, Failure, NonFinite, Notice, Saved
 from runners.snapshot import Follower, Snapshot
 
 
@@ -86,6 +86,9 @@ def in_words(event: Event) -> tuple[str, str] | None:
                 "checkpoint",
                 f"step {event.step:,}  {event.path}  {words.size(event.bytes)}{best}",
             )
+        case Attempt():
+            reason = f": {event.reason}" if event.reason else ""
+            return "attempt", f"goes on after step {event.step:,}, was at {event.lost:,}{reason}"
         case Notice():
             return event.level if event.level == "warning" else "notice", event.text
         case NonFinite():

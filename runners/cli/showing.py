@@ -186,6 +186,7 @@ def _progress(
         ("last evaluation", _evaluation(now.last) + also),
         ("best evaluation", _evaluation(best)),
         ("checkpoints", _checkpoints(saved)),
+        ("attempts", _attempts(facts)),
     ]
 
 
@@ -205,6 +206,13 @@ def _checkpoints(saved: list[Saved]) -> str:
         f"{len(saved):,} written, the last after step {last.step:,} "
         f"({words.size(last.bytes)}, {words.duration(last.seconds)})"
     )
+
+
+def _attempts(facts: dict[str, Any]) -> str:
+    if not facts["attempts"]:
+        return ""
+    again = words.things(facts["steps_again"], "step")
+    return f"started anew {words.things(facts['attempts'], 'time')}, {again} done again"
 
 
 def _diagnosis(found: Diagnosis) -> str:

@@ -51,10 +51,7 @@ def cores_of(provenance: dict[str, Any]) -> int:
 
 def figures(record: Record, after_step: int = 0) -> Figures:
     """Figures of the steps after one that ends a window (0: all)."""
-    curves = [
-        record.curve(STEPS, rank, columns=_SUMS, axis="step", start=after_step + 1, points=64)
-        for rank in record.keys(STEPS)
-    ]
+    curves = _curves(record, after_step)
     sums = [{name: _sum(curve[name]) for name in _SUMS} for curve in curves]
     samples, seconds = sum(each["samples"] for each in sums), sum(each["seconds"] for each in sums)
     rates = (each["samples"] / each["seconds"] if each["seconds"] else None for each in sums)
@@ -63,7 +60,10 @@ def figures(record: Record, after_step: int = 0) -> Figures:
     )
     if phases:
         phases[OTHER] = max(0.0, 1 - sum(phases.values()))
-    begin, end = _span(curves)
+    # Samples are of times: those of older attempts may be of other devices, and of steps undone.
+    lately = _curves(record, max([after_step, *(one.step for one in record.attempts()[-1:])]))
+    begin, end = _span(lately)
+    done = sum(_sum(curve["samples"]) for curve in lately)
     usage = [
         record.curve(PROCS, rank, columns=("cpu", "rss_max"), axis="time", start=begin, end=end)
         for rank in record.keys(PROCS)
@@ -92,9 +92,16 @@ def figures(record: Record, after_step: int = 0) -> Figures:
         ),
         cpu=cpu,
         gpu=_mean(mean for gpu in gpus if (mean := _mean(gpu["utilisation"])) is not None),
-        joules_per_sample=watts * (end - begin) / samples if watts and samples else None,
+        joules_per_sample=watts * (end - begin) / done if watts and done else None,
         others=_others(record, begin, end, cpu),
     )
+
+
+def _curves(record: Record, after_step: int) -> list[Curve]:
+    return [
+        record.curve(STEPS, rank, columns=_SUMS, axis="step", start=after_step + 1, points=64)
+        for rank in record.keys(STEPS)
+    ]
 
 
 def _others(record: Record, begin: float, end: float, own: float | None) -> float | None:

@@ -133,6 +133,8 @@ def _doubts(state: RunState, part: measured.Steady | None) -> list[str]:
         found.append(f"failed: {_problem(state) or state.reason}")
     if state.facts and state.facts.start_step:
         found.append(f"went on from step {state.facts.start_step:,} of another run")
+    if state.attempts:
+        found.append(f"was started anew {words.things(state.attempts, 'time')} on the way")
     if part is None:
         found.append("has no timed window: nothing of it is later than warm-up")
     elif len(part.rates) < LEAST:

@@ -63,12 +63,34 @@ def test_a_new_best_lets_the_old_one_go(tmp_path: Path) -> None:
     assert names(tmp_path) == ["best.pt", "last.pt", "step-00000003.pt"]
 
 
+def test_a_process_that_goes_on_keeps_the_best_of_the_one_before(tmp_path: Path) -> None:
+    before = Checkpoints(tmp_path, keep=1)
+    before.save(content(1), best=True)
+    before.save(content(2), best=False)
+    anew = Checkpoints(tmp_path, keep=1)
+    anew.save(content(3), best=False)
+    assert load(str(tmp_path / "best.pt"))["step"] == 1
+    anew.save(content(4), best=True)
+    assert names(tmp_path) == ["best.pt", "last.pt", "step-00000004.pt"]
+
+
+def test_a_later_step_of_a_process_that_was_killed_takes_no_place(tmp_path: Path) -> None:
+    # given a checkpoint that had its name, but was not the last one yet
+    Checkpoints(tmp_path, keep=1).save(content(9), best=False)
+    (tmp_path / "last.pt").unlink()
+    # when ranks that went back before it save an earlier step
+    Checkpoints(tmp_path, keep=1).save(content(5), best=False)
+    # then that one is there
+    assert load(str(tmp_path / "last.pt"))["step"] == 5
+    assert names(tmp_path) == ["last.pt", "step-00000005.pt"]
+
+
 MOMENTS = {  # the call at which a second save is killed, and the step of last.pt after it
     "in the middle of writing": ("save", 1, 1),
     "before the file is on disk": ("fsync", 1, 1),
     "before it has its name": ("rename", 1, 1),
-    "before it is the last": ("rename", 2, 1),
-    "before it is the best": ("rename", 3, 2),
+    "before it is the best": ("rename", 2, 1),
+    "before it is the last": ("rename", 3, 1),
     "before the older one goes": ("unlink", 3, 2),
     "before the folder is on disk": ("fsync", 2, 2),
 }
@@ -130,9 +152,10 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(
     for path in folder.glob("*.pt"):
         found = load(str(path))
         assert torch.equal(found["model"]["weight"], content(found["step"])["model"]["weight"])
-    # and the next save is not disturbed by what was left
+    # and the next save is not disturbed by what was left, and leaves nothing of it
     Checkpoints(folder, keep=1).save(content(2), best=True)
     assert load(str(folder / "last.pt"))["step"] == load(str(folder / "best.pt"))["step"] == 2
+    assert names(folder) == ["best.pt", "last.pt", "step-00000002.pt"]
 
 
 def draws() -> list[float]:

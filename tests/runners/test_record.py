@@ -534,6 +534,8 @@ def test_the_summary_counts_real_samples_and_leaves_warm_up_out(writer: RecordWr
         "samples": 200,
         "samples_per_s": 6 / 0.5 + 2 / 0.5,
         "duration_s": 12.0,
+        "attempts": 0,
+        "steps_again": 0,
         "eval": {"loss": 0.25, "top1": 0.95, "top5": 1.0, "samples": 20},
     }
 

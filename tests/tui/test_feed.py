@@ -9,9 +9,10 @@ from math import isclose, isnan
 import psutil
 import pytest
 
-from runners.events import GpuSample, HostSample, RankSample
+from runners.events import Attempt, GpuSample, HostSample, RankSample
 from runners.state import RunError
 from tui.data.advice import advice
+from tui.data.comparison import Comparer
 from tui.data.feed import Feed
 from tui.data.plots import PLOTS, View
 
@@ -49,6 +50,30 @@ def test_another_axis_is_there_before_the_record_is_read_again(make: Make) -> No
     assert (len(at_once.x), at_once.x[-1]) == (20, 1.0)
     assert feed.changed()
     assert feed.look(by_epoch).charts["loss"].lines[0].x[-1] == 3.0
+
+
+def test_a_curve_goes_back_where_ranks_are_started_anew(make: Make) -> None:
+    run = make().steps(20).evaluation(top1=0.5).steps(10).evaluation(top1=0.6)
+    view, begun = View(plots=("loss", "evaluation")), run.now + 5.0
+    feed, comparer = Feed(run.record), Comparer([run.record])
+    feed.look(view)
+    comparer.look(view)
+    run.writer.begin_attempt(Attempt(time=begun, number=1, step=20, lost=30))
+    run.writer.commit()
+    assert feed.changed()
+    assert comparer.changed()
+    frame = feed.look(view)
+    assert {line.x[-1] for line in frame.charts["loss"].lines} == {20.0}
+    assert list(frame.charts["evaluation"].lines[0].x) == [20.0]
+    assert (frame.snapshot.step, frame.snapshot.eta) == (20, None)
+    assert [rank.info.phase for rank in frame.snapshot.ranks] == ["starting"] * 2
+    compared = comparer.look(view).runs[0]
+    assert [found.step for found in compared.evaluations] == [20]
+    assert compared.curve["step"][-1] == compared.row.step == 20
+    # and on from there
+    run.step, run.now = 20, begun
+    run.steps(5)
+    assert list(feed.look(view).charts["loss"].lines[0].x) == [float(n) for n in range(1, 26)]
 
 
 def test_a_span_shows_its_part_only(make: Make) -> None:

@@ -249,7 +249,6 @@ class _One:
         self.record = record
         self.problem = ""
         self._follower = Follower(record)
-        self._evaluations: list[Evaluation] = []
         self._growth = Growth(record)
         self._read: tuple[View | None, Compared] | None = None
 
@@ -275,8 +274,7 @@ class _One:
         began = state.started or state.created
         row, setting, curve = ended_row(record, state), None, Curve({})
         try:
-            news = self._follower.news()
-            self._evaluations += [event for event in news if isinstance(event, Evaluation)]
+            self._follower.news()
             setting = setting_of(record)
             if state.live:
                 row = live_row(self._follower.snapshot(), record)
@@ -285,7 +283,7 @@ class _One:
             curve = record.overall(**_reading(view, began))
         except DistrainError as error:
             self.problem = str(error)
-        return Compared(row, "", curve, tuple(self._evaluations), began, setting)
+        return Compared(row, "", curve, tuple(self._follower.evaluations), began, setting)
 
 
 def _reading(view: View, began: float) -> Reading:

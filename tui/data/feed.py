@@ -12,7 +12,7 @@ import psutil
 
 from runners.config import RunConfig
 from runners.diagnosis import Diagnosis, diagnose
-from runners.events import Evaluation, Event, GpuSample, HostSample
+from runners.events import Event, GpuSample, HostSample
 from runners.record import Record
 from runners.rollup import Curve, Series
 from runners.series import GPU, HOST
@@ -63,7 +63,6 @@ class Feed:
     def __init__(self, record: Record) -> None:
         self.record = record
         self._follower = Follower(record)
-        self._evaluations: list[Evaluation] = []
         self._growth = Growth(record)
         self._look: Look | None = None
         self._owed = False
@@ -83,7 +82,6 @@ class Feed:
     def look(self, view: View) -> Frame:
         """The run as it is now; raises DistrainError where the record cannot be read."""
         news = self._follower.news()
-        self._evaluations += [event for event in news if isinstance(event, Evaluation)]
         look = self._look = self._looked(view)
         host = self._gauges(HOST, "cpu", "memory_used")
         gpus = self._gauges(GPU, "utilisation", "memory_used", "power", "temperature")
@@ -108,7 +106,7 @@ class Feed:
         """A new reading; the last one, for a start, where just the x axis or the plots are others:
         a key need not wait for the disk.
         """
-        look, last = Look(self.record, view, self._evaluations), self._look
+        look, last = Look(self.record, view, self._follower.evaluations), self._look
         if last and view != last.view and view.shows_all_of(last.view):
             look.steps, self._owed = last.steps, True
         return look
