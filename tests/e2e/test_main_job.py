@@ -16,7 +16,7 @@ from runners.series import HOST, PROCS, STEPS
 
 SUMMARY = {
     "run_id", "dir", "status", "strategy", "launcher", "precision", "world_size", "devices",
-    "epochs", "steps", "samples", "samples_per_s", "duration_s", "eval",
+    "epochs", "steps", "samples", "samples_per_s", "duration_s", "attempts", "steps_again", "eval",
 }  # fmt: skip
 
 
