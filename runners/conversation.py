@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,17 +33,18 @@ from runners.events import (
     Stopping,
     Window,
 )
+from runners.journal import Journal
 from runners.line import Line
 from runners.nodes import Nodes
 from runners.plan import Plan
 from runners.verdict import Evidence, judge
-from runners.writer import RecordWriter
+from runners.writer import Item, RecordWriter
 
 IN_THE_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SUSPENDED")
 
 
 class Sets(Protocol):
-    def __call__(self, **changes: Any) -> None: ...
+    def __call__(self, **changes: Any) -> object: ...
 
 
 class Conversation:
@@ -54,9 +56,15 @@ class Conversation:
     """
 
     def __init__(
-        self, config: RunConfig, plan: Plan, writer: RecordWriter, set_state: Sets, host: str
+        self,
+        config: RunConfig,
+        plan: Plan,
+        writer: RecordWriter | Journal,
+        set_state: Sets,
+        host: str,
     ) -> None:
         self.config, self.plan, self.writer, self.set_state = config, plan, writer, set_state
+        self.ask_ranks: Callable[[Stop], None] | None = None  # those that another hears for us
         self.host = host
         self.seen = self._nothing_seen(queued=writer.state.status == "queued")
         self.links: dict[int, Line] = {}
@@ -121,6 +129,23 @@ class Conversation:
                 self._note(event)
                 self.writer.add(event)
 
+    def replay(self, item: Item | dict[str, Any]) -> None:
+        """What a journal tells: heard elsewhere, and just as good."""
+        match item:
+            case dict():
+                self.set_state(**item)
+            case Attempt():
+                self._begin_anew(self._attempt, item.step)
+            case Window():
+                self.seen.steps[item.rank] = item.step
+                self.progress = time.monotonic()
+                self.writer.add(item)
+            case Event():
+                self._note(item)
+                self.writer.add(item)
+            case _:
+                self.writer.add(item)
+
     def _greet(self, link: Line, hello: Hello) -> None:
         if hello.role in ("rank", "node", "task") and hello.attempt < self._attempt:
             return link.refuse("the ranks were started anew since")
@@ -134,7 +159,7 @@ class Conversation:
         if not 0 <= hello.rank < self.plan.world_size:
             return link.refuse(f"there is no rank {hello.rank} in this run")
         if self.restarts and (hello.rank in self._spoke or hello.attempt > self._attempt):
-            self._begin_anew(hello.attempt)
+            self._begin_anew(hello.attempt, self._resumed_from())
         if hello.rank in self.links:
             return link.refuse(f"rank {hello.rank} speaks already")
         link.rank, link.host = hello.rank, hello.host
@@ -155,9 +180,7 @@ class Conversation:
                 self.phases[event.rank] = event.phase
                 self.progress = time.monotonic()
             case Facts():
-                self.set_state(facts=event)
-                for text in event.notices:
-                    self.notice(text)
+                self._learn(event)
             case Failure():
                 self.seen.failures[event.rank] = (time.monotonic(), event)
                 self.trouble.set()
@@ -175,6 +198,13 @@ class Conversation:
                 self.progress = time.monotonic()
             case Job():
                 self._scheduled(event)
+
+    def _learn(self, facts: Facts) -> None:
+        """The first attempt tells where the run began; later ones only go on."""
+        if self.writer.state.facts is None:
+            self.set_state(facts=facts)
+            for text in facts.notices:
+                self.notice(text)
 
     def _not_finite(self, event: NonFinite) -> None:
         if self.config.train.on_nan == "continue":
@@ -223,7 +253,7 @@ class Conversation:
 
     # --- a new attempt ---------------------------------------------------------------------
 
-    def _begin_anew(self, attempt: int) -> None:
+    def _begin_anew(self, attempt: int, step: int) -> None:
         """The ranks were started again: take back what they do once more."""
         reason, lost = judge(self.seen).reason, max(self.seen.steps.values(), default=0)
         number = self.writer.state.attempts + 1
@@ -235,7 +265,6 @@ class Conversation:
         self.stalled, self._attempt = False, attempt
         self.trouble.clear()
         self.all_finished.clear()
-        step = self._resumed_from()
         self.writer.begin_attempt(
             Attempt(time=time.time(), number=number, step=step, lost=max(lost, step), reason=reason)
         )
@@ -268,6 +297,8 @@ class Conversation:
             self.seen.stop_asked, self._save = True, save
             for link in self.links.values():
                 link.send(Stop())
+            if self.ask_ranks:
+                self.ask_ranks(Stop(again=again))
             asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
 
     def _agree(self) -> None:

@@ -18,7 +18,7 @@ from runners.errors import DistrainError
 from runners.events import Event, Said, decode, encode
 from runners.series import SERIES
 from runners.state import RunState, read_state
-from runners.writer import Item, RecordWriter
+from runners.writer import Item
 
 FILE = "journal.ndjson"
 KEPT = ("hosts", "provenance")  # of run.json; the rest follows from the events
@@ -110,6 +110,3 @@ def _read(line: bytes) -> Said | Item | dict[str, Any]:
         changes: dict[str, Any] = msgspec.json.decode(entry.body)
         return {name: msgspec.convert(value, _TYPES[name]) for name, value in changes.items()}
     return msgspec.json.decode(entry.body, type=_KINDS[entry.kind])  # type: ignore[no-any-return]
-
-
-Writer = RecordWriter | Journal

@@ -35,7 +35,7 @@ class Nodes:
     """
 
     def __init__(
-        self, run_id: str, config: RunConfig, plan: Plan, here: str, changed: Callable[[], None]
+        self, run_id: str, config: RunConfig, plan: Plan, here: str, changed: Callable[[], object]
     ) -> None:
         self._welcome = Welcome(
             run_id=run_id, node=0, config=config.to_toml(), plan=msgspec.json.encode(plan).decode()

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from runners.events import (
     Exited,
 )
 from runners.hardware import GpuSampler, RankSampler, sample_host
+from runners.journal import Reader
 from runners.processes import (
     AT_ONCE,
     GENTLY,
@@ -40,6 +42,7 @@ from runners.processes import (
 )
 from runners.record import Record, RecordWriter
 from runners.slurm.nodes import own_address
+from runners.slurm.recording import ask_job
 from runners.state import read_meta
 from runners.verdict import broken, judge
 
@@ -47,6 +50,8 @@ LOOK_S = 0.5  # between two looks whether devices have become free
 COMMIT_S = 0.5  # what a viewer lags behind
 RANKS_A_SECOND = 1024  # that one commit a second can take: each rank's rows cost a page of the disk
 STALL_LOOK_S = 1.0
+JOURNAL_S = 1.0
+MOST_WAITING = 20_000  # rows of a long journal
 SETTLE_LOOK_S = 0.1
 RESTART_S = 60.0  # after the first sign of trouble, for ranks that are started anew
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
@@ -67,6 +72,7 @@ class Supervisor:
         assert plan is not None
         self.plan = plan
         self.writer = RecordWriter(folder)
+        self.journal = Reader(folder)
         self.claim: Holder | None = None
         self._unsaved: dict[str, Any] = {}
         self.talk = Conversation(
@@ -76,7 +82,7 @@ class Supervisor:
     def listens_at(self) -> str:
         """HOST or HOST:PORT for those on other hosts; empty where nobody is."""
         chosen = self.config.report.listen or self.config.dist.rendezvous or ""
-        if self.plan.scheduled and not chosen:
+        if self.plan.scheduled and not chosen and self.config.slurm.report != "files":
             return own_address(self.config.slurm.partition)
         return chosen
 
@@ -129,6 +135,7 @@ class Supervisor:
             self._watch_for_stalls,
             self._watch_owner,
             self._wait_for_hosts,
+            self._read_journal,
         )
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
@@ -154,6 +161,20 @@ class Supervisor:
         await asyncio.sleep(0.05)
         while (self.talk.links or self.talk.nodes.links) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        self._hear_journal()
+
+    async def _read_journal(self) -> None:
+        while self.plan.scheduled:
+            self._hear_journal()
+            await asyncio.sleep(JOURNAL_S)
+
+    def _hear_journal(self) -> None:
+        """What a job tells that does not reach us otherwise."""
+        for item in self.journal.news():
+            self.talk.ask_ranks = partial(ask_job, self.folder)
+            self.talk.replay(item)
+            if self.writer.waiting > MOST_WAITING:
+                self.writer.commit()
 
     def _launcher_ended(self, pid: int, code: int) -> None:
         self.talk.seen.launcher_code = code

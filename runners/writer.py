@@ -88,6 +88,11 @@ class RecordWriter:
         """Keep an event or a sample for the next commit."""
         self._pending.append(item)
 
+    @property
+    def waiting(self) -> int:
+        """How many rows the next commit will write."""
+        return len(self._pending)
+
     def begin_attempt(self, attempt: Attempt) -> None:
         """The ranks start anew after `attempt.step`: what was added before and is later than that
         step is taken back with the next commit. Do not add what a rank of an older attempt says

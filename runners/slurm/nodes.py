@@ -35,6 +35,14 @@ def address(partition: str | None) -> str:
     return next((node for node, name in rows if name.endswith("*")), rows[0][0])
 
 
+def address_of(node: str) -> str:
+    """Where a node is reached, by its name in Slurm, which may mean nothing elsewhere.
+
+    Raises SlurmError.
+    """
+    return asked(*LISTED, f"--nodes={node}", "--format=%o").split()[0]
+
+
 def own_address(partition: str | None) -> str:
     """This host's address towards the nodes of a partition. Raises SlurmError."""
     node = address(partition)

@@ -17,7 +17,7 @@ from runners.plan import Plan
 from runners.state import short_id
 
 LOG = "job.log"  # of srun and the node agents, beside the ranks' own
-NODE = "runners.launchers.node"
+NODE, RECORDING = "runners.launchers.node", "runners.slurm.recording"
 
 
 def batch_script(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint) -> str:
@@ -29,7 +29,7 @@ def batch_script(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint
         [f"#SBATCH {option}" for option in asked],
         config.slurm.prologue,
         [f"export {name}={shlex.quote(value)}" for name, value in exports.items()],
-        ["exec " + " \\\n    ".join((" ".join(step(config, plan)), shlex.join(agent())))],
+        ["exec " + " \\\n    ".join(map(shlex.join, steps(config, plan)))],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -79,7 +79,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     """What a node agent needs, whatever the cluster passes on of the login node's variables."""
     ours = {
         "DISTRAIN_RUN": str(folder),
-        "DISTRAIN_SOCKET": endpoint.remote,
+        "DISTRAIN_SOCKET": "" if config.slurm.report == "files" else endpoint.remote,
         "DISTRAIN_TOKEN_FILE": str(folder / TOKEN),
         "OMP_NUM_THREADS": str(plan.threads),
         "PYTHONSAFEPATH": "1",
@@ -88,6 +88,14 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     if config.slurm.via == "srun":
         ours["DISTRAIN_TASK"] = "rank"
     return ours
+
+
+def steps(config: RunConfig, plan: Plan) -> list[list[str]]:
+    """What the job becomes: srun with a node agent for each task, and before it, unless ranks are
+    to report by TCP in any case, what finds out whether they can.
+    """
+    ways = {"tcp": [], "auto": [python(RECORDING)], "files": [python(RECORDING)]}
+    return [*ways[config.slurm.report], step(config, plan), python(NODE)]
 
 
 def step(config: RunConfig, plan: Plan) -> list[str]:
@@ -103,5 +111,5 @@ def step(config: RunConfig, plan: Plan) -> list[str]:
     ]
 
 
-def agent() -> list[str]:
-    return [sys.executable, "-P", "-m", NODE]
+def python(module: str) -> list[str]:
+    return [sys.executable, "-P", "-m", module]

@@ -31,7 +31,7 @@ def asked(text: str) -> list[str]:
 
 def command(text: str) -> list[str]:
     """What it runs in the end."""
-    return shlex.split(text[text.index("exec srun") :].replace("\\\n", " "))
+    return shlex.split(text[text.index("\nexec ") :].replace("\\\n", " "))
 
 
 def test_only_what_the_config_asks_for_is_asked_of_slurm() -> None:
@@ -95,8 +95,20 @@ def test_a_torchrun_has_the_cores_of_its_ranks_and_a_rank_of_srun_its_own(
 
 
 def test_srun_is_the_jobs_own_process_and_starts_node_agents() -> None:
-    assert command(script())[:3] == ["exec", "srun", "--kill-on-bad-exit=1"]
-    assert command(script())[-3:] == ["-P", "-m", "runners.launchers.node"]
+    words = command(script(report="tcp"))
+    assert words[:3] == ["exec", "srun", "--kill-on-bad-exit=1"]
+    assert words[-3:] == ["-P", "-m", "runners.launchers.node"]
+
+
+@pytest.mark.parametrize("report", ["auto", "files"])
+def test_where_tcp_may_not_do_srun_is_started_by_what_hears_its_tasks(report: str) -> None:
+    words = command(script(report=report))
+    assert words[2:5] == ["-P", "-m", "runners.slurm.recording"]
+    assert words[5:7] == ["srun", "--kill-on-bad-exit=1"]
+
+
+def test_ranks_that_are_to_report_by_files_learn_no_address() -> None:
+    assert "export DISTRAIN_SOCKET=''" in script(report="files").splitlines()
 
 
 def test_a_persons_own_lines_come_before_all_that_is_ours() -> None:
@@ -120,6 +132,6 @@ def test_a_shell_reads_it_whatever_the_folder_is_called(tmp_path: Path) -> None:
     assert f"--output={shlex.quote(str(folder).replace('%', '%%') + '/logs/job.log')}" in asked(
         text
     )
-    shell = text.partition("exec srun")[0] + 'printf %s "$DISTRAIN_RUN"'
+    shell = text.partition("\nexec ")[0] + 'printf %s "$DISTRAIN_RUN"'
     done = subprocess.run(["bash"], input=shell, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == (str(folder), "")
