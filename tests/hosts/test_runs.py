@@ -306,7 +306,7 @@ def test_ranks_that_are_started_anew_go_on_from_the_last_checkpoint(pair: Pair) 
     wait_until(lambda: pair.step > 30)
     pair.rank(3).kill()
     wait_until(lambda: pair.record.state.attempts == 1 or both[0].poll() is not None)
-    (again,) = [event for event in pair.events() if isinstance(event, Attempt)]
+    again = wait_until(lambda: next((e for e in pair.events() if isinstance(e, Attempt)), None))
     assert again.step >= 20
     wait_until(lambda: pair.step > again.lost + 10 or both[0].poll() is not None)
     assert both[0].poll() is None, pair.told
