@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo tui horovod browser slurm slurm-down test test-horovod test-slurm lint types layers bench clean
+.PHONY: help demo tui horovod browser slurm slurm-down test test-horovod test-slurm test-hosts lint types layers bench clean
 help:
 	@echo "make demo     set up and run the main job: two-process DDP on the digits images"
 	@echo "make tui      set up and open the terminal app"
@@ -13,6 +13,7 @@ help:
 	@echo "make slurm    install Slurm and bring up two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down  end that cluster"
 	@echo "make test-slurm  install Slurm, then run the tests that need a cluster"
+	@echo "make test-hosts  run the tests that need several hosts (Linux, as root)"
 	@echo "make browser  install Chromium, in which tests look at a report (Debian, as root)"
 	@echo "make bench    set up and run the benchmarks (an hour and a half)"
 	@echo "make clean    remove .venv and caches"
@@ -49,6 +50,9 @@ slurm-down: $(VENV)/ready
 
 test-slurm: slurm
 	DISTRAIN_SLURM=required $(BIN)/python -m pytest tests/slurm
+
+test-hosts: $(VENV)/ready
+	DISTRAIN_HOSTS=required $(BIN)/python -m pytest -n 2 --dist worksteal tests/hosts
 
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \

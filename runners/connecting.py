@@ -13,6 +13,7 @@ from runners.events import Event, Hello, encode
 
 CHUNK = 1 << 16
 TOKEN = "token"  # the file in the record
+TOKEN_FILE = "DISTRAIN_TOKEN_FILE"  # names a file with the token
 SILENT_S = 45  # after which a host that answers nothing is given up
 _PROBES = 3
 
@@ -85,8 +86,22 @@ def notice_silence(link: socket.socket) -> None:
 
 def secret() -> str:
     """The token of the run that this process belongs to, if it has one."""
-    file = os.environ.get("DISTRAIN_TOKEN_FILE")
+    file = os.environ.get(TOKEN_FILE)
     return os.environ.get("DISTRAIN_TOKEN") or (Path(file).read_text().strip() if file else "")
+
+
+def read_token(file: str) -> str:
+    """The token in a file that a person names; raises ConfigError where there is none."""
+    from runners.errors import ConfigError  # ranks have no use for it
+
+    try:
+        token = Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"the token file {file} cannot be read: {why}") from None
+    if not token:
+        raise ConfigError(f"the token file {file} is empty")
+    return token
 
 
 def ask(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> None:

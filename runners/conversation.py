@@ -25,6 +25,7 @@ from runners.events import (
     Meeting,
     NonFinite,
     Notice,
+    Over,
     Phase,
     Printed,
     Sampled,
@@ -120,6 +121,8 @@ class Conversation:
                 self._greet(link, event)
             case Meeting():
                 self.nodes.met(event.place)
+            case Over():
+                self.nodes.over(link)
             case Stop():
                 self.stop(now=event.now, again=event.again)
             case Stopping():
@@ -164,6 +167,8 @@ class Conversation:
             return link.refuse(f"rank {hello.rank} speaks already")
         link.rank, link.host = hello.rank, hello.host
         self.links[hello.rank] = link
+        if self.plan.nodes > 1:
+            self.seen.hosts[hello.rank] = hello.host
         self._spoke.add(hello.rank)
         if hello.pid and hello.host in ("", self.host):
             self.pids[hello.rank] = hello.pid  # elsewhere the number is another process's

@@ -22,9 +22,12 @@ BACKLOG = 4096
 
 
 @asynccontextmanager
-async def listening(listener: Listener, folder: Path, place: str = "") -> AsyncIterator[Endpoint]:
+async def listening(
+    listener: Listener, folder: Path, place: str = "", known: str = ""
+) -> AsyncIterator[Endpoint]:
     """Hand every connection to the listener. `place` is HOST or HOST:PORT of an address of this
-    host; who speaks there must know the token, which lies in the folder for its owner alone.
+    host; who speaks there must know the token, which lies in the folder for its owner alone: a new
+    one, unless others know one already.
 
     Raises DistrainError where that cannot be listened on.
     """
@@ -41,8 +44,8 @@ async def listening(listener: Listener, folder: Path, place: str = "") -> AsyncI
         token, remote = folder / TOKEN, ""
         try:
             if place:
-                known = partial(line, _new_token(token))
-                servers.append(await _for_others(known, place))
+                _keep(token, known or secrets.token_urlsafe(32))
+                servers.append(await _for_others(partial(line, token.read_text()), place))
                 remote = _address(servers[-1].sockets[0])
             yield Endpoint(f"unix:{path}", remote)
         finally:
@@ -81,12 +84,10 @@ def _address(bound: socket.socket) -> str:
     return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
 
 
-def _new_token(file: Path) -> str:
-    token = secrets.token_urlsafe(32)
+def _keep(file: Path, token: str) -> None:
     file.unlink(missing_ok=True)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
         written.write(token)
-    return token
 
 
 def _short_folder() -> str | None:

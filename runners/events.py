@@ -265,13 +265,17 @@ class Meeting(Event, frozen=True, tag="meeting"):
 
 
 class Welcome(Event, frozen=True, tag="welcome"):
-    """The supervisor's answer to a node, once it can begin: `config` is TOML, `plan` JSON."""
+    """The supervisor's answer to a node, once it can begin: `config` is TOML, `plan` JSON.
+
+    `versions` are those of the supervisor's host: others should have the same.
+    """
 
     run_id: str
     node: int
     config: str
     plan: str
     meeting: str = ""
+    versions: dict[str, str] = {}
 
 
 class Printed(Event, frozen=True, tag="printed"):
@@ -279,6 +283,17 @@ class Printed(Event, frozen=True, tag="printed"):
 
     rank: int
     text: str
+
+
+class Over(Event, frozen=True, tag="over"):
+    """A node's ranks have ended, and all that it had to say of them was said."""
+
+
+class Ended(Event, frozen=True, tag="ended"):
+    """To nodes, the last that they hear: how the run has ended."""
+
+    status: str
+    reason: str
 
 
 class Attempt(Event, frozen=True, tag="attempt"):
@@ -406,6 +421,8 @@ Said = (
     | Meeting
     | Welcome
     | Printed
+    | Over
+    | Ended
     | Attempt
     | Sampled
     | Stop

@@ -13,6 +13,7 @@ from runners import words
 from runners.config import RunConfig
 from runners.events import (
     GPUS_OF_A_HOST,
+    Event,
     GpuSample,
     Hello,
     HostSample,
@@ -38,38 +39,55 @@ class Nodes:
         self, run_id: str, config: RunConfig, plan: Plan, here: str, changed: Callable[[], object]
     ) -> None:
         self._welcome = Welcome(
-            run_id=run_id, node=0, config=config.to_toml(), plan=msgspec.json.encode(plan).decode()
+            run_id=run_id,
+            node=0,
+            config=config.to_toml(),
+            plan=msgspec.json.encode(plan).decode(),
+            versions=_versions() if plan.nodes > 1 else {},
         )
         self._plan, self._changed = plan, changed
         self.names = [] if plan.scheduled else [here]
         self._links: dict[Line, tuple[int, bool]] = {}  # the node, and whether others meet there
         self._wait: list[Line] = []
+        self._over: set[Line] = set()
         self._meeting = ""
 
     @property
     def missing(self) -> int:
         """How many hosts have not joined yet."""
-        there = {node for node, _ in self._links.values()}
-        return self._plan.nodes - len(there) if self._plan.nodes > 1 else 0
+        return self._plan.nodes - len(self._numbers()) if self._plan.nodes > 1 else 0
 
     def greet(self, link: Line, hello: Hello) -> None:
         """Take in a node or a task, or say why there is no place for it."""
         node = hello.node if hello.node >= 0 else self._free(hello)
         if node is None or node >= self._plan.nodes:
             hosts = words.things(self._plan.nodes, "host")
-            link.send(Notice(time=time.time(), text=f"the run has its {hosts} already"))
-            return link.close()
+            return self._refuse(link, f"run {self._welcome.run_id} has its {hosts} already")
+        if not self._plan.scheduled and node in self._numbers():
+            return self._refuse(link, f"host {node} of run {self._welcome.run_id} is there already")
         leads = node == 0 and hello.local_rank == 0
         self._links[link] = node, leads
         self._name(node, hello.host)
         self._wait.append(link)
-        return self._answer()
+        self._answer()
+        if link in self._wait:
+            place = f"host {node + 1} of {self._plan.nodes} of run {self._welcome.run_id}"
+            text = f"{place}, which begins when all are there"
+            link.send(Notice(time=time.time(), text=text, level="info"))
+        return None
+
+    def _refuse(self, link: Line, why: str) -> None:
+        link.send(Notice(time=time.time(), text=why))
+        link.close()
+
+    def _numbers(self) -> set[int]:
+        return {node for node, _ in self._links.values()}
 
     def _free(self, hello: Hello) -> int | None:
         """A task belongs to its host, wherever that is; a node is a host of its own."""
         if hello.role == "task" and hello.host in self.names:
             return self.names.index(hello.host)
-        taken = {0, *(node for node, _ in self._links.values())}
+        taken = {0, *self._numbers()}
         if hello.role == "task":
             return len(self.names)
         return next((node for node in range(self._plan.nodes) if node not in taken), None)
@@ -102,13 +120,23 @@ class Nodes:
             return ""
         node, leads = self._links.pop(link)
         self._wait = [other for other in self._wait if other is not link]
+        self._over.discard(link)
         if leads:
             self._meeting = ""
         return self.names[node]
 
+    def over(self, link: Line) -> None:
+        """A node has said all."""
+        self._over.add(link)
+
     @property
-    def links(self) -> list[Line]:
-        return list(self._links)
+    def at_work(self) -> bool:
+        """Whether a node has still something to say."""
+        return not self._over.issuperset(self._links)
+
+    def tell(self, event: Event) -> None:
+        for link in self._links:
+            link.send(event)
 
     def samples(self, link: Line, sampled: Sampled) -> list[HostSample | GpuSample | RankSample]:
         """What a node measured, by the numbers of this run."""
@@ -119,3 +147,9 @@ class Nodes:
         first = node * GPUS_OF_A_HOST
         gpus = [replace(gpu, gpu=first + gpu.gpu) for gpu in sampled.gpus]
         return [*hosts, *gpus, *sampled.ranks]
+
+
+def _versions() -> dict[str, str]:
+    from runners.provenance import versions  # a run of one host has no use for it
+
+    return versions()

@@ -23,7 +23,8 @@ from typing import Any, Literal
 import msgspec
 
 from runners import words
-from runners.launchers import FOREIGN, loopback_interface
+from runners.launchers import FOREIGN
+from runners.network import sockets
 
 OPERATIONS = (
     "send",
@@ -90,9 +91,7 @@ def _believed(pair: _Pair, operations: list[str]) -> Iterator[tuple[str, Cell]]:
 def environment() -> dict[str, str]:
     """Of the probe's processes: ours, without the traces of a launcher, as the ranks of a run."""
     ours = {key: value for key, value in os.environ.items() if key not in FOREIGN}
-    if interface := loopback_interface():
-        ours.setdefault("GLOO_SOCKET_IFNAME", interface)
-    return ours | {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return ours | sockets().variables | {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from runners import words
 from runners.config import RunConfig
 from runners.devices import Device, devices_for
 from runners.errors import ConfigError
+from runners.network import missing, sockets
 
 TIMELINE = "horovod-timeline.json"
 # Variables of Horovod's that the config decides, unless a person has set them.
@@ -136,6 +137,7 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
 
 def _of_hosts(config: RunConfig) -> list[Rule]:
     dist, launcher, alone = config.dist, config.launcher, config.strategy in ("single", "dp")
+    lacks = missing(dist.interface) if dist.interface and launcher != "slurm" else ""
     return [
         (
             dist.nodes > 1 and launcher not in ("torchrun", "horovodrun"),
@@ -158,6 +160,7 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
             "dist.rendezvous",
             "a host that joins must know where: HOST:PORT of host 0",
         ),
+        (bool(lacks), "dist.interface", lacks),
         (
             bool(dist.max_restarts) and launcher != "torchrun",
             "dist.max_restarts",
@@ -291,6 +294,9 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         )
     if config.launcher == "horovodrun":
         notices += _horovod_notices(config)
+    alone = config.strategy in ("single", "dp")
+    if config.launcher != "slurm" and config.dist.nodes == 1 and not alone:
+        notices += filter(None, [sockets(config.dist.interface).why])
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
     return notices

@@ -39,7 +39,8 @@ NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
     """The first failure of a run; `collateral` ranks died of its death.
 
-    `rank` is None where no rank is to blame; `usage` marks an error of the configuration.
+    `rank` is None where no rank is to blame; `host` is where that ran, in a run of several;
+    `usage` marks an error of the configuration.
     """
 
     rank: int | None
@@ -49,6 +50,12 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     collateral: list[int] = []
     usage: bool = False
+    host: str = ""
+
+    @property
+    def who(self) -> str:
+        """ "rank 3 on node2"."""
+        return f"rank {self.rank}{f' on {self.host}' if self.host else ''}"
 
     @property
     def log(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -21,17 +22,16 @@ from typing import Any
 
 import psutil
 
-from runners import launchers
+from runners import launchers, words
 from runners.claims import Claim, Holder
-from runners.connecting import Endpoint
+from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, read_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError
-from runners.events import (
-    Exited,
-)
+from runners.events import Ended, Exited
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader
+from runners.network import listening_address
 from runners.processes import (
     AT_ONCE,
     GENTLY,
@@ -81,10 +81,21 @@ class Supervisor:
 
     def listens_at(self) -> str:
         """HOST or HOST:PORT for those on other hosts; empty where nobody is."""
-        chosen = self.config.report.listen or self.config.dist.rendezvous or ""
-        if self.plan.scheduled and not chosen and self.config.slurm.report != "files":
-            return own_address(self.config.slurm.partition)
-        return chosen
+        if chosen := self.config.report.listen or self.config.dist.rendezvous:
+            return chosen
+        slurm = self.config.slurm
+        if self.plan.scheduled:
+            return "" if slurm.report == "files" else own_address(slurm.partition)
+        return listening_address() if self._hosts_join else ""
+
+    def known_token(self) -> str:
+        """What hosts that know where to join know already; empty where a new one is to be made."""
+        given = os.environ.get(TOKEN_FILE) if self.config.dist.rendezvous else None
+        return read_token(given) if given else ""
+
+    @property
+    def _hosts_join(self) -> bool:
+        return self.plan.nodes > 1 and not self.plan.scheduled
 
     def make_claim(self) -> None:
         """Say what this run takes or waits for; one that does not queue starts without it too."""
@@ -134,8 +145,8 @@ class Supervisor:
             self._sample,
             self._watch_for_stalls,
             self._watch_owner,
-            self._wait_for_hosts,
             self._read_journal,
+            partial(self._wait_for_hosts, endpoint),
         )
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
@@ -159,7 +170,7 @@ class Supervisor:
         """What the dead said last is still in the sockets."""
         deadline = time.monotonic() + LAST_WORDS_S
         await asyncio.sleep(0.05)
-        while (self.talk.links or self.talk.nodes.links) and time.monotonic() < deadline:
+        while (self.talk.links or self.talk.nodes.at_work) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self._hear_journal()
 
@@ -248,14 +259,22 @@ class Supervisor:
     def _gpu_uuids(self) -> list[str]:
         return [device.uuid for device in self.plan.devices if device.kind == "cuda"]
 
-    async def _wait_for_hosts(self) -> None:
+    async def _wait_for_hosts(self, endpoint: Endpoint) -> None:
         """Hosts that never come must not keep those that did."""
-        if self.plan.nodes == 1 or self.plan.scheduled:
+        if not self._hosts_join:
             return
         deadline = time.monotonic() + self.config.dist.join_timeout_s
-        while self.talk.nodes.missing and time.monotonic() < deadline:
+        place, token = endpoint.remote.removeprefix("tcp:"), self.folder / TOKEN
+        command = f"distrain join {place} --token-file {shlex.quote(str(token))}"
+        while (missing := self.talk.nodes.missing) and time.monotonic() < deadline:
+            wanted = min(missing, self.plan.nodes - 1)  # this one comes by itself
+            waits = f"{wanted} of {words.things(self.plan.nodes, 'host')} to join"
+            told = [f"{waits}; on each, with a copy of the token's file: {command}"]
+            if told != self.writer.state.waiting_for:
+                self.set_state(waiting_for=told)
             await asyncio.sleep(STALL_LOOK_S)
-        if missing := self.talk.nodes.missing:
+        self.set_state(waiting_for=[])
+        if missing:
             self.talk.seen.missing = missing
             self.talk.trouble.set()
 
@@ -276,7 +295,9 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
     supervisor = Supervisor(folder)
     writer, loop = supervisor.writer, asyncio.get_running_loop()
     reserve = folder / ".reserve"
-    async with listening(supervisor.talk, folder, supervisor.listens_at()) as endpoint:
+    async with listening(
+        supervisor.talk, folder, supervisor.listens_at(), supervisor.known_token()
+    ) as endpoint:
         reserve.write_bytes(bytes(RESERVE))
         supervisor.make_claim()
         started = None if supervisor.talk.seen.queued else time.time()
@@ -294,6 +315,7 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
             verdict = broken(error)
         finally:
             end_descendants(AT_ONCE)
+        supervisor.talk.nodes.tell(Ended(status=verdict.status, reason=verdict.reason))
     reserve.unlink(missing_ok=True)
     with _disk_may_be_full():
         writer.commit()

@@ -18,7 +18,8 @@ AT_ONCE_S = 0.02  # sooner than any launcher can react to a failure
 class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds).
 
-    `silent` hosts answer no more since then (Unix seconds); `missing` is how many never came.
+    `hosts` are those of the ranks, where they are several; `silent` ones answer no more since then
+    (Unix seconds); `missing` is how many never came.
     """
 
     world_size: int
@@ -32,6 +33,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
+    hosts: dict[int, str] = {}
     silent: dict[str, float] = {}
     missing: int = 0
     job: Job | None = None
@@ -68,7 +70,9 @@ def judge(seen: Evidence) -> Verdict:
             status="stopped",
             reason=f"the graceful stop took too long and was forced; {_positions(seen)}",
         )
-    return _failed(_headline(seen))
+    error = _headline(seen)
+    host = "" if error.rank is None else seen.hosts.get(error.rank, "")
+    return _failed(msgspec.structs.replace(error, host=host))
 
 
 def broken(error: Exception) -> Verdict:
@@ -79,7 +83,7 @@ def broken(error: Exception) -> Verdict:
 
 def _failed(error: RunError) -> Verdict:
     # Who hangs is the subject of the sentence.
-    where = "" if error.rank is None or error.type == HANG else f"rank {error.rank}: "
+    where = "" if error.rank is None or error.type == HANG else f"{error.who}: "
     return Verdict(status="failed", reason=where + error.message, error=error)
 
 

@@ -68,6 +68,22 @@ def _run(parser: ArgumentParser) -> None:
     )
 
 
+def _join(parser: ArgumentParser) -> None:
+    parser.add_argument("place", metavar="HOST:PORT", help="where the first host listens")
+    parser.add_argument(
+        "--token-file", metavar="FILE", required=True, help="a copy of the run's token"
+    )
+    parser.add_argument(
+        "--devices", metavar="WHICH", help="of this host, as for run; else as the run's config says"
+    )
+    parser.add_argument(
+        "--node-rank",
+        metavar="K",
+        type=int,
+        help="be host number K, from 1; else whichever is free",
+    )
+
+
 def _again(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="id, its unique beginning, name, or latest")
     _starting(parser)
@@ -228,6 +244,15 @@ GROUPS: dict[str, list[Command]] = {
             "distrain run ./my.toml --devices 0,1 --detach\n"
             "distrain run ddp --queue --detach\n"
             "distrain run amp --json > result.json",
+        ),
+        Command(
+            "join",
+            "take part in a run of several hosts that another has begun",
+            "joining",
+            "join",
+            _join,
+            "distrain join 10.0.0.5:40123 --token-file token\n"
+            "distrain join 10.0.0.5:40123 --token-file token --devices 0,1",
         ),
         Command(
             "resume",

@@ -76,8 +76,8 @@ def headline(error: RunError) -> str:
         return error.message
     when = f" after step {error.step}" if error.step else ""
     if error.traceback:
-        return f"rank {error.rank} failed{when}: {error.type}: {error.message}"
-    return f"rank {error.rank}: {error.message}"
+        return f"{error.who} failed{when}: {error.type}: {error.message}"
+    return f"{error.who}: {error.message}"
 
 
 def _work(facts: dict[str, Any]) -> list[str]:

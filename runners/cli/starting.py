@@ -23,6 +23,10 @@ from runners.finding import find
 def run(arguments: Namespace) -> int:
     """Start a preset."""
     config = presets.load_preset(arguments.preset, changes(arguments))
+    if config.dist.node_rank:
+        from runners.cli import joining
+
+        return joining.of_config(config)
     name = arguments.name or Path(arguments.preset).stem
     if arguments.dry_run:
         return _shown(config, arguments)

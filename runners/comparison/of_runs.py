@@ -118,7 +118,7 @@ def _company(state: RunState, others: float | None) -> str:
 def _problem(state: RunState) -> str:
     if state.error is None:
         return ""
-    who = "" if state.error.rank is None else f"rank {state.error.rank}: "
+    who = "" if state.error.rank is None else f"{state.error.who}: "
     return words.line(f"{who}{state.error.type}: {state.error.message}")
 
 

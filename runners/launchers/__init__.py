@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.connecting import TOKEN, Endpoint
+from runners.network import sockets
 
 if TYPE_CHECKING:
     from runners.config import RunConfig
@@ -90,7 +91,8 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     }
     if endpoint.remote:
         ours["DISTRAIN_TOKEN_FILE"] = str(folder / TOKEN)
-    ours |= _interfaces(config, plan, endpoint)
+    if plan.nodes == 1 and not plan.scheduled:  # of several each finds out for itself
+        ours |= sockets(config.dist.interface).variables
     if plan.devices[0].kind == "cuda":
         ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if not plan.scheduled:
@@ -103,19 +105,6 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
         ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     theirs = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     return theirs | ours
-
-
-def _interfaces(config: RunConfig, plan: Plan, endpoint: Endpoint) -> dict[str, str]:
-    """Over which network interface ranks speak: of one host the loopback."""
-    chosen = config.dist.interface
-    if not chosen and plan.nodes == 1:
-        chosen = loopback_interface()
-    if not chosen:
-        return {}
-    return {
-        name: config.dist.interface or os.environ.get(name) or chosen
-        for name in ("GLOO_SOCKET_IFNAME",)
-    }
 
 
 def take_place() -> None:
@@ -133,13 +122,3 @@ def take_place() -> None:
         known = [os.environ[other] for other in others if other in os.environ]
         if known:
             os.environ.setdefault(name, known[0])
-
-
-def loopback_interface() -> str | None:
-    """The loopback interface: ranks of one host need no route between them."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return str(name)
-    return None

@@ -8,32 +8,38 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Literal
 
 import msgspec
 
-from runners import launchers
-from runners.config import RunConfig
+from runners import launchers, words
+from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN, Endpoint, secret
-from runners.devices import devices_for
+from runners.devices import Device, devices_for
 from runners.errors import ConfigError, DistrainError
-from runners.events import Event, Meeting, Welcome
+from runners.events import Event, Meeting, Notice, Welcome
 from runners.launchers import ways
 from runners.launchers.beside import samples, shipped
 from runners.launchers.parent import Parent
 from runners.launchers.place import Place
+from runners.network import sockets
 from runners.plan import Plan
 from runners.processes import end_descendants
 from runners.state import RunState, make_folder
 
 ON_LOST = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
 LEAVE_S = 10.0  # after the ranks here have ended
+ENDED = "ended by SIGTERM"
+KINDS = {"cpu": "CPU rank", "cuda": "GPU"}
 FIRST = "first"  # the argument of the node that the supervisor itself has started
 
 
@@ -42,41 +48,47 @@ class Node:
 
     Needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder is reached
     from here too. The `first` one is a child of the supervisor, which samples its host itself.
+    `devices` are chosen in place of those of the config.
     """
 
-    def __init__(self, place: Place, *, first: bool = False) -> None:
-        self._place, self._first = place, first
+    def __init__(self, place: Place, *, first: bool = False, devices: str = "") -> None:
+        self._place, self._first, self._devices = place, first, devices
         self._answers: SimpleQueue[Welcome | None] = SimpleQueue()
         self._working = self._gone = False
+        self.exit_code = 1  # where the run ends before the ranks here do
 
     def work(self) -> int:
         """0 when all ranks here ended well; raises DistrainError where the run has no place, or
         has gone.
         """
         signal.signal(signal.SIGTERM, _ended)
+        parent = Parent(
+            self._first,
+            role="node" if self._place.rank is None else "task",
+            node=self._place.node,
+            local_rank=self._place.local_rank,
+            on_event=self._heard,
+            on_lost=self._lost,
+        )
         try:
-            return self._work()
+            with parent:
+                return self._work(parent)
         except Exception as error:
-            if not self._gone:
-                raise
-            raise DistrainError("the run's supervisor is gone; its ranks here ended") from error
+            if self._gone and self._working:
+                raise DistrainError("the run's supervisor is gone; its ranks here ended") from error
+            if type(error).__name__ == "SignalException":  # the elastic agent's
+                raise DistrainError(ENDED) from error
+            raise
 
-    def _work(self) -> int:
+    def _work(self, parent: Parent) -> int:
+        if (welcome := self._answers.get()) is None:
+            raise DistrainError("the run has ended, or has no place for this host")
+        return self._train(parent, welcome)
+
+    def _train(self, parent: Parent, welcome: Welcome) -> int:
+        place = msgspec.structs.replace(self._place, node=welcome.node)
+        config, plan = self._told(welcome)
         with ExitStack() as stack:
-            parent = stack.enter_context(
-                Parent(
-                    self._first,
-                    role="node" if self._place.rank is None else "task",
-                    node=self._place.node,
-                    local_rank=self._place.local_rank,
-                    on_event=self._heard,
-                    on_lost=self._lost,
-                )
-            )
-            if (welcome := self._answers.get()) is None:
-                raise DistrainError("the run has ended, or has no place for this host")
-            place = msgspec.structs.replace(self._place, node=welcome.node)
-            config, plan = _told(welcome)
             folder = stack.enter_context(_folder(welcome.run_id, config, plan))
             if not self._first:
                 stack.enter_context(samples(parent.say, place, plan, config.report.sample_s))
@@ -86,7 +98,10 @@ class Node:
             if not (meeting := welcome.meeting) and place.leads:
                 meeting = stack.enter_context(ways.meeting(config, plan, parent.address))
                 parent.say(Meeting(place=meeting))
+            self._note(parent, _talk_over(config, plan, meeting))
             self._working = True
+            if self._gone:
+                raise DistrainError("the run's supervisor is gone")
             code = ways.start(parent, place, config, plan, meeting)
             self._working = False
             return code
@@ -98,25 +113,51 @@ class Node:
     def _lost(self) -> None:
         """The supervisor is gone: what still runs here has nobody to train for."""
         self._answers.put(None)
+        self._gone = True
         if self._working:
-            self._gone = True
             os.kill(os.getpid(), signal.SIGTERM)  # which the elastic agent ends in order by
-            end_descendants(ON_LOST)
-            time.sleep(LEAVE_S)
-            os._exit(1)
+            # Not in this thread: whoever closes the connection waits for it.
+            threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        end_descendants(ON_LOST)
+        time.sleep(LEAVE_S)
+        os._exit(self.exit_code)
+
+    def _note(self, parent: Parent, text: str, level: Literal["info", "warning"] = "info") -> None:
+        """What is worth knowing of this host, in the record."""
+        if text and self._place.local_rank == 0:
+            said = f"{socket.gethostname()}: {text}"
+            parent.say(Notice(time=time.time(), text=said, level=level))
+
+    def _told(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
+        """What is to be done, on this host's devices; raises ConfigError where they do not do."""
+        config = RunConfig.from_toml(welcome.config)
+        plan = msgspec.json.decode(welcome.plan, type=Plan)
+        if "DISTRAIN_RUN" in os.environ:
+            return config, plan
+        if self._devices:
+            config = config.with_changes({"devices": parse_devices(self._devices)})
+        devices = devices_for(config)
+        if problem := _too_few(devices, plan):
+            raise ConfigError([("devices", problem)])
+        return config, msgspec.structs.replace(plan, devices=devices[: plan.ranks_per_node])
 
 
-def _told(welcome: Welcome) -> tuple[RunConfig, Plan]:
-    """What is to be done, on this host's devices; raises ConfigError where they are too few."""
-    config = RunConfig.from_toml(welcome.config)
-    plan = msgspec.json.decode(welcome.plan, type=Plan)
-    if "DISTRAIN_RUN" in os.environ:
-        return config, plan
-    devices = devices_for(config)
-    if len(devices) < plan.ranks_per_node:
-        text = f"this host has {len(devices)}, each host of the run needs {plan.ranks_per_node}"
-        raise ConfigError([("devices", text)])
-    return config, msgspec.structs.replace(plan, devices=devices[: plan.ranks_per_node])
+def _too_few(devices: list[Device], plan: Plan) -> str:
+    here, wanted = devices[0].kind, plan.devices[0].kind
+    if here == wanted and len(devices) >= plan.ranks_per_node:
+        return ""
+    has = words.things(len(devices), KINDS[here])
+    needs = words.things(plan.ranks_per_node, KINDS[wanted])
+    return f"this host gives {has}, the run needs {needs} of each host"
+
+
+def _talk_over(config: RunConfig, plan: Plan, meeting: str) -> str:
+    """Choose the interface that ranks here talk over; why it is that one."""
+    chosen = sockets(config.dist.interface, meeting if plan.nodes > 1 else None)
+    os.environ |= chosen.variables
+    return chosen.why
 
 
 @contextmanager
@@ -140,7 +181,7 @@ def _environment(config: RunConfig, plan: Plan, folder: Path, place: Place) -> d
 
 
 def _ended(*_: object) -> None:
-    raise DistrainError("ended by SIGTERM")
+    raise DistrainError(ENDED)
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 
@@ -37,6 +38,9 @@ def elastic(
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.run import parse_args, run
 
+    # The agent looks the host's name up for each line of its own statistics, before it tells how
+    # ranks ended: where no name server answers, that takes longer than anybody waits.
+    socket.getfqdn = _unasked
     settings = {
         # Left to itself it would look the host's name up to know whose the store is.
         "is_host": str(not meeting).lower(),
@@ -68,6 +72,10 @@ def elastic(
                 parent.exited(rank, failure.pid, failure.exitcode)
             return 1
     return 0
+
+
+def _unasked(name: str = "") -> str:
+    return name or socket.gethostname()
 
 
 if __name__ == "__main__":

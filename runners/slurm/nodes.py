@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 
-from runners.errors import SlurmError
+from runners import network
+from runners.errors import DistrainError, SlurmError
 from runners.slurm.commands import asked
 
 LISTED = ("sinfo", "--noheader", "--Node")
@@ -45,12 +45,9 @@ def address_of(node: str) -> str:
 
 def own_address(partition: str | None) -> str:
     """This host's address towards the nodes of a partition. Raises SlurmError."""
-    node = address(partition)
     try:
-        family, kind, _, _, place = socket.getaddrinfo(node, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as towards:  # nothing is sent
-            towards.connect(place)
-            return str(towards.getsockname()[0])
-    except OSError as error:
-        why = f"the address of this host that nodes reach is not known ({node}: {error.strerror})"
-        raise SlurmError(f"{why}; set report.listen") from None
+        return network.own_address(address(partition))
+    except SlurmError:
+        raise
+    except DistrainError as error:
+        raise SlurmError(f"where nodes reach this host is not known: {error}") from None

@@ -46,6 +46,8 @@ EVENTS: list[events.Event] = [
     events.Meeting(place="10.0.0.1:4711"),
     events.Welcome(run_id="r", node=1, config="[train]", plan="{}", meeting="10.0.0.1:4711"),
     events.Printed(rank=1, text="half a li"),
+    events.Over(),
+    events.Ended(status="failed", reason="rank 1: no"),
     events.Attempt(time=2.0, number=1, step=5, lost=8, reason="NODE_FAIL"),
     events.Sampled(
         host=events.HostSample(time=2.0, cpu=3.0, memory_used=4.0, memory_total=5.0, load=0.5),

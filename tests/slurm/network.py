@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.namespaces import ip
 
 OURS = "distrain"
 BRIDGE = f"{OURS}-bridge"
@@ -34,33 +35,33 @@ class Node:
         """Whatever runs on the node, jobs with all that they have started too."""
         if self.link not in _namespaces():
             return []
-        return [int(pid) for pid in _ip("netns", "pids", self.link).split()]
+        return [int(pid) for pid in ip("netns", "pids", self.link).split()]
 
 
 NODES = (Node("n1", "10.213.64.11"), Node("n2", "10.213.64.12"))
 
 
 def build() -> None:
-    _ip("link", "add", BRIDGE, "type", "bridge")
-    _ip("address", "add", f"{CONTROLLER}/{LENGTH}", "dev", BRIDGE)
-    _ip("link", "set", BRIDGE, "up")
+    ip("link", "add", BRIDGE, "type", "bridge")
+    ip("address", "add", f"{CONTROLLER}/{LENGTH}", "dev", BRIDGE)
+    ip("link", "set", BRIDGE, "up")
     for node in NODES:
         inside = ("-netns", node.link)
-        _ip("netns", "add", node.link)
-        _ip("link", "add", node.link, "type", "veth", "peer", "name", "eth0", "netns", node.link)
-        _ip(*inside, "address", "add", f"{node.address}/{LENGTH}", "dev", "eth0")
-        _ip(*inside, "link", "set", "eth0", "up")
-        _ip(*inside, "link", "set", "lo", "up")
-        _ip("link", "set", node.link, "master", BRIDGE, "up")
+        ip("netns", "add", node.link)
+        ip("link", "add", node.link, "type", "veth", "peer", "name", "eth0", "netns", node.link)
+        ip(*inside, "address", "add", f"{node.address}/{LENGTH}", "dev", "eth0")
+        ip(*inside, "link", "set", "eth0", "up")
+        ip(*inside, "link", "set", "lo", "up")
+        ip("link", "set", node.link, "master", BRIDGE, "up")
 
 
 def remove() -> None:
     """All that `build` makes, or as much of it as there is. Processes must have ended before."""
     for link in _links():
         if link in left():  # one end of a link takes the other with it
-            _ip("link", "delete", link)
+            ip("link", "delete", link)
     for namespace in _namespaces():
-        _ip("netns", "delete", namespace)
+        ip("netns", "delete", namespace)
 
 
 def left() -> list[str]:
@@ -70,25 +71,18 @@ def left() -> list[str]:
 
 def cut(node: Node) -> None:
     """The node's packets and those for it are lost; its connections are not told."""
-    _ip("link", "set", node.link, "down")
+    ip("link", "set", node.link, "down")
 
 
 def restore(node: Node) -> None:
-    _ip("link", "set", node.link, "up")
+    ip("link", "set", node.link, "up")
 
 
 def _links() -> list[str]:
-    names = [link["ifname"] for link in json.loads(_ip("-json", "link", "show") or "[]")]
+    names = [link["ifname"] for link in json.loads(ip("-json", "link", "show") or "[]")]
     return [name for name in names if name.startswith(OURS)]
 
 
 def _namespaces() -> list[str]:
     folder = Path("/run/netns")
     return sorted(path.name for path in folder.glob(f"{OURS}*")) if folder.is_dir() else []
-
-
-def _ip(*words: str) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False, timeout=30)
-    if done.returncode:
-        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout

@@ -45,7 +45,7 @@ class FailureCard(Static):
 def card(error: RunError, record: Record, tail: int, in_keys: Callable[[str], str]) -> Text:
     """The lines of the card, with so many of the log; `in_keys` puts keys into words."""
     when = f", after step {error.step:,}" if error.step else ""
-    who = "" if error.rank is None else f"rank {error.rank} was the first{when}: "
+    who = "" if error.rank is None else f"{error.who} was the first{when}: "
     kind = f"{error.type}: " if error.traceback else ""  # else the words are ours
     text = Text.assemble((who, "bold"), (kind, "bold red"), words.line(error.message))
     for line in last_lines(record.dir / "logs" / f"{error.log}.log", tail):

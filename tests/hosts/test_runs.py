@@ -1,0 +1,333 @@
+"""Runs of two hosts that share no file system: they are one run, and whatever befalls one host is
+named on the first, ends the others, and leaves no process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runners import Record
+from runners.events import Attempt, Event, Notice
+from tests.e2e.conftest import wait_until
+from tests.namespaces import Host, network
+
+FAULTY = Path(__file__).parents[1] / "e2e" / "faulty.py"
+TWO = {"dist.nodes": 2, "devices": "cpu:2", "train.threads": 1, "report.sample_s": 0.5}
+ENDLESS = {"task.name": "faulty:make", "task.args": {"pace": 0.02}, "train.epochs": 100_000}
+RUN, JOIN = "run.log", "join.log"
+END_S = 120.0
+
+
+class Pair:
+    """Two hosts and the run that is begun on the first."""
+
+    def __init__(self, hosts: list[Host]) -> None:
+        self.first, self.second = hosts
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
+        """`distrain run` on the first host; dotted keys have `__` for the dot."""
+        settings = TWO | {key.replace("__", "."): value for key, value in changes.items()}
+        words = [f"--set={key}={_toml(value)}" for key, value in settings.items()]
+        return self.distrain(self.first, RUN, "run", "ddp", *words, *more)
+
+    def distrain(self, host: Host, log: str, *words: str) -> subprocess.Popen[bytes]:
+        self.started.append(host.start(log, sys.executable, "-m", "runners", *words))
+        return self.started[-1]
+
+    def command(self) -> list[str]:
+        """What the first host tells to run on the other, whose copy of the token is made."""
+        told = wait_until(lambda: re.search(r"distrain (join .*)", self.first.said(RUN)))
+        words = shlex.split(told[1])
+        token = words.index("--token-file") + 1
+        shutil.copy(words[token], self.second.folder / "token")
+        return [*words[:token], "token", *words[token + 1 :]]
+
+    def join(self, *more: str) -> subprocess.Popen[bytes]:
+        return self.distrain(self.second, JOIN, *self.command(), "--devices", "cpu:2", *more)
+
+    def train(self, **changes: Any) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
+        """A run that would go on for ever, after its first steps."""
+        both = self.begin(**ENDLESS, **changes), self.join()
+        self.goes_on(both)
+        return both
+
+    def ended(self, process: subprocess.Popen[bytes], seconds: float = END_S) -> int:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it goes on:\n{self.told}") from None
+
+    def goes_on(self, both: tuple[subprocess.Popen[bytes], ...], steps: int = 10) -> None:
+        wanted = self.step + steps
+        wait_until(lambda: self.step > wanted or any(one.poll() is not None for one in both))
+        assert self.step > wanted, self.told
+
+    @property
+    def record(self) -> Record:
+        (folder,) = wait_until(lambda: list(self.first.runs.iterdir()))
+        return Record(folder)
+
+    @property
+    def step(self) -> int:
+        """That all four ranks have finished."""
+        latest = self.record.latest() if any(self.first.runs.iterdir()) else {}
+        return min(window.step for window in latest.values()) if len(latest) == 4 else 0
+
+    @property
+    def told(self) -> str:
+        """What was said on both hosts."""
+        logs = [(host, log) for host, log in ((self.first, RUN), (self.second, JOIN))]
+        return "\n".join(host.said(log) for host, log in logs if (host.folder / log).exists())
+
+    def events(self) -> list[Event]:
+        return [event for _, event in self.record.events()]
+
+    def notices(self) -> str:
+        return "\n".join(event.text for event in self.events() if isinstance(event, Notice))
+
+    def rank(self, number: int) -> psutil.Process:
+        """A rank, wherever it runs."""
+        for process in [*self.first.processes(), *self.second.processes()]:
+            with suppress(psutil.Error):
+                if process.environ().get("RANK") == str(number) and "runners.worker" in " ".join(
+                    process.cmdline()
+                ):
+                    return process
+        raise AssertionError(f"there is no rank {number}")
+
+    def assert_nothing_left(self) -> None:
+        for host in (self.first, self.second):
+            wait_until(lambda host=host: not host.processes(), 30)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@pytest.fixture
+def pair(possible: None, tmp_path: Path) -> Iterator[Pair]:
+    with network(tmp_path / "hosts") as hosts:
+        for host in hosts:
+            shutil.copy(FAULTY, host.folder)
+        pair = Pair(hosts)
+        yield pair
+        for process in pair.started:
+            process.kill()
+            process.wait()
+
+
+def evaluation(pair: Pair) -> dict[str, Any]:
+    return dict(pair.record.summary()["eval"])
+
+
+def alone(pair: Pair, **changes: Any) -> dict[str, Any]:
+    """The evaluation of the same run in one process."""
+    words = [f"--set={key.replace('__', '.')}={_toml(value)}" for key, value in changes.items()]
+    done = pair.first.run(
+        sys.executable, "-m", "runners", "run", "single", "--json", *words, "--runs-dir=alone"
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout)["eval"])
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
+    run = pair.begin(train__epochs=epochs)
+    join = pair.join()
+    assert (pair.ended(run), pair.ended(join)) == (0, 0), pair.told
+    expected, found = alone(pair, train__epochs=epochs), evaluation(pair)
+    assert found["samples"] == expected["samples"] == 360
+    if epochs:
+        assert found == pytest.approx(expected, rel=1e-3)
+    else:  # of the same weights counts are equal, whoever has counted them
+        assert found["top1"] == expected["top1"]
+        assert found["top5"] == expected["top5"]
+    assert pair.record.state.hosts == ["h0", "h1"]
+    assert {rank.rank: rank.host for rank in pair.record.ranks()} == {
+        0: "h0", 1: "h0", 2: "h1", 3: "h1",
+    }  # fmt: skip
+    assert "eth0" in pair.notices()
+    pair.assert_nothing_left()
+    assert not list((pair.second.folder / "tmp").glob("distrain-*"))
+    assert not list(pair.second.runs.iterdir())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_rank_that_is_killed_is_named_with_its_host(pair: Pair, number: int) -> None:
+    both = pair.train()
+    pair.rank(number).kill()
+    assert [pair.ended(process) for process in both] == [1, 1]
+    error = pair.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (number, "SIGKILL")
+    for log in (pair.first.said(RUN), pair.second.said(JOIN)):
+        assert f"rank {number} on h{number // 2}: killed by SIGKILL" in log
+    pair.assert_nothing_left()
+
+
+def test_a_link_that_is_back_after_seconds_does_no_harm(pair: Pair) -> None:
+    both = pair.train()
+    pair.second.cut()
+    with pytest.raises(subprocess.TimeoutExpired):
+        both[0].wait(8)
+    pair.second.restore()
+    pair.goes_on(both)
+    pair.first.run(sys.executable, "-m", "runners", "stop", "latest", "--wait")
+    assert [pair.ended(process) for process in both] == [130, 130], pair.told
+
+
+def test_a_host_that_is_cut_off_is_named_and_the_run_ends(pair: Pair) -> None:
+    run, join = pair.train()
+    pair.second.cut()
+    assert pair.ended(run, 60) == 1
+    state = pair.record.state
+    assert "h1" in state.reason
+    assert re.search(r"since \d\d:\d\d:\d\d", state.reason), state.reason
+    assert pair.ended(join) == 1
+    assert "answers no more" in pair.second.said(JOIN)
+    pair.assert_nothing_left()
+
+
+def test_a_second_host_that_never_comes_is_waited_for_so_long(pair: Pair) -> None:
+    run = pair.begin(dist__join_timeout_s=5)
+    assert pair.command()
+    wait_until(lambda: "1 of 2 hosts" in " ".join(pair.record.state.waiting_for))
+    assert pair.ended(run) == 1
+    assert "1 host did not join" in pair.record.state.reason
+    assert "1 host did not join" in pair.first.said(RUN)
+    pair.assert_nothing_left()
+
+
+def test_a_wrong_token_joins_nothing(pair: Pair) -> None:
+    pair.begin()
+    command = pair.command()
+    (pair.second.folder / "token").write_text("guessed")
+    join = pair.distrain(pair.second, JOIN, *command)
+    assert pair.ended(join) == 1
+    assert "token" in pair.second.said(JOIN)
+    assert pair.second.said(JOIN).count("\n") <= 2, pair.second.said(JOIN)
+    assert "1 of 2 hosts" in " ".join(pair.record.state.waiting_for)
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("{first}:9", "nobody listens at {first}:9"),
+        ("10.213.65.250:9", "10.213.65.250:9 cannot be reached"),
+        ("h0:9", "no address is found for the name h0"),
+        ("{first}", "HOST:PORT"),
+    ],
+)
+def test_a_place_where_no_run_is_gets_one_sentence(pair: Pair, place: str, sentence: str) -> None:
+    known = {"first": pair.first.address}
+    (pair.second.folder / "token").write_text("any")
+    join = pair.distrain(pair.second, JOIN, "join", place.format(**known), "--token-file", "token")
+    assert pair.ended(join, 60) in (1, 2)
+    assert sentence.format(**known) in pair.second.said(JOIN)
+    assert "Traceback" not in pair.second.said(JOIN)
+
+
+def test_a_third_host_is_told_that_the_run_is_full(possible: None, tmp_path: Path) -> None:
+    with network(tmp_path / "hosts", 3) as (first, second, third):
+        pair = Pair([first, second])
+        for host in (first, second):
+            shutil.copy(FAULTY, host.folder)
+        both = pair.train()
+        shutil.copy(second.folder / "token", third.folder)
+        late = pair.distrain(third, JOIN, *pair.command())
+        assert pair.ended(late) == 1
+        assert "has its 2 hosts already" in third.said(JOIN)
+        pair.goes_on(both)
+
+
+def test_a_host_without_enough_devices_is_told(pair: Pair) -> None:
+    pair.begin()
+    join = pair.distrain(pair.second, JOIN, *pair.command(), "--devices", "cpu:1")
+    assert pair.ended(join) == 2
+    assert "this host gives 1 CPU rank, the run needs 2" in pair.second.said(JOIN)
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_stop_ends_both_at_one_step_with_a_checkpoint(pair: Pair, where: str) -> None:
+    both = pair.train()
+    stop: Callable[[], Any] = {
+        "first": lambda: pair.first.run(sys.executable, "-m", "runners", "stop", "latest"),
+        "second": lambda: _interrupt(pair.second),
+    }[where]
+    stop()
+    assert [pair.ended(process) for process in both] == [130, 130], pair.told
+    record = pair.record
+    assert "stopped on request after step" in record.state.reason
+    assert record.last_checkpoint is not None
+    pair.assert_nothing_left()
+
+
+def _interrupt(host: Host) -> None:
+    (join,) = [each for each in host.processes() if "join" in each.cmdline()]
+    join.send_signal(signal.SIGINT)
+
+
+def test_the_other_host_ends_with_the_supervisor(pair: Pair) -> None:
+    _, join = pair.train()
+    (supervisor,) = [
+        each for each in pair.first.processes() if "runners.supervisor" in each.cmdline()
+    ]
+    supervisor.kill()
+    assert pair.ended(join, 60) == 1
+    assert "the first host has gone" in pair.second.said(JOIN)
+    wait_until(lambda: not pair.second.processes(), 30)
+
+
+def test_the_other_host_ends_when_the_first_crashes(pair: Pair) -> None:
+    _, join = pair.train()
+    pair.first.crash()
+    assert pair.ended(join) == 1
+    wait_until(lambda: not pair.second.processes(), 30)
+
+
+def test_ranks_that_are_started_anew_go_on_from_the_last_checkpoint(pair: Pair) -> None:
+    both = pair.train(dist__max_restarts=1, checkpoint__every_steps=20)
+    wait_until(lambda: pair.step > 30)
+    pair.rank(3).kill()
+    wait_until(lambda: pair.record.state.attempts == 1 or both[0].poll() is not None)
+    again = wait_until(lambda: next((e for e in pair.events() if isinstance(e, Attempt)), None))
+    assert again.step >= 20
+    wait_until(lambda: pair.step > again.lost + 10 or both[0].poll() is not None)
+    assert both[0].poll() is None, pair.told
+    pair.first.run(sys.executable, "-m", "runners", "stop", "latest", "--wait")
+    assert [pair.ended(process) for process in both] == [130, 130]
+    assert len(list(pair.first.runs.iterdir())) == 1
+
+
+def test_node_rank_in_the_config_does_the_same_as_join(pair: Pair) -> None:
+    for host in (pair.first, pair.second):
+        (host.folder / "secret").write_text("a word that both know")
+    place = f"{pair.first.address}:4711"
+    words = [f"--set={key}={_toml(value)}" for key, value in TWO.items()]
+    common = ["run", "ddp", *words, "--set=train.epochs=1", f"--set=dist.rendezvous={place}"]
+    both = [
+        host.start(
+            log, sys.executable, "-m", "runners", *common, f"--set=dist.node_rank={number}",
+            DISTRAIN_TOKEN_FILE="secret",
+        )
+        for number, (host, log) in enumerate(((pair.first, RUN), (pair.second, JOIN)))
+    ]  # fmt: skip
+    pair.started += both
+    assert [pair.ended(process) for process in both] == [0, 0], pair.told
+    assert evaluation(pair)["samples"] == 360
