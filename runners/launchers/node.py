@@ -23,7 +23,7 @@ import msgspec
 
 from runners import launchers, words
 from runners.config import RunConfig, parse_devices
-from runners.connecting import TOKEN, Endpoint, secret
+from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
 from runners.devices import Device, devices_for
 from runners.errors import ConfigError, DistrainError
 from runners.events import Event, Meeting, Notice, Welcome
@@ -177,6 +177,8 @@ def _folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
 def _environment(config: RunConfig, plan: Plan, folder: Path, place: Place) -> dict[str, str]:
     endpoint = Endpoint("", os.environ["DISTRAIN_SOCKET"])
     ours = launchers.environment(config, plan, folder, endpoint)
+    if "DISTRAIN_RUN" in os.environ:  # whoever started us knows where the token lies
+        ours[TOKEN_FILE] = os.environ[TOKEN_FILE]
     return {**ours, "DISTRAIN_NODE": str(place.node)}
 
 
