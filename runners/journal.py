@@ -16,6 +16,7 @@ from msgspec import structs
 
 from runners.errors import DistrainError
 from runners.events import Event, Said, decode, encode
+from runners.record import Record
 from runners.series import SERIES
 from runners.state import RunState, read_state
 from runners.writer import Item
@@ -77,6 +78,11 @@ class Journal:
             self.commit()
         finally:
             self._file.close()
+
+
+def recorded_beside(record: Record) -> bool:
+    """Whether a run is, or will be, recorded by its job, so that it needs no supervisor."""
+    return record.config.slurm.report == "files" or (record.dir / FILE).exists()
 
 
 class Reader:

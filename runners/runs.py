@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -98,6 +99,23 @@ class Run:
         except OSError:
             if self.is_live:
                 raise DistrainError(f"run {self.id} does not answer at {address}") from None
+
+    def recover(self) -> bool:
+        """Have a Slurm job that is recorded beside its run supervised again, if nobody does; its
+        record is merged from the journal. Raises DistrainError where no supervisor starts.
+        """
+        from runners.journal import recorded_beside
+
+        state = self.record.state
+        lost = state.error is not None and state.error.type == "SupervisorLost"
+        if not (lost and state.job and state.host == socket.gethostname()):
+            return False
+        if not recorded_beside(self.record):
+            return False
+        self.record.close()
+        if processes.start("runners.supervisor", str(self.record.dir)):
+            raise _stillborn(self.record.dir)
+        return True
 
     def summary(self) -> dict[str, Any]:
         """What `distrain run --json` prints."""

@@ -7,6 +7,7 @@ writes the record, and ends the whole process tree, however the run ends.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shlex
 import signal
@@ -30,7 +31,7 @@ from runners.endpoint import listening
 from runners.errors import DistrainError
 from runners.events import Ended, Exited
 from runners.hardware import GpuSampler, RankSampler, sample_host
-from runners.journal import Reader
+from runners.journal import Reader, recorded_beside
 from runners.network import listening_address
 from runners.processes import (
     AT_ONCE,
@@ -67,12 +68,12 @@ class Supervisor:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         record = Record(folder)
+        self.journal = Reader(folder)
         self.config = record.config
         plan = record.state.plan
         assert plan is not None
         self.plan = plan
-        self.writer = RecordWriter(folder)
-        self.journal = Reader(folder)
+        self.writer = RecordWriter(folder, afresh=recorded_beside(record))
         self.claim: Holder | None = None
         self._unsaved: dict[str, Any] = {}
         self.talk = Conversation(
@@ -377,8 +378,13 @@ def main() -> int:
 
     def work(ready: Callable[[], None]) -> int:
         adopt_orphans()
+        alone = os.open(folder, os.O_RDONLY)
         try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
             asyncio.run(supervise(folder, ready))
+        except BlockingIOError:
+            print("there is a supervisor of this run already", file=sys.stderr)
+            return 1
         except DistrainError as error:
             print(error, file=sys.stderr)
             return 1

@@ -70,11 +70,16 @@ class RecordWriter:
 
     One thread may `add` while another is in `commit`. What is not committed is lost with the
     process. Raises RunsFolderError where the disk refuses; the batch is kept for the next try.
+    A record that is written `afresh` begins anew: all that is in it is known from elsewhere.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, afresh: bool = False) -> None:
         self.dir = Path(folder)
         self.state: RunState = read_state(self.dir)
+        if afresh and (self.dir / "metrics.db").exists():
+            self.state = msgspec.structs.replace(self.state, **_BEGINNING)
+            for path in self.dir.glob("metrics.db*"):
+                path.unlink()
         self.ranks: dict[int, RankInfo] = {}
         self._pending: list[Item] = []
         self._series = {series.kind: Appender(series) for series in SERIES}
@@ -224,6 +229,15 @@ class RecordWriter:
         return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
 
 
+_BEGINNING: dict[str, Any] = {
+    "status": "running",
+    "attempts": 0,
+    "facts": None,
+    "ended": None,
+    "error": None,
+    "reason": "",
+    "summary": None,
+}
 _SAID_AT_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
 
 

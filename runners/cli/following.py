@@ -51,6 +51,8 @@ def watch(arguments: Namespace) -> int:
     with Signals() as signals:
         if isinstance(run, Bench):
             return benching.follow(run, signals, stream=sys.stdout)
+        if run.recover():
+            say("its supervisor was gone; what its job recorded meanwhile is being merged")
         return follow(run, signals, stream=sys.stdout, every=arguments.every)
 
 

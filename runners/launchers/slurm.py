@@ -17,6 +17,7 @@ from runners import words
 from runners.connecting import Endpoint
 from runners.errors import SlurmError
 from runners.events import Job, Notice, Stop
+from runners.journal import recorded_beside
 from runners.launchers.parent import Parent
 from runners.processes import OWNER, die_with_parent
 from runners.record import Record
@@ -51,6 +52,8 @@ def _submitted(record: Record) -> str:
     """The id of the run's job; its script lies in the record as job.sh. Raises SlurmError."""
     config, plan, folder = record.config, record.state.plan, record.dir
     assert plan is not None
+    if (known := record.state.job) and known.id:
+        return known.id  # its supervisor was gone for a while
     script, endpoint = folder / "job.sh", Endpoint("", os.environ["DISTRAIN_SOCKET"])
     script.write_text(batch_script(config, plan, folder, endpoint))
     passed_on = {name: value for name, value in os.environ.items() if name not in HERE}
@@ -80,9 +83,17 @@ class Watch:
                 self._tell(seen)
             self._mind_the_time()
             if signal.sigtimedwait(ENDING, self._pause()):
+                if self._goes_on_alone():
+                    return 1
                 self._cancelled = True
             if self._cancelled:
                 self._cancel()
+
+    def _goes_on_alone(self) -> bool:
+        """Whether the supervisor is gone, and the job is recorded without it."""
+        return os.getppid() != int(os.environ["DISTRAIN_SUPERVISOR"]) and recorded_beside(
+            self._record
+        )
 
     def _look(self) -> Seen | None:
         """None where Slurm does not answer: it may again, and the job goes on without it."""
