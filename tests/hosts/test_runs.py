@@ -166,7 +166,8 @@ def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
     assert {rank.rank: rank.host for rank in pair.record.ranks()} == {
         0: "h0", 1: "h0", 2: "h1", 3: "h1",
     }  # fmt: skip
-    assert "eth0" in pair.notices()
+    assert "h1: ranks talk over eth0 (10.213.65.3), which leads to 10.213.65.2:" in pair.notices()
+    assert pair.record.state.provenance["environment"]["GLOO_SOCKET_IFNAME"] == "eth0"
     pair.assert_nothing_left()
     assert not list((pair.second.folder / "tmp").glob("distrain-*"))
     assert not list(pair.second.runs.iterdir())
