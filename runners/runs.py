@@ -226,6 +226,9 @@ def _check(config: RunConfig) -> Plan:
             importing.check("strategy", config.strategy)
         except TaskError as error:
             problems.append((error.key, error.sentence))
+    if config.dist.node_rank:
+        text = "a host that joins keeps no record: `distrain run` or `distrain join` does it"
+        problems.append(("dist.node_rank", text))
     if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
         problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
     plan = None

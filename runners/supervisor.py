@@ -32,7 +32,7 @@ from runners.errors import DistrainError
 from runners.events import Ended, Exited
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader, recorded_beside
-from runners.network import listening_address
+from runners.network import listening_address, sockets
 from runners.processes import (
     AT_ONCE,
     GENTLY,
@@ -98,6 +98,12 @@ class Supervisor:
     def _hosts_join(self) -> bool:
         return self.plan.nodes > 1 and not self.plan.scheduled
 
+    def _sockets(self, endpoint: Endpoint) -> dict[str, str]:
+        """What the ranks of this host will find of the interface; its node chooses the same."""
+        if not self._hosts_join:
+            return {}
+        return sockets(self.config.dist.interface, endpoint.remote.removeprefix("tcp:")).variables
+
     def make_claim(self) -> None:
         """Say what this run takes or waits for; one that does not queue starts without it too."""
         name = read_meta(self.folder).name
@@ -151,7 +157,8 @@ class Supervisor:
         )
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
-        origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, environment))
+        seen = environment | self._sockets(endpoint)
+        origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, seen))
         origin.add_done_callback(lambda task: self.set_state(provenance=task.result()))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, self._how_to_end())

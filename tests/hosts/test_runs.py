@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
@@ -37,6 +37,16 @@ class Pair:
     def __init__(self, hosts: list[Host]) -> None:
         self.first, self.second = hosts
         self.started: list[subprocess.Popen[bytes]] = []
+        for host in hosts:
+            shutil.copy(FAULTY, host.folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
 
     def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
         """`distrain run` on the first host; dotted keys have `__` for the dot."""
@@ -122,14 +132,8 @@ def _toml(value: Any) -> str:
 
 @pytest.fixture
 def pair(possible: None, tmp_path: Path) -> Iterator[Pair]:
-    with network(tmp_path / "hosts") as hosts:
-        for host in hosts:
-            shutil.copy(FAULTY, host.folder)
-        pair = Pair(hosts)
+    with network(tmp_path / "hosts") as hosts, Pair(hosts) as pair:
         yield pair
-        for process in pair.started:
-            process.kill()
-            process.wait()
 
 
 def evaluation(pair: Pair) -> dict[str, Any]:
@@ -162,7 +166,8 @@ def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
     assert {rank.rank: rank.host for rank in pair.record.ranks()} == {
         0: "h0", 1: "h0", 2: "h1", 3: "h1",
     }  # fmt: skip
-    assert "eth0" in pair.notices()
+    assert "h1: ranks talk over eth0 (10.213.65.3), which leads to 10.213.65.2:" in pair.notices()
+    assert pair.record.state.provenance["environment"]["GLOO_SOCKET_IFNAME"] == "eth0"
     pair.assert_nothing_left()
     assert not list((pair.second.folder / "tmp").glob("distrain-*"))
     assert not list(pair.second.runs.iterdir())
@@ -244,12 +249,9 @@ def test_a_place_where_no_run_is_gets_one_sentence(pair: Pair, place: str, sente
 
 
 def test_a_third_host_is_told_that_the_run_is_full(possible: None, tmp_path: Path) -> None:
-    with network(tmp_path / "hosts", 3) as (first, second, third):
-        pair = Pair([first, second])
-        for host in (first, second):
-            shutil.copy(FAULTY, host.folder)
+    with network(tmp_path / "hosts", 3) as (*hosts, third), Pair(hosts) as pair:
         both = pair.train()
-        shutil.copy(second.folder / "token", third.folder)
+        shutil.copy(pair.second.folder / "token", third.folder)
         late = pair.distrain(third, JOIN, *pair.command())
         assert pair.ended(late) == 1
         assert "has its 2 hosts already" in third.said(JOIN)
