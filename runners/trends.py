@@ -95,7 +95,8 @@ def _creeps(record: Record, series: Series[Any], name: str, of: str) -> Iterator
             grown = found.last - found.first
             if grown >= max(GROWN_BYTES, GROWN * found.last):
                 full = _until_full(record, series, key, found)
-                yield Creep(f"{of} {key}", found.slope, found.first, found.last, full)
+                whose = record.state.gpu(key) if series is GPU else f"{of} {key}"
+                yield Creep(whose, found.slope, found.first, found.last, full)
 
 
 def _has_grown(values: Sequence[float]) -> bool:

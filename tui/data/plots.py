@@ -11,10 +11,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from runners import words
-from runners.events import GPUS_OF_A_HOST, OTHER, PHASES, Evaluation
+from runners.events import OTHER, PHASES, Evaluation
 from runners.record import Record, points_of_each
 from runners.rollup import Curve, Series
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS, over_ranks
+from runners.state import RunState
 from tui import marks
 from tui.data.chart import Chart, Line
 from tui.marks import RUN_MARK
@@ -215,11 +216,12 @@ def _gauges(
         curves = look.gauges(series, name)
         if len(curves) > MOST_LINES:
             curves = {ALL: _together(curves.values(), name)}
-        hosts = look.record.state.hosts
+        state = look.record.state
+        alone = of == "host" and len(state.hosts) < 2
         return [
             Line(
-                _named(of, key, hosts),
-                RUN_MARK if key == ALL or (of == "host" and not hosts) else marks.of_rank(key),
+                _named(of, key, state),
+                RUN_MARK if key == ALL or alone else marks.of_rank(key),
                 look.x(curve),
                 *(_scaled(curve[column], scale) for column in (name, f"{name}_min", f"{name}_max")),
             )
@@ -232,16 +234,13 @@ def _gauges(
 ALL = -1  # the key of many gauges together
 
 
-def _named(of: str, key: int, hosts: Sequence[str]) -> str:
-    """ "rank 3", "GPU 0 of node-07"."""
+def _named(of: str, key: int, state: RunState) -> str:
+    """ "rank 3", "GPU 0 of node-07", "node-07"."""
     if key == ALL:
         return f"mean of all {of}s"
     if of == "host":
-        return hosts[key] if key < len(hosts) else of
-    if of == "GPU" and len(hosts) > 1:
-        host, index = divmod(key, GPUS_OF_A_HOST)
-        return f"GPU {index} of {hosts[host]}" if host < len(hosts) else f"GPU {index}"
-    return f"{of} {key}"
+        return state.machine(key) if len(state.hosts) > 1 else of
+    return state.gpu(key) if of == "GPU" else f"{of} {key}"
 
 
 def _together(curves: Iterable[Curve], name: str) -> Curve:
