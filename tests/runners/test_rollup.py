@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from math import isclose, isnan
 from typing import Any
@@ -195,6 +195,26 @@ def test_reading_is_range_scans_only(db: sqlite3.Connection) -> None:
         of_tables = [step for step in plan if "steps" in step]
         assert of_tables, (query, plan)
         assert all("USING PRIMARY KEY" in step for step in of_tables), (query, plan)
+
+
+def test_so_many_ranks_need_no_more_queries_than_one(db: sqlite3.Connection) -> None:
+    def queries(read: Callable[[sqlite3.Connection], object]) -> int:
+        asked: list[str] = []
+        db.set_trace_callback(asked.append)
+        read(db)
+        db.set_trace_callback(None)
+        return len(asked)
+
+    readings: list[Callable[[sqlite3.Connection], object]] = [
+        STEPS.latest,
+        STEPS.totals,
+        lambda db: STEPS.curves(db, axis="time", start=1850.0, end=1950.0, points=4),
+    ]
+    appender = Appender(STEPS)
+    appender.append(db, [a_window(0, step) for step in range(1, 1000)])
+    of_one = [queries(read) for read in readings]
+    appender.append(db, [a_window(rank, step) for rank in range(1, 9) for step in range(1, 1000)])
+    assert [queries(read) for read in readings] == of_one
 
 
 def test_one_bad_loss_in_a_thousand_is_missing_but_does_not_hide_the_rest(
