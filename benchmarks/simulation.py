@@ -1,7 +1,7 @@
 """Runs that never ran: written as ranks and a supervisor would, at the pace of a fast training.
 
-`python -m benchmarks.simulation FOLDER RANKS SECONDS` is the supervisor of one that is live and
-so many seconds old, until it is told to end.
+`python -m benchmarks.simulation FOLDER RANKS SECONDS NODES` is the supervisor of one that is live
+and so many seconds old, until it is told to end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.terminal import PATIENCE_S
 from runners.config import RunConfig
 from runners.devices import Device
 from runners.events import (
+    GPUS_OF_A_HOST,
     Evaluation,
     Facts,
     GpuSample,
@@ -49,20 +50,25 @@ TOTAL = 1_000_000
 SAMPLES = 16  # of a rank in a step
 GIB = 2**30
 FIRST_PID = 4_000_000  # above every real one
+AT_ONCE_S = 10.0  # of a past that is written in one commit
 
 
 class Simulation:
-    """A run of GPUs at 100 steps a second, said and written as ranks and supervisor would."""
+    """A run of GPUs at 100 steps a second, said and written as ranks and supervisor would; each of
+    its nodes has as many of them.
+    """
 
-    def __init__(self, runs: Path, ranks: int, history: float) -> None:
+    def __init__(self, runs: Path, ranks: int, history: float, nodes: int = 1) -> None:
+        each = ranks // nodes
         gpus = [
             Device(kind="cuda", index=at, uuid=f"GPU-{at}", name="simulated", memory=80 * GIB)
-            for at in range(ranks)
+            for at in range(each)
         ]
         changes = {"train.epochs": TOTAL // PER_EPOCH, "train.batch_size": SAMPLES * ranks}
-        config = RunConfig().with_changes(changes)
+        config = RunConfig().with_changes(changes | {"dist.nodes": nodes})
         folder = create_run(runs, config, plan=make_plan(config, gpus), word="bench")
         self.ranks, self.tick, self.began = range(ranks), 0, time.time() - history
+        self._each, hosts = each, [f"node-{at:02}" for at in range(nodes)]
         self._chosen = random.Random(0)
         self.writer = RecordWriter(folder)
         facts = Facts(
@@ -77,14 +83,20 @@ class Simulation:
         self.writer.set_state(
             status="running",
             started=self.began,
+            hosts=hosts if nodes > 1 else [],
             supervisor_pid=os.getpid(),
             supervisor_started=psutil.Process().create_time(),
             facts=facts,
         )
-        for at, gpu in enumerate(gpus):
-            pid = FIRST_PID + at
+        for at in self.ranks:
             hello = Hello(
-                rank=at, world_size=ranks, pid=pid, device=gpu.label, device_uuid=gpu.uuid
+                rank=at,
+                local_rank=at % each,
+                world_size=ranks,
+                pid=FIRST_PID + at,
+                host=hosts[at // each],
+                device=gpus[at % each].label,
+                device_uuid=f"GPU-{at}",
             )
             self.writer.add(hello)
             self.writer.add(Phase(time=self.began, rank=at, phase="training"))
@@ -92,7 +104,7 @@ class Simulation:
         self.go_on(time.time())
 
     def go_on(self, until: float) -> None:
-        """Everything from the last time until now, in one commit."""
+        """Everything from the last time until now; what is new at each look in one commit."""
         while (now := self.began + (self.tick + 1) * TICK_S) <= until:
             self.tick += 1
             step = self.tick * STEPS
@@ -102,6 +114,8 @@ class Simulation:
                 self._sample(now)
             if step % PER_EPOCH == 0:
                 self._evaluate(now, step)
+            if self.tick % round(AT_ONCE_S / TICK_S) == 0:
+                self.writer.commit()
         self.writer.commit()
 
     def end(self) -> Path:
@@ -142,7 +156,7 @@ class Simulation:
             self.writer.add(
                 GpuSample(
                     time=now,
-                    gpu=at,
+                    gpu=GPUS_OF_A_HOST * (at // self._each) + at % self._each,
                     uuid=f"GPU-{at}",
                     name="simulated",
                     utilisation=some(85, 100),
@@ -159,15 +173,17 @@ class Simulation:
             self.writer.add(
                 RankSample(time=now, rank=at, cpu=some(90, 110), rss=some(3e9, 3.1e9), processes=3)
             )
-        self.writer.add(
-            HostSample(
-                time=now,
-                cpu=some(40, 60),
-                memory_used=some(100, 101) * GIB,
-                memory_total=512.0 * GIB,
-                load=some(8, 12),
+        for node in range(len(self.ranks) // self._each):
+            self.writer.add(
+                HostSample(
+                    time=now,
+                    host=node,
+                    cpu=some(40, 60),
+                    memory_used=some(100, 101) * GIB,
+                    memory_total=512.0 * GIB,
+                    load=some(8, 12),
+                )
             )
-        )
 
     def _evaluate(self, now: float, step: int) -> None:
         for rank in self.ranks:
@@ -190,11 +206,11 @@ class Simulation:
             self.writer.add(Phase(time=now, rank=rank, phase="training", step=step))
 
 
-def simulate(runs: Path, ranks: int, history: float) -> None:
+def simulate(runs: Path, ranks: int, history: float, nodes: int) -> None:
     """Be the supervisor of a simulated run until told to end it; says its id once it goes."""
     told, parent = threading.Event(), os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    run = Simulation(runs, ranks, history)
+    run = Simulation(runs, ranks, history, nodes)
     print(run.writer.dir.name, flush=True)
     while not told.wait(COMMIT_S) and os.getppid() == parent:
         run.go_on(time.time())
@@ -202,9 +218,10 @@ def simulate(runs: Path, ranks: int, history: float) -> None:
 
 
 @contextmanager
-def simulated(runs: Path, ranks: int, history: float) -> Iterator[str]:
+def simulated(runs: Path, ranks: int, history: float, nodes: int = 1) -> Iterator[str]:
     """A live run in a process of its own, by its id; it has ended afterwards."""
-    command = [sys.executable, "-m", "benchmarks.simulation", str(runs), str(ranks), str(history)]
+    how = map(str, (runs, ranks, history, nodes))
+    command = [sys.executable, "-m", "benchmarks.simulation", *how]
     environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -244,4 +261,4 @@ def ended_runs(runs: Path, count: int) -> str:
 
 
 if __name__ == "__main__":
-    simulate(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    simulate(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))

@@ -1,8 +1,9 @@
 """What a person waits for in the terminal app, and what the app takes from the training.
 
 Claims: the table of 300 runs is painted in 0.5 s and a run of 10 million step rows opened in
-0.5 s; watching 8 ranks at 100 steps a second takes at most 10 % of a core, looking at what has
-ended 1 %; a key is answered in 50 ms (95 of 100); at most 150 MB of memory, and never torch.
+0.5 s; watching 8 ranks at 100 steps a second takes at most 10 % of a core, so does watching 256
+ranks on 32 nodes, and looking at what has ended 1 %; a key is answered in 50 ms (95 of 100); at
+most 150 MB of memory, and never torch.
 
 The app runs in a pseudo-terminal (`terminal.py`), before runs that never ran (`simulation.py`).
 """
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -181,16 +182,50 @@ def _taken(
     with Terminal(command, settings) as terminal:
         terminal.until(sign)
         terminal.drain(options.settle)
-        since, cpu, began = len(terminal.output), terminal.cpu(), time.perf_counter()
-        terminal.drain(options.seconds)
-        taken, wall = terminal.cpu() - cpu, time.perf_counter() - began
-        written = terminal.output[since:]
-        return {
-            "core": 100 * taken / wall,
-            "repaints": written.count(PAINTED) / wall,
-            "bytes": len(written) / wall,
-            **terminal.memory(),
-        }
+        return {**_interval(terminal, options.seconds), **terminal.memory()}
+
+
+def _interval(terminal: Terminal, seconds: float) -> dict[str, float]:
+    since, cpu, began = len(terminal.output), terminal.cpu(), time.perf_counter()
+    terminal.drain(seconds)
+    taken, wall = terminal.cpu() - cpu, time.perf_counter() - began
+    written = terminal.output[since:]
+    return {
+        "core": 100 * taken / wall,
+        "repaints": written.count(PAINTED) / wall,
+        "bytes": len(written) / wall,
+    }
+
+
+def cluster(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
+    """CPU of the app while many ranks on many nodes train, interval by interval."""
+    ranks, nodes = options.cluster
+    with (
+        simulated(runs, ranks, options.cluster_history, nodes) as run_id,
+        Terminal(app(run_id, "--runs-dir", runs), settings) as terminal,
+    ):
+        terminal.until(CURVE)
+        terminal.drain(2 * options.settle)  # the first look reads it all
+        found = [_interval(terminal, options.seconds) for _ in range(options.intervals)]
+        memory = terminal.memory()
+    core = [each["core"] for each in found]
+    title = (
+        f"tui: what watching {ranks} ranks on {nodes} nodes takes, each at {STEPS / TICK_S:g} "
+        f"steps a second, {options.cluster_history:g} s old; {len(core)} intervals of "
+        f"{options.seconds:g} s"
+    )
+    headers = ("", "% of a core", "range", "repaints a second", "kB a second", "MB", "MB (PSS)")
+    row = (
+        "a live run",
+        f"{mean(core):.2f}",
+        f"{min(core):.2f}–{max(core):.2f}",
+        f"{mean(each['repaints'] for each in found):.2f}",
+        f"{mean(each['bytes'] for each in found) / 1e3:.1f}",
+        f"{memory['rss']:.0f}",
+        f"{memory['pss']:.0f}",
+    )
+    claim = Claim(f"watching {ranks} ranks on {nodes} nodes", mean(core), 10.0, "% of a core")
+    return [Table(title, headers, [row])], [claim]
 
 
 def keys(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
@@ -285,7 +320,13 @@ def _with_summary(folder: Path) -> None:
     (folder / "run.json").write_bytes(msgspec.json.encode(state))
 
 
-MEASURES = {"paint": first_paint, "live": live, "keys": keys, "open": opening}
+MEASURES = {
+    "paint": first_paint,
+    "live": live,
+    "cluster": cluster,
+    "keys": keys,
+    "open": opening,
+}
 
 
 def main() -> None:
@@ -295,6 +336,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=300, help="in the table")
     parser.add_argument("--ranks", type=int, default=8, help="of the live run")
     parser.add_argument("--history", type=float, default=600.0, help="seconds it has trained for")
+    parser.add_argument(
+        "--cluster", type=int, nargs=2, default=(256, 32), metavar=("RANKS", "NODES")
+    )
+    parser.add_argument("--cluster-history", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument("--intervals", type=int, default=5, help="in which the cluster is watched")
     parser.add_argument("--seconds", type=float, default=20.0, help="for which CPU is counted")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds before that")
     parser.add_argument("--keys", type=int, default=60)
@@ -306,6 +352,7 @@ def main() -> None:
     if options.quick:
         options.rounds, options.runs, options.history, options.rows = 1, 5, 20.0, 20_000
         options.seconds, options.settle, options.keys, options.hold = 3.0, 1.0, 6, 1.0
+        options.cluster, options.cluster_history, options.intervals = (16, 4), 20.0, 1
     tables: list[Table] = []
     claims: list[Claim] = []
     with tempfile.TemporaryDirectory(prefix="distrain-tui-") as folder:

@@ -91,16 +91,15 @@ def shares(curves: Mapping[int, Curve]) -> dict[str, float]:
 
 
 def _near_limit(case: _Case) -> Diagnosis | None:
-    for series, of in ((GPU, "GPU {}"), (HOST, "the host")):
+    for series, named in ((GPU, case.state.gpu), (HOST, case.state.machine)):
         for key, sample in case.record.latest(series).items():
             used, total = sample.memory_used, sample.memory_total
             if not case.state.live:
                 used = case.record.totals(series)[key]["memory_used_max"]
             if used and total and used >= NEAR * total:
-                name = of.format(key)
                 return Diagnosis(
                     kind="memory",
-                    sentence=f"the memory of {name} is nearly full",
+                    sentence=f"the memory of {named(key)} is nearly full",
                     evidence=f"{words.size(used)} of {words.size(total)} are in use",
                     advice="a smaller train.batch_size with train.accumulate, or fewer ranks "
                     "and loader processes there",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain, count
@@ -50,6 +50,7 @@ __all__ = [
     "in_trash",
     "list_records",
     "new_run_id",
+    "points_of_each",
     "remove",
     "restore",
 ]
@@ -161,14 +162,19 @@ class Record:
             return series.keys(db) if db else []
 
     def curve(self, series: Series[Any], key: int, **how: Unpack[Reading]) -> Curve:
-        """One curve; `how` (columns, points, axis, start, end) as for `Series.curve`."""
+        """One curve; `how` (columns, points, axis, start, end) as for `Series.curves`."""
         with self._reading() as db:
             return series.curve(db, key, **how) if db else Curve({})
 
-    def curves(self, series: Series[Any] = STEPS, **how: Unpack[Reading]) -> dict[int, Curve]:
-        """The curve of every rank (or GPU)."""
+    def curves(
+        self,
+        series: Series[Any] = STEPS,
+        keys: Iterable[int] | None = None,
+        **how: Unpack[Reading],
+    ) -> dict[int, Curve]:
+        """The curve of every rank (or GPU), or of some."""
         with self._reading() as db:
-            return {key: series.curve(db, key, **how) for key in series.keys(db)} if db else {}
+            return series.curves(db, keys, **how) if db else {}
 
     def overall(self, **how: Unpack[Reading]) -> Curve:
         """The curve of the run: RUN_COLUMNS of `series.py`, whatever columns `how` names.
@@ -177,7 +183,7 @@ class Record:
         are read anyway, `over_ranks` of them saves reading twice.
         """
         with self._reading():
-            most = max(_ROWS // max(len(self.keys()), 1), _LEAST)
+            most = points_of_each(len(self.keys()))
             how["columns"] = RANK_COLUMNS
             how["points"] = min(how.get("points", most), most)
             return over_ranks(self.curves(**how).values())
@@ -188,7 +194,7 @@ class Record:
         `timed_samples` and `timed_seconds` leave warm-up out; `samples`, `seconds` do not.
         """
         with self._reading() as db:
-            return {key: series.totals(db, key) for key in series.keys(db)} if db else {}
+            return series.totals(db) if db else {}
 
     @overload
     def latest(self) -> dict[int, Window]: ...
@@ -197,8 +203,7 @@ class Record:
     def latest(self, series: Series[Any] = STEPS) -> dict[int, Any]:
         """The last window of each rank (or sample of each GPU)."""
         with self._reading() as db:
-            found = {key: series.latest(db, key) for key in series.keys(db)} if db else {}
-            return {key: item for key, item in found.items() if item is not None}
+            return series.latest(db) if db else {}
 
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
         """Every row in order, as `series.fields`; constant memory. `series.struct` rebuilds.
@@ -307,8 +312,13 @@ class Record:
             return db.execute(query, values).fetchall() if db else []
 
 
-# Rows that `overall` reads of all ranks together, and of each rank at least.
+# Rows that are read of all ranks together for a curve of the run, and of each rank at least.
 _ROWS, _LEAST = 16_000, 128
+
+
+def points_of_each(ranks: int) -> int:
+    """How many points of each of so many ranks a curve of the run is made of at most."""
+    return max(_ROWS // max(ranks, 1), _LEAST)
 
 
 def list_records(

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby, islice
 from math import nan
-from operator import attrgetter, truediv
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+from operator import attrgetter, itemgetter, truediv
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from runners.levels import FACTOR, How, combine, pieces, spans, top
 
 Row = Sequence[Any]
+Piece = tuple[int, int, int, int]
+"""Rows of one level and key: level, key, first ≤ seq < last."""
+Limit = float | Mapping[int, float] | None
 T = TypeVar("T", bound=msgspec.Struct)
+
+NEAR = 512  # rows at the end of a curve in which a limit is looked for first
+FARTHEST = 1e300  # of a limit: SQL has no infinity
 
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", float | None: "REAL", str: "TEXT"}
 _AGGREGATE = {
@@ -32,6 +37,7 @@ _AGGREGATE = {
     "max": "max({0})",
     "last": f"max(CASE WHEN seq % {FACTOR} = {FACTOR - 1} THEN {{0}} END)",
 }
+_MERGED = {**_AGGREGATE, "last": "max(CASE WHEN seq = last - 1 THEN {0} END)"}
 
 
 class Column(NamedTuple):
@@ -62,13 +68,13 @@ class Curve:
 
 
 class Reading(TypedDict, total=False):
-    """How to read a curve: the keyword arguments of `Series.curve`."""
+    """How to read curves: the keyword arguments of `Series.curves`."""
 
     columns: Iterable[str] | None
     points: int
     axis: str | None
-    start: float | None
-    end: float | None
+    start: Limit
+    end: Limit
 
 
 class Series(Generic[T]):
@@ -129,12 +135,20 @@ class Series(Generic[T]):
     # --- reading ------------------------------------------------------------------------------
 
     def keys(self, db: sqlite3.Connection) -> list[int]:
-        """Keys that have rows, in order; a seek each, for DISTINCT would read the whole table."""
-        found: list[int] = []
-        query = f"SELECT min({self.key}) FROM {self.name} WHERE {self.key} > ?"
-        while (key := db.execute(query, (found[-1] if found else -1,)).fetchone()[0]) is not None:
-            found.append(key)
-        return found
+        """Keys that have rows, in order."""
+        return list(self.counts(db))
+
+    def counts(self, db: sqlite3.Connection) -> dict[int, int]:
+        """How many raw rows each key has, by key in order; DISTINCT would read the whole table."""
+        key, name = self.key, self.name
+        after = f"SELECT min({key}) FROM {name} WHERE {key} > known.it"
+        last = f"SELECT max(seq) FROM {name} WHERE {key} = known.it"
+        query = (
+            f"WITH RECURSIVE known(it) AS (SELECT min({key}) FROM {name} UNION ALL "
+            f"SELECT ({after}) FROM known WHERE it NOTNULL) "
+            f"SELECT it, ({last}) + 1 FROM known WHERE it NOTNULL"
+        )
+        return dict(db.execute(query).fetchall())
 
     def count(self, db: sqlite3.Connection, key: int) -> int:
         """How many raw rows there are."""
@@ -165,46 +179,67 @@ class Series(Generic[T]):
             values[name] = msgspec.json.decode(values[name])
         return msgspec.convert(values, self.kind, strict=False)
 
-    def latest(self, db: sqlite3.Connection, key: int) -> T | None:
-        """What was said last."""
-        last = self.count(db, key) - 1
-        return next((self.struct(row) for row in self.raw(db, key, last - 1)), None)
+    def latest(self, db: sqlite3.Connection) -> dict[int, T]:
+        """What was said last, by key."""
+        last = [(0, key, count - 1, count) for key, count in self.counts(db).items()]
+        rows = chain.from_iterable(self._read(db, self.fields, last))
+        return {row[1]: self.struct(row[1:]) for row in rows}
 
-    def totals(self, db: sqlite3.Connection, key: int) -> dict[str, Any]:
-        """Each column over all rows, exact, in O(log n); None where all is missing."""
+    def totals(self, db: sqlite3.Connection) -> dict[int, dict[str, Any]]:
+        """Each column over all rows of a key, exact, in O(log n); None where all is missing."""
         names = list(self.columns)
-        merged = self._merged(db, key, names, 0, self.count(db, key))
-        return dict(zip(names, merged, strict=True))
+        counts = self.counts(db)
+        rows = self._merged(db, names, [(key, 0, count) for key, count in counts.items()])
+        return {
+            key: dict(zip(names, values, strict=True))
+            for key, (_, *values) in zip(counts, rows, strict=True)
+        }
 
-    def curve(
+    def curve(self, db: sqlite3.Connection, key: int, **how: Unpack[Reading]) -> Curve:
+        """One curve of `curves`; without points where the key has no rows."""
+        return self.curves(db, [key], **how)[key]
+
+    def curves(
         self,
         db: sqlite3.Connection,
-        key: int,
-        columns: Iterable[str] | None = None,
+        keys: Iterable[int] | None = None,
         *,
+        columns: Iterable[str] | None = None,
         points: int = 2000,
         axis: str | None = None,
-        start: float | None = None,
-        end: float | None = None,
-    ) -> Curve:
-        """At most `points` points over rows with start ≤ axis ≤ end (axis: the first of `axes`).
+        start: Limit = None,
+        end: Limit = None,
+    ) -> dict[int, Curve]:
+        """At most `points` points of each key over rows with start ≤ axis ≤ end (axis: the first
+        of `axes`; limits may be other ones for each key).
 
         The finest level that fits is taken, so there are over `points` / 8 where there are as
         many rows. Rows at both edges that fill no whole roll-up make one point each: sums over
-        the curve equal sums over the raw rows.
+        the curve equal sums over the raw rows. As many queries whatever the number of keys.
         """
         wanted = list(dict.fromkeys([*self.axes, *(self.names if columns is None else columns)]))
         stored = list(dict.fromkeys(part for name in wanted for part in self._parts(name)))
-        low, high = self.between(db, key, axis or self.axes[0], start, end)
-        level, parts = spans(low, high, max(points, 2))
-        rows: list[Row] = []
-        for whole, first, last in parts:
-            if whole:
-                rows += self._read(db, key, stored, level, first, last)
-            else:
-                rows.append(self._merged(db, key, stored, first, last))
-        data = dict(zip(stored, zip(*rows, strict=True), strict=True)) if rows else {}
-        return Curve({name: self._column(name, data) for name in wanted}, FACTOR**level)
+        counts = self.counts(db) if keys is None else {key: self.count(db, key) for key in keys}
+        between = self.between(db, counts, axis or self.axes[0], start, end)
+        levels = {key: spans(*edges, max(points, 2)) for key, edges in between.items()}
+        # Whole rows and those that are merged into one, each in the order of the parts.
+        parts = [(key, level, part) for key, (level, found) in levels.items() for part in found]
+        whole = [(level, key, low, high) for key, level, (is_whole, low, high) in parts if is_whole]
+        edges = [(key, low, high) for key, _, (is_whole, low, high) in parts if not is_whole]
+        read, merged = iter(self._read(db, stored, whole)), iter(self._merged(db, stored, edges))
+        rows: dict[int, list[Row]] = {key: [] for key in levels}
+        for key, _, (is_whole, *_) in parts:
+            rows[key] += next(read) if is_whole else [next(merged)]
+        return {
+            key: self._curve(wanted, stored, rows[key], FACTOR**level)
+            for key, (level, _) in levels.items()
+        }
+
+    def _curve(self, wanted: list[str], stored: list[str], rows: list[Row], stride: int) -> Curve:
+        columns = zip(*rows, strict=True)
+        next(columns, None)  # the numbers of the pieces
+        data = dict(zip(stored, columns, strict=True)) if rows else {}
+        return Curve({name: self._column(name, data) for name in wanted}, stride)
 
     def _parts(self, name: str) -> tuple[str, ...]:
         return self.ratios.get(name) or (name,)
@@ -224,46 +259,120 @@ class Series(Generic[T]):
         return above / below if above is not None and below else nan
 
     def between(
-        self, db: sqlite3.Connection, key: int, axis: str, start: float | None, end: float | None
-    ) -> tuple[int, int]:
-        """The range of seq; found by bisection, as axes only rise."""
-        query = f"SELECT {axis} FROM {self.name} WHERE {self.key} = ? AND seq = ?"
+        self, db: sqlite3.Connection, counts: dict[int, int], axis: str, start: Limit, end: Limit
+    ) -> dict[int, tuple[int, int]]:
+        """The range of seq of each key."""
+        low = self._places(db, counts, axis, start, "<") if start is not None else {}
+        high = self._places(db, counts, axis, end, "<=") if end is not None else counts
+        edges = {key: (low.get(key, 0), high[key]) for key in counts}
+        return {key: (low, max(low, high)) for key, (low, high) in edges.items()}
 
-        def value(seq: int) -> float:
-            found: float = db.execute(query, (key, seq)).fetchone()[0]
-            return found
+    def _places(
+        self, db: sqlite3.Connection, counts: dict[int, int], axis: str, limit: Limit, before: str
+    ) -> dict[int, int]:
+        """The first seq of each key that is not `before` (< or <=) its limit, as axes only rise."""
+        limits = limit if isinstance(limit, Mapping) else dict.fromkeys(counts, limit or 0.0)
+        ranges = {key: (max(0, count - NEAR), count) for key, count in counts.items()}
+        found = self._last_before(db, axis, limits, before, ranges)
+        edges = {
+            key: (0, ranges[key][0]) if seq is None else (seq + 1, seq + 1)
+            for key, seq in found.items()
+        }
+        # What lies further back is looked for by bisection, in all keys at once.
+        while left := [
+            (key, (low + high) // 2) for key, (low, high) in edges.items() if low < high
+        ]:
+            one = {key: (middle, middle + 1) for key, middle in left}
+            for key, seq in self._last_before(db, axis, limits, before, one).items():
+                low, high = edges[key]
+                edges[key] = (low, one[key][0]) if seq is None else (seq + 1, high)
+        return {key: low for key, (low, _) in edges.items()}
 
-        seqs = range(self.count(db, key))
-        low = 0 if start is None else bisect_left(seqs, start, key=value)
-        high = len(seqs) if end is None else bisect_right(seqs, end, lo=low, key=value)
-        return low, high
+    def _last_before(
+        self,
+        db: sqlite3.Connection,
+        axis: str,
+        limits: Mapping[int, float],
+        before: str,
+        ranges: Mapping[int, tuple[int, int]],
+    ) -> dict[int, int | None]:
+        """The last seq of a range of each key that is `before` its limit, from the end on."""
+        marks = ", ".join(
+            f"({key}, {low}, {high}, {min(max(limits[key], -FARTHEST), FARTHEST)!r})"
+            for key, (low, high) in ranges.items()
+        )
+        if not marks:
+            return {}
+        last = (
+            f"SELECT seq FROM {self.name} WHERE {self.key} = one AND seq >= low AND seq < high "
+            f"AND {axis} {before} edge ORDER BY seq DESC LIMIT 1"
+        )
+        query = (
+            f"WITH range(one, low, high, edge) AS (VALUES {marks}) SELECT one, ({last}) FROM range"
+        )
+        return dict(db.execute(query).fetchall())
 
     def _read(
-        self, db: sqlite3.Connection, key: int, names: list[str], level: int, low: int, high: int
-    ) -> list[Row]:
-        values, source = self.source(level, names)
-        query = f"SELECT {', '.join(values)} FROM {source} ORDER BY seq"
-        return db.execute(query, (*[level] * (level > 0), key, low, high)).fetchall()
+        self,
+        db: sqlite3.Connection,
+        names: list[str],
+        pieces: Sequence[Piece],
+        merged: bool = False,
+    ) -> Iterator[list[Row]]:
+        """The rows of each piece in order, each with the piece's number before it, or one row
+        that is `merged` of them; one query for each level, however many keys there are.
+        """
+        found: list[list[Row]] = [[] for _ in pieces]
+        for level in sorted({piece[0] for piece in pieces}):
+            values, table = self.source(level, names)
+            if merged:
+                hows = [_MERGED[self.columns[name].how] for name in names]
+                values = [how.format(value) for how, value in zip(hows, values, strict=True)]
+            marks = ", ".join(
+                f"({number}, {key}, {low}, {high})"
+                for number, (of, key, low, high) in enumerate(pieces)
+                if of == level
+            )
+            # CROSS JOIN keeps the order: piece by piece, each along the table's primary key.
+            query = (
+                f"WITH piece(number, one, first, last) AS (VALUES {marks}) "
+                f"SELECT number, {', '.join(values)} FROM piece CROSS JOIN {table} "
+                f"{self.key} = one AND seq >= first AND seq < last"
+                f"{' GROUP BY number' if merged else ''}"
+            )
+            rows = db.execute(query, (level,) if level else ()).fetchall()
+            for number, same in groupby(rows, itemgetter(0)):
+                found[number] = list(same)
+        return iter(found)
 
     def source(self, level: int, names: Iterable[str]) -> tuple[list[str], str]:
-        """SQL of columns at a level, and of their rows: bind level (above 0), key, low, high."""
-        where = f"{self.key} = ? AND seq >= ? AND seq < ?"
+        """SQL of columns at a level, and of their rows, to go on with key and range: bind level
+        where it is above 0.
+        """
         if level == 0:
-            return [self.columns[name].raw or name for name in names], f"{self.name} WHERE {where}"
-        return list(names), f"{self.name}_rollup WHERE level = ? AND {where}"
+            return [
+                self.columns[name].raw or name if name in self.columns else name for name in names
+            ], f"{self.name} WHERE"
+        return list(names), f"{self.name}_rollup WHERE level = ? AND"
 
     def _merged(
-        self, db: sqlite3.Connection, key: int, names: list[str], low: int, high: int
-    ) -> Row:
-        """Raw rows low ≤ seq < high as one row, of as few stored rows as possible."""
-        rows: list[Row] = []
-        for level, first, last in pieces(low, high, top(high - low)):
-            rows += self._read(db, key, names, level, first, last)
-        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-        return [
-            combine(self.columns[name].how, values)
-            for name, values in zip(names, columns, strict=True)
+        self, db: sqlite3.Connection, names: list[str], ranges: Sequence[tuple[int, int, int]]
+    ) -> Iterator[Row]:
+        """Raw rows low ≤ seq < high of a key (key, low, high) as one row, of as few stored rows as
+        possible; rows are as of `_read`.
+        """
+        split = [list(pieces(low, high, top(high - low))) for _, low, high in ranges]
+        wanted = [
+            (level, key, first, last)
+            for (key, *_), found in zip(ranges, split, strict=True)
+            for level, first, last in found
         ]
+        read = self._read(db, names, wanted, merged=True)
+        hows = [self.columns[name].how for name in names]
+        for found in split:
+            rows = chain.from_iterable(islice(read, len(found)))
+            columns = list(zip(*rows, strict=True))[1:] or [()] * len(names)
+            yield (0, *map(combine, hows, columns))
 
 
 class Appender(Generic[T]):
@@ -302,11 +411,10 @@ class Appender(Generic[T]):
     def take_back(self, db: sqlite3.Connection, axis: str, end: float) -> None:
         """Delete all rows beyond `end` of an axis, and the roll-ups that stand for any of them."""
         name, key = self.series.name, self.series.key
-        for value in self.series.keys(db):
-            rows = self.series.count(db, value)
-            _, kept = self.series.between(db, value, axis, None, end)
+        counts = self.series.counts(db)
+        for value, (_, kept) in self.series.between(db, counts, axis, None, end).items():
             db.execute(f"DELETE FROM {name} WHERE {key} = ? AND seq >= ?", (value, kept))
-            for level in range(1, top(rows) + 1):
+            for level in range(1, top(counts[value]) + 1):
                 db.execute(
                     f"DELETE FROM {name}_rollup WHERE level = ? AND {key} = ? AND seq >= ?",
                     (level, value, kept // FACTOR**level),
@@ -341,4 +449,7 @@ def _roll(series: Series[T], level: int) -> str:
         _AGGREGATE[column.how].format(value)
         for column, value in zip(series.columns.values(), values, strict=True)
     ]
-    return f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(sums)} FROM {source}"
+    where = f"{series.key} = ? AND seq >= ? AND seq < ?"
+    return (
+        f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(sums)} FROM {source} {where}"
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import msgspec
 
@@ -61,7 +62,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `epoch` is the one under way, counted from 1 (0 before the first step); `fraction` the part
     of all steps that is done, those before a resumption included; `eta` seconds to the end by the
-    pace of the last minute; `best` the evaluation that the best checkpoint was made at.
+    pace of the last minute; `best` the evaluation that the best checkpoint was made at;
+    `done_again` steps that were taken back when the ranks were started anew.
     """
 
     time: float
@@ -78,6 +80,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None = None
     last: Evaluation | None = None
     best: Evaluation | None = None
+    done_again: int = 0
 
 
 class Follower:
@@ -93,6 +96,7 @@ class Follower:
         self.evaluations: list[Evaluation] = []
         self._best: list[Evaluation] = []
         self._begun = 0.0
+        self._done_again = 0
 
     def news(self) -> list[Event]:
         """Events since the last call, in order; brings `state` up to date first.
@@ -115,6 +119,7 @@ class Follower:
                 self._best.append(self.evaluations[-1])
             case Attempt():
                 self._begun = event.time
+                self._done_again += event.lost - event.step
                 self.evaluations = [each for each in self.evaluations if each.step <= event.step]
                 self._best = [each for each in self._best if each.step <= event.step]
 
@@ -143,28 +148,34 @@ class Follower:
             samples_per_s=rate_of_all(now.samples_per_s for now in ranks),
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
+            done_again=self._done_again,
         )
 
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
         usage = self.record.latest(PROCS)
         gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
         totals = {} if self.state.live else self.record.totals(STEPS)
+        recent = self._recent(windows, totals)
         found = []
         for info in self.record.ranks(windows):
-            window, gpu = windows.get(info.rank), gpus.get(info.device_uuid)
-            whole = totals.get(info.rank, {})
-            span = min(RECENT_S, LAST_PART * (whole.get("seconds") or math.inf))
-            sums = self._recent(info.rank, window.time, span) if window else {}
-            sums |= {name: whole[name] for name in _WHOLE if whole}
+            gpu, whole = gpus.get(info.device_uuid), totals.get(info.rank, {})
+            sums = recent.get(info.rank, {}) | {name: whole[name] for name in _WHOLE if whole}
             found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
         return found
 
-    def _recent(self, rank: int, until: float, span: float) -> dict[str, float]:
-        """Sums over the last `span` seconds in which the rank reported."""
-        curve = self.record.curve(
-            STEPS, rank, columns=_SUMS, axis="time", start=until - span, points=8
-        )
-        return {name: sum(value for value in curve[name] if value == value) for name in _SUMS}
+    def _recent(
+        self, windows: dict[int, Window], totals: dict[int, dict[str, Any]]
+    ) -> dict[int, dict[str, float]]:
+        """Sums over the last seconds in which each rank reported."""
+        starts = {}
+        for rank, window in windows.items():
+            whole = totals.get(rank, {}).get("seconds") or math.inf
+            starts[rank] = window.time - min(RECENT_S, LAST_PART * whole)
+        curves = self.record.curves(STEPS, columns=_SUMS, axis="time", start=starts, points=2)
+        return {
+            rank: {name: sum(value for value in curve[name] if value == value) for name in _SUMS}
+            for rank, curve in curves.items()
+        }
 
     def _eta(self, steps_left: int, lead: Window | None) -> float | None:
         if lead is None:

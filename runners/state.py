@@ -21,7 +21,7 @@ import msgspec
 from runners import words
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
-from runners.events import Facts, Job
+from runners.events import GPUS_OF_A_HOST, Facts, Job
 from runners.plan import Plan
 from runners.processes import is_running
 
@@ -99,6 +99,16 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> bool:
         return self.status in LIVE
+
+    def machine(self, number: int) -> str:
+        """What the host of a sample is called: "the host", or of several "node-07"."""
+        several = len(self.hosts) > 1 and number < len(self.hosts)
+        return self.hosts[number] if several else "the host"
+
+    def gpu(self, key: int) -> str:
+        """What the GPU of a sample is called: "GPU 0", or of several hosts "GPU 0 of node-07"."""
+        number, index = divmod(key, GPUS_OF_A_HOST)
+        return f"GPU {index} of {self.machine(number)}" if len(self.hosts) > 1 else f"GPU {index}"
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,9 @@ Both are durations of one rank's own clock: clocks of two hosts are never compar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
@@ -117,44 +118,54 @@ def late_among(found: Mapping[int, Pace]) -> Straggler | None:
     if len(found) < 2:
         return None
     step = median(pace.seconds for pace in found.values())
-    late = [one for rank in found if (one := _lateness(rank, found, step)) is not None]
+    excess = {name: _excess(found, (name,)) for name in LOCAL}
+    altogether = _excess(found, LOCAL)
+    # Whatever a rank is late with shows at the first all-reduce, or else when backward has ended.
+    waits = [{rank: pace.wait for rank, pace in found.items()}]
+    waits.append({rank: pace.phases["comm"] for rank, pace in found.items()})
+    pairs = [(own, _of_others(own)) for own in waits]
+    late = []
+    for rank in found:
+        theirs, mine = max(
+            ((others[rank], own[rank]) for own, others in pairs), key=lambda pair: pair[0] - pair[1]
+        )
+        phase = max(LOCAL, key=lambda name: excess[name][rank])
+        seconds, felt = excess[phase][rank], theirs - mine
+        clear = seconds >= CLEAR * step and felt >= FELT * step
+        if clear or min(altogether[rank], felt) >= ALTOGETHER * step:
+            share = seconds / step if step else 0.0
+            late.append(
+                Straggler(
+                    rank=rank, phase=phase, seconds=seconds, share=share, own=mine, theirs=theirs
+                )
+            )
     return max(late, key=lambda one: one.seconds, default=None)
 
 
-def _lateness(rank: int, found: Mapping[int, Pace], step: float) -> Straggler | None:
-    """A rank with the phase in which it exceeds the others most; None where it is not late."""
-    own, others = found[rank], [pace for other, pace in found.items() if other != rank]
-    excess = {name: _excess(own, others, (name,)) for name in LOCAL}
-    altogether = _excess(own, others, LOCAL)
-    # Whatever it is late with shows at the first all-reduce, or else when backward has ended.
-    waits = [(own.wait, median(pace.wait for pace in others))]
-    waits.append((own.phases["comm"], median(pace.phases["comm"] for pace in others)))
-    mine, theirs = max(waits, key=lambda pair: pair[1] - pair[0])
-    phase = max(LOCAL, key=excess.__getitem__)
-    felt = theirs - mine
-    clear = excess[phase] >= CLEAR * step and felt >= FELT * step
-    if not (clear or min(altogether, felt) >= ALTOGETHER * step):
-        return None
-    return Straggler(
-        rank=rank,
-        phase=phase,
-        seconds=excess[phase],
-        share=excess[phase] / step if step else 0.0,
-        own=mine,
-        theirs=theirs,
-    )
-
-
-def _excess(own: Pace, others: list[Pace], phases: Sequence[str]) -> float:
-    """How much longer than on the others these phases take: per step or per sample, whichever is
-    less, for a larger share may well take longer.
+def _excess(found: Mapping[int, Pace], phases: Sequence[str]) -> dict[int, float]:
+    """How much longer than on the others these phases take on each rank: per step or per sample,
+    whichever is less, for a larger share may well take longer.
     """
-
-    def seconds(pace: Pace) -> float:
-        return sum(pace.phases[name] for name in phases)
-
-    plain = seconds(own) - median(map(seconds, others))
-    if not all(pace.samples for pace in (own, *others)):
+    seconds = {rank: sum(pace.phases[name] for name in phases) for rank, pace in found.items()}
+    usual = _of_others(seconds)
+    plain = {rank: own - usual[rank] for rank, own in seconds.items()}
+    samples = {rank: pace.samples for rank, pace in found.items()}
+    if not all(samples.values()):
         return plain
-    per_sample = median(seconds(pace) / pace.samples for pace in others)
-    return min(plain, seconds(own) - per_sample * own.samples)
+    per_sample = _of_others({rank: own / samples[rank] for rank, own in seconds.items()})
+    return {
+        rank: min(plain[rank], own - per_sample[rank] * samples[rank])
+        for rank, own in seconds.items()
+    }
+
+
+def _of_others(values: Mapping[int, float]) -> dict[int, float]:
+    """For each rank the median of the others' values; at least two ranks."""
+    ordered = sorted(values.values())
+    middles = {len(ordered) // 2 - 1, (len(ordered) - 1) // 2}  # of the list without one
+
+    def without(value: float) -> float:
+        at = bisect_left(ordered, value)
+        return fmean(ordered[middle + (middle >= at)] for middle in middles)
+
+    return {rank: without(value) for rank, value in values.items()}

@@ -88,12 +88,27 @@ def _creeps(record: Record, series: Series[Any], name: str, of: str) -> Iterator
         at = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
         since = first + SETTLING * (max(at, default=first) - first)
         rows = [row for row, step in enumerate(at) if step > since]
+        if not _has_grown([curve[name][row] for row in rows]):
+            continue
         found = trend([at[row] for row in rows], [curve[name][row] for row in rows])
         if found and found.agreement >= AGREEMENT:
             grown = found.last - found.first
             if grown >= max(GROWN_BYTES, GROWN * found.last):
                 full = _until_full(record, series, key, found)
-                yield Creep(f"{of} {key}", found.slope, found.first, found.last, full)
+                whose = record.state.gpu(key) if series is GPU else f"{of} {key}"
+                yield Creep(whose, found.slope, found.first, found.last, full)
+
+
+def _has_grown(values: Sequence[float]) -> bool:
+    """Whether the last third lies so far above the first that a trend is worth looking for: of
+    many ranks that spares nearly all slopes.
+    """
+    known = [value for value in values if not isnan(value)]
+    third = len(known) // 3
+    if not third:
+        return False
+    first, last = median(known[:third]), median(known[-third:])
+    return last - first >= max(GROWN_BYTES, GROWN * last) / 2
 
 
 def _step_at(time: float, times: Sequence[float], steps: Sequence[float]) -> float:

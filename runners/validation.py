@@ -78,6 +78,8 @@ def wanted(hint: Any) -> str:
     """The type of a field with its range, in words: "a whole number ≥ 1"."""
     if hint == Devices:
         return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if hint == list[str]:
+        return 'a list of texts, e.g. ["one", "two"]'
     if choices := choices_of(hint):
         return "one of " + ", ".join(choices) + _others(hint)
     if get_origin(hint) is Annotated:

@@ -91,6 +91,8 @@ KEYMAP = (
     Key(RUN, "edit", "e", "edit", "Edit", "Name, notes and tags."),
     Key(RUN, "logs", "l", "logs", "Logs", "Show or hide what the ranks print.", True),
     Key(RUN, "config", "i", "config", "Config", "What the run was launched with."),
+    Key(RUN, "fold", "space,enter", "fold", "Unfold", "What lies under a node, and back."),
+    Key(RUN, "folds", "a", "folds", "Unfold all", "What lies under all nodes, and back."),
     # --- plots, all of a screen at once
     Key(PLOT, "axis", "x", "axis", "Axis", "x by step, epoch or time.", True),
     Key(PLOT, "log", "g", "log", "Log y", "Logarithmic y axis, and back."),

@@ -5,9 +5,19 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from runners import words
+from runners import jobs, words
 from runners.cli.ending import combination, evaluation_line
-from runners.events import Attempt, Evaluation, Event, Facts, Failure, NonFinite, Notice, Saved
+from runners.events import (
+    Attempt,
+    Evaluation,
+    Event,
+    Facts,
+    Failure,
+    Job,
+    NonFinite,
+    Notice,
+    Saved,
+)
 from runners.snapshot import Follower, Snapshot
 
 
@@ -91,6 +101,8 @@ def in_words(event: Event) -> tuple[str, str] | None:
             return "attempt", f"goes on after step {event.step:,}, was at {event.lost:,}{reason}"
         case Notice():
             return event.level if event.level == "warning" else "notice", event.text
+        case Job():
+            return "job", jobs.told(event, event.time)
         case NonFinite():
             return (
                 "warning",

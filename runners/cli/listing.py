@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from typing import Any
 
-from runners import words
+from runners import jobs, words
 from runners.bench import Bench, all_benches
 from runners.cli.text import Column, print_json, say, table
 from runners.errors import DistrainError
+from runners.events import Job
 from runners.record import Record, list_records
 from runners.runs import runs_folder
+from runners.state import LIVE
 
 COLUMNS = (
     Column("run"),
@@ -50,6 +53,8 @@ def runs(arguments: Namespace) -> int:
         for row in rows:
             for sentence in row["waiting_for"]:
                 say(f"{row['run_id']} waits: {sentence}")
+            if (job := row.get("job")) and row["status"] in LIVE:
+                say(f"{row['run_id']}: {jobs.told(job, time.time())}")
     elif not unreadable:
         say(f"no runs in {folder} yet; `distrain run ddp` starts one")
     return 0
@@ -66,6 +71,8 @@ def one(record: Record) -> dict[str, Any]:
         "parent": state.parent,
         "reason": state.reason,
         "waiting_for": state.waiting_for,
+        "job": state.job,
+        "attempts": state.attempts,
     }
 
 
@@ -116,11 +123,19 @@ def _bench_cells(bench: dict[str, Any]) -> list[str]:
     ]
 
 
+def _status(run: dict[str, Any]) -> str:
+    """With the state of its job, where that is another thing: "starting PENDING"."""
+    job: Job | None = run["job"]
+    if job is None or job.state in (jobs.RUNNING, "COMPLETED"):
+        return str(run["status"])
+    return f"{run['status']} {job.state}"
+
+
 def _run_cells(run: dict[str, Any]) -> list[str]:
     return [
         run["run_id"],
         run["name"],
-        run["status"],
+        _status(run),
         f"{run['strategy']} {run['launcher']} {run['precision']}",
         words.count(run["world_size"]),
         words.count(run["epochs"]),

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live as Area
 from rich.text import Text
 
-from runners import words
+from runners import jobs, words
 from runners.cli.lines import in_words
 from runners.cli.text import Column, aligned, bar
 from runners.events import OTHER, PHASES, Evaluation, Event
@@ -21,8 +21,8 @@ STYLES = {
     "stopped": "yellow",
     "stopping": "yellow",
 }
-KEPT_KINDS = ("notice", "warning")  # these stay above the picture
-AROUND = 10  # lines of the picture beside those of ranks
+KEPT_KINDS = ("notice", "warning", "attempt")  # these stay above the picture
+AROUND = 11  # lines of the picture beside those of ranks
 COLUMNS = (
     Column("rank", right=True),
     Column("device"),
@@ -75,6 +75,8 @@ def picture(follower: Follower, now: Snapshot, width: int, most_ranks: int) -> R
     """Everything about one moment, for a terminal so many columns wide."""
     epochs = follower.record.config.train.epochs
     parts: list[RenderableType] = [_title(follower, now)]
+    if told := _scheduled(now):
+        parts.append(Text(told, "yellow", no_wrap=True, overflow="ellipsis"))
     if now.state.status == "queued":
         return Group(*parts, *map(Text, now.state.waiting_for[:most_ranks]))
     parts += [_bar(now, width), _figures(now, epochs)]
@@ -111,6 +113,13 @@ def _title(follower: Follower, now: Snapshot) -> Text:
         no_wrap=True,
         overflow="ellipsis",
     )
+
+
+def _scheduled(now: Snapshot) -> str:
+    """What the scheduler says, and how often the ranks were started anew."""
+    state = now.state
+    told = jobs.told(state.job, now.time) if state.job else ""
+    return "; ".join(filter(None, (told, jobs.anew(state.attempts, now.done_again))))
 
 
 def _bar(now: Snapshot, width: int) -> Text:

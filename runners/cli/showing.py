@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from runners import words
+from runners import jobs, words
 from runners.bench import Bench
 from runners.cli import ending
 from runners.cli.text import Column, fields, painted, print_json, table
@@ -85,6 +85,9 @@ _STATE = (
     "ended",
     "reason",
     "waiting_for",
+    "hosts",
+    "job",
+    "attempts",
     "parent",
     "command",
     "plan",
@@ -100,7 +103,7 @@ def page(record: Record) -> str:
     state, facts, now = follower.state, record.summary(), follower.snapshot()
     saved = [event for event in said if isinstance(event, Saved)]
     parts = [
-        ("", _what(record, state, facts)),
+        ("", _what(record, state, facts, now)),
         ("effective", fields(_effective(record.config, state))),
         ("changed from the defaults", fields(_changed(record.config))),
         ("progress", fields(_progress(state, facts, now, saved))),
@@ -115,7 +118,7 @@ def page(record: Record) -> str:
     )
 
 
-def _what(record: Record, state: RunState, facts: dict[str, Any]) -> str:
+def _what(record: Record, state: RunState, facts: dict[str, Any], now: Snapshot) -> str:
     head = f"{painted(state.status, state.status)}  {painted(record.id, 'bold')}"
     took = facts["duration_s"]
     times = [f"created {words.date(state.created)}"]
@@ -125,6 +128,8 @@ def _what(record: Record, state: RunState, facts: dict[str, Any]) -> str:
         ("name", record.name),
         ("reason", "" if state.error else state.reason),
         ("waits for", "\n".join(state.waiting_for)),
+        ("job", jobs.told(state.job, now.time) if state.job else ""),
+        ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),
         ("times", ", ".join(times)),
         ("parent", state.parent or ""),
         ("notes", record.meta.notes),
@@ -138,12 +143,13 @@ def _effective(config: RunConfig, state: RunState) -> list[tuple[str, str]]:
     if plan is None:
         return []
     devices = " ".join(device.label for device in plan.devices)
+    each = f"{words.things(plan.nodes, 'node')}, each with " if plan.nodes > 1 else ""
     names = {device.name for device in plan.devices if device.name}
     accumulated = f", micro-batches of {plan.micro_batch}" if config.train.accumulate > 1 else ""
     return [
         ("how", " · ".join((config.strategy, config.launcher, plan.precision))),
         ("what", f"{config.task.name}: {config.model.name} on {config.data.name}"),
-        ("world", f"{words.things(plan.world_size, 'rank')} on {devices}"),
+        ("world", f"{words.things(plan.world_size, 'rank')} on {each}{devices}"),
         ("hardware", ", ".join(sorted(names))),
         ("batch", f"{config.train.batch_size} = {_sum(plan.batch)} per rank{accumulated}"),
         ("lr", f"{plan.lr:g}, {config.train.schedule}"),
@@ -186,7 +192,7 @@ def _progress(
         ("last evaluation", _evaluation(now.last) + also),
         ("best evaluation", _evaluation(best)),
         ("checkpoints", _checkpoints(saved)),
-        ("attempts", _attempts(facts)),
+        ("attempts", jobs.anew(facts["attempts"], facts["steps_again"])),
     ]
 
 
@@ -206,13 +212,6 @@ def _checkpoints(saved: list[Saved]) -> str:
         f"{len(saved):,} written, the last after step {last.step:,} "
         f"({words.size(last.bytes)}, {words.duration(last.seconds)})"
     )
-
-
-def _attempts(facts: dict[str, Any]) -> str:
-    if not facts["attempts"]:
-        return ""
-    again = words.things(facts["steps_again"], "step")
-    return f"started anew {words.things(facts['attempts'], 'time')}, {again} done again"
 
 
 def _diagnosis(found: Diagnosis) -> str:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from runners.cli.live import picture
+from runners.events import Attempt, Job
 from runners.snapshot import Follower
 from runners.state import RunError
 
@@ -146,6 +147,33 @@ def test_the_picture_of_a_queued_run_is_what_it_waits_for(fabricate: Fabricate) 
     title, *reasons = shown.get().splitlines()
     assert title.startswith("queued")
     assert reasons == ["GPU 0: run a has it"]
+
+
+def test_what_slurm_says_and_each_new_attempt_are_lines(fabricate: Fabricate, watch: Watch) -> None:
+    run = fabricate().steps(10)
+    process = watch()
+    read_until(process, "progress")
+    run.writer.add(Job(time=run.now, id="4711", state="PENDING", reason="Priority", place=2))
+    run.writer.add(Attempt(time=run.now, number=1, step=6, lost=10, reason="node-2 failed"))
+    run.writer.commit()
+    assert "job 4711 PENDING (Priority), 2 before it" in read_until(process, "4711")
+    assert "after step 6, was at 10: node-2 failed" in read_until(process, "attempt")
+
+
+def test_the_picture_tells_how_the_job_stands_and_what_was_done_again(fabricate: Fabricate) -> None:
+    run = fabricate().steps(10)
+    run.writer.add(Attempt(time=run.now, number=1, step=6, lost=10))
+    run.writer.commit()
+    ends = time.time() + 100 * 60
+    job = Job(time=run.now, id="4711", state="RUNNING", nodes=["a", "b"], ends=ends)
+    run.writer.set_state(job=job, attempts=1)
+    follower, console = Follower(run.record), Console(width=120)
+    follower.news()
+    with console.capture() as shown:
+        console.print(picture(follower, follower.snapshot(), 120, 10))
+    told = shown.get().splitlines()[1]
+    assert "job 4711 RUNNING, 1 h 40 min left, on 2 nodes" in told
+    assert "started anew 1 time, 4 steps done again" in told
 
 
 def test_ctrl_c_only_leaves_the_viewer(fabricate: Fabricate, watch: Watch) -> None:

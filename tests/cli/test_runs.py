@@ -13,6 +13,7 @@ import pytest
 from runners.bench import contestants, make, plans
 from runners.bench import state as states
 from runners.errors import ConfigError
+from runners.events import Job
 from runners.state import RunError
 
 from .conftest import Distrain, Fabricated
@@ -50,6 +51,28 @@ def test_runs_as_json_keep_their_keys(distrain: Distrain, finished: Fabricated) 
         run
     )
     assert {"name", "created", "parent", "epochs", "steps", "samples_per_s"} < set(run)
+
+
+def test_a_run_of_slurm_is_told_in_slurms_own_words(
+    distrain: Distrain, fabricate: Fabricate
+) -> None:
+    run = fabricate("big").steps(3)
+    run.writer.set_state(status="starting", hosts=["node-1", "node-2"], attempts=1, job=PENDING)
+    listed = distrain("runs")
+    assert "starting PENDING" in listed.stdout
+    said = "job 4711 PENDING (Resources), 3 before it, queued again 1 time"
+    assert f"{run.id}: {said}" in listed.stderr
+    page = distrain("show", "big").stdout
+    assert said in page
+    assert "node-1, node-2" in page
+    told = json.loads(distrain("show", "big", "--json").stdout)
+    assert told["job"]["id"] == "4711"
+    assert (told["hosts"], told["attempts"]) == (["node-1", "node-2"], 1)
+
+
+PENDING = Job(
+    time=1000.0, id="4711", state="PENDING", reason="Resources", place=3, starts=2000.0, restarts=1
+)
 
 
 def test_a_broken_record_is_named_and_the_others_listed(

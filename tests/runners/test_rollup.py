@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from math import isclose, isnan
 from typing import Any
@@ -143,7 +143,7 @@ def test_curves_and_totals_are_exact_at_every_level(
         assert len(curve) <= points
         assert len(curve) > min(len(mine), points) / FACTOR - 1
         assert_same(added_up(curve), expected(mine))
-        totals = STEPS.totals(db, rank)
+        totals = STEPS.totals(db)[rank]
         assert_same(totals, expected(mine))
         assert totals["step"] == mine[-1].step
         assert totals["lr"] == curve["lr"][-1] == mine[-1].lr
@@ -185,14 +185,36 @@ def test_reading_is_range_scans_only(db: sqlite3.Connection) -> None:
     queries: list[str] = []
     db.set_trace_callback(queries.append)
     STEPS.keys(db)
-    STEPS.totals(db, 0)
+    STEPS.totals(db)
     STEPS.curve(db, 0, points=50, start=100, end=900)
-    STEPS.latest(db, 0)
+    STEPS.latest(db)
     db.set_trace_callback(None)
     assert queries
     for query in set(queries):
         plan = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
-        assert all("USING PRIMARY KEY" in step for step in plan), (query, plan)
+        of_tables = [step for step in plan if "steps" in step]
+        assert of_tables, (query, plan)
+        assert all("USING PRIMARY KEY" in step for step in of_tables), (query, plan)
+
+
+def test_so_many_ranks_need_no_more_queries_than_one(db: sqlite3.Connection) -> None:
+    def queries(read: Callable[[sqlite3.Connection], object]) -> int:
+        asked: list[str] = []
+        db.set_trace_callback(asked.append)
+        read(db)
+        db.set_trace_callback(None)
+        return len(asked)
+
+    readings: list[Callable[[sqlite3.Connection], object]] = [
+        STEPS.latest,
+        STEPS.totals,
+        lambda db: STEPS.curves(db, axis="time", start=1850.0, end=1950.0, points=4),
+    ]
+    appender = Appender(STEPS)
+    appender.append(db, [a_window(0, step) for step in range(1, 1000)])
+    of_one = [queries(read) for read in readings]
+    appender.append(db, [a_window(rank, step) for rank in range(1, 9) for step in range(1, 1000)])
+    assert [queries(read) for read in readings] == of_one
 
 
 def test_one_bad_loss_in_a_thousand_is_missing_but_does_not_hide_the_rest(
@@ -201,10 +223,10 @@ def test_one_bad_loss_in_a_thousand_is_missing_but_does_not_hide_the_rest(
     windows = [a_window(0, step) for step in range(1, 1001)]
     windows[500] = a_window(0, 501, loss_sum=None, loss_min=None, loss_max=None)
     Appender(STEPS).append(db, windows)
-    zoomed = STEPS.curve(db, 0, ["loss", "loss_min"], start=500, end=502)
+    zoomed = STEPS.curve(db, 0, columns=["loss", "loss_min"], start=500, end=502)
     assert [isnan(value) for value in zoomed["loss"]] == [False, True, False]
     assert isnan(zoomed["loss_min"][1])
-    whole = STEPS.curve(db, 0, ["loss", "samples", "loss_samples"], points=2)
+    whole = STEPS.curve(db, 0, columns=["loss", "samples", "loss_samples"], points=2)
     assert list(whole["loss"]) == [2.0] * len(whole)
     assert sum(whole["samples"]) - sum(whole["loss_samples"]) == 4
 
@@ -212,7 +234,7 @@ def test_one_bad_loss_in_a_thousand_is_missing_but_does_not_hide_the_rest(
 def test_nan_is_stored_as_missing(db: sqlite3.Connection) -> None:
     nan = float("nan")
     Appender(STEPS).append(db, [a_window(0, 1, loss_sum=nan, loss_min=nan, loss_max=nan)])
-    assert STEPS.latest(db, 0) == a_window(0, 1, loss_sum=None, loss_min=None, loss_max=None)
+    assert STEPS.latest(db)[0] == a_window(0, 1, loss_sum=None, loss_min=None, loss_max=None)
 
 
 def test_what_a_gpu_does_not_offer_stays_missing(db: sqlite3.Connection) -> None:
@@ -221,10 +243,10 @@ def test_what_a_gpu_does_not_offer_stays_missing(db: sqlite3.Connection) -> None
         for t in range(100)
     ]
     Appender(GPU).append(db, samples)
-    curve = GPU.curve(db, 1, ["power", "power_max", "memory_used"], points=20)
+    curve = GPU.curve(db, 1, columns=["power", "power_max", "memory_used"], points=20)
     assert all(isnan(value) for value in [*curve["power"], *curve["power_max"]])
     assert set(curve["memory_used"]) == {5.0}
-    assert GPU.totals(db, 1)["power_sum"] is None
+    assert GPU.totals(db)[1]["power_sum"] is None
 
 
 SAMPLES: list[tuple[Series[Any], msgspec.Struct]] = [
@@ -244,7 +266,7 @@ def test_what_is_stored_comes_back(
 ) -> None:
     Appender(series).append(db, [item])
     (key,) = series.keys(db)
-    assert series.latest(db, key) == item
+    assert series.latest(db)[key] == item
     assert series.curve(db, key).columns.keys() == set(series.names)
 
 
@@ -254,7 +276,7 @@ def test_the_mean_of_a_gauge_is_over_samples_not_over_rollups(db: sqlite3.Connec
         for t in range(100)
     ]
     Appender(HOST).append(db, samples)
-    curve = HOST.curve(db, 0, ["cpu", "cpu_min", "cpu_max"], points=4)
+    curve = HOST.curve(db, 0, columns=["cpu", "cpu_min", "cpu_max"], points=4)
     assert curve.stride == 64
     assert curve["cpu"][0] == sum(range(64)) / 64
     assert list(curve["cpu_min"]) == [0.0, 64.0]
@@ -266,7 +288,7 @@ def test_the_mean_of_a_gauge_is_over_samples_not_over_rollups(db: sqlite3.Connec
 
 def run_of(windows: list[Window], **how: Any) -> Curve:
     db = stored(windows)
-    return over_ranks(STEPS.curve(db, rank, RANK_COLUMNS, **how) for rank in STEPS.keys(db))
+    return over_ranks(STEPS.curve(db, rank, columns=RANK_COLUMNS, **how) for rank in STEPS.keys(db))
 
 
 def test_the_run_weighs_ranks_by_their_samples() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from textual.pilot import Pilot
@@ -21,6 +22,14 @@ from runners.record import Meta, Record, RecordWriter, create_run
 from tests.tui.terminal import Terminal, terminal_in
 
 STEP_S = 0.1
+
+
+def _on(host: str, device: Device) -> Device:
+    """A device of a host: no two GPUs have one UUID."""
+    uuid = f"{device.uuid}-{host}" if device.uuid and host else device.uuid
+    return msgspec.structs.replace(device, uuid=uuid)
+
+
 PATIENCE_S = 60.0
 
 
@@ -42,7 +51,8 @@ class Made:
     """A record in the making: live until `end`, which writes its summary as well.
 
     It was launched `ago` seconds before now; ten steps of 64 samples per rank make an epoch.
-    Without `devices` it trains on so many CPU processes.
+    Without `devices` it trains on so many CPU processes. Of several `hosts` each has as many of
+    its ranks. Where it has not `begun` no rank has said a word.
     """
 
     def __init__(
@@ -53,14 +63,21 @@ class Made:
         ago: float = 100,
         world: int = 2,
         devices: Sequence[Device] = (),
+        hosts: Sequence[str] = (),
+        begun: bool = True,
         **changes: Any,
     ) -> None:
-        self.devices = devices or [Device(kind="cpu", index=index) for index in range(world)]
+        self.hosts = list(hosts) or [""]
+        self.each = len(devices) or world // len(self.hosts)
+        each = list(devices) or [Device(kind="cpu", index=index) for index in range(self.each)]
+        self.devices = [_on(host, device) for host in self.hosts for device in each]
         self.world, self.step = len(self.devices), 0
+        if len(hosts) > 1 and changes.get("launcher") != "slurm":
+            changes["dist.nodes"] = len(hosts)
         self.began = time.time() - ago
         self.now, self.step_s = self.began, STEP_S
         config = RunConfig().with_changes({"train.epochs": 4, **changes})
-        plan = make_plan(config, list(self.devices))
+        plan = make_plan(config, each)
         self.dir = create_run(
             runs_dir, config, plan=plan, word=config.strategy, meta=Meta(name=name)
         )
@@ -73,12 +90,16 @@ class Made:
             supervisor_pid=os.getpid(),
             supervisor_started=psutil.Process().create_time(),
             host=socket.gethostname(),
+            hosts=list(hosts),
         )
+        if not begun:
+            return
         for rank, device in enumerate(self.devices):
             hello = Hello(
                 rank=rank,
                 world_size=self.world,
                 pid=1000 + rank,
+                host=self.hosts[rank // self.each],
                 device=device.label,
                 device_uuid=device.uuid,
             )

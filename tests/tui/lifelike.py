@@ -15,7 +15,7 @@ import pytest
 
 from runners import state
 from runners.devices import Device
-from runners.events import GpuSample, HostSample, RankSample, Saved, Window
+from runners.events import GPUS_OF_A_HOST, GpuSample, HostSample, RankSample, Saved, Window
 from runners.state import RunError
 from runners.verification.report import Check, Report
 from tui.data.verifying import Entry
@@ -122,18 +122,20 @@ class Lifelike(Made):
     # --- what the supervisor measures ---
 
     def samples(self) -> Lifelike:
-        """The host, every rank's process and every GPU, twice a second for half a minute."""
+        """Every host, every rank's process and every GPU, twice a second for half a minute."""
         for tick in range(60):
             moment, chance = self.now - 30 + tick / 2, Random(tick)
-            self.writer.add(
-                HostSample(
-                    time=moment,
-                    cpu=chance.uniform(55, 90),
-                    memory_used=21.5 * GIB,
-                    memory_total=62.7 * GIB,
-                    load=7.42,
+            for host in range(len(self.hosts)):
+                self.writer.add(
+                    HostSample(
+                        time=moment,
+                        host=host,
+                        cpu=chance.uniform(55, 90),
+                        memory_used=(21.5 + host) * GIB,
+                        memory_total=62.7 * GIB,
+                        load=7.42,
+                    )
                 )
-            )
             for rank, device in enumerate(self.devices):
                 self.writer.add(
                     RankSample(
@@ -152,7 +154,7 @@ class Lifelike(Made):
     def _gpu(self, device: Device, rank: int, moment: float, chance: Random) -> GpuSample:
         return GpuSample(
             time=moment,
-            gpu=device.index,
+            gpu=GPUS_OF_A_HOST * (rank // self.each) + device.index,
             uuid=device.uuid,
             name=device.name,
             utilisation=round(chance.uniform(60, 99)),

@@ -149,12 +149,12 @@ def test_gpus_come_with_history_and_the_names_of_their_processes(make: Make) -> 
     run.writer.add(RankSample(time=run.began, rank=0, cpu=99.0, rss=3e8, processes=1))
     run.writer.commit()
     frame = Feed(run.record).look(View())
-    [gauge] = frame.gpus
+    [gauge] = frame.nodes[0].gpus
     assert gauge.sample.utilisation == 20.0
     assert gauge.sample.power is None
     assert list(gauge.history["utilisation"]) == [0.0, 10.0, 20.0]
-    assert frame.names[os.getpid()] == psutil.Process().name()
-    assert frame.names[2**22 + 1] == "process"
+    assert frame.names[0, os.getpid()] == psutil.Process().name()
+    assert frame.names[0, 2**22 + 1] == "process"
     assert frame.snapshot.ranks[0].cpu == 99.0
 
 
@@ -170,7 +170,7 @@ def test_a_gpu_that_gives_nothing_any_more_is_lost_and_one_that_never_did_is_not
             )
             run.writer.add(sample)
     run.writer.commit()
-    assert [gauge.lost for gauge in Feed(run.record).look(View()).gpus] == [True, False]
+    assert [gauge.lost for gauge in Feed(run.record).look(View()).nodes[0].gpus] == [True, False]
 
 
 def test_once_a_run_has_ended_a_number_may_be_another_process(make: Make) -> None:
@@ -179,9 +179,9 @@ def test_once_a_run_has_ended_a_number_may_be_another_process(make: Make) -> Non
     run.writer.add(GpuSample(time=run.began, gpu=0, uuid="GPU-0", name="Fake", processes=ours))
     run.writer.commit()
     watched = Feed(run.record)
-    assert os.getpid() in watched.look(View()).names
+    assert (0, os.getpid()) in watched.look(View()).names
     run.end()
-    assert os.getpid() in watched.look(View()).names, "it was seen to be this one"
+    assert (0, os.getpid()) in watched.look(View()).names, "it was seen to be this one"
     assert Feed(run.record).look(View()).names == {}
 
 

@@ -185,6 +185,25 @@ def keys(fields: list[Field]) -> set[str]:
     return {field.key for field in fields}
 
 
+def test_of_slurm_its_own_fields_are_offered_first_and_no_devices() -> None:
+    draft = a_draft().with_value("launcher", "slurm")
+    shown = [field.key for field in form.visible(draft, everything=False)]
+    assert set(shown) == form.COMMON - {"devices"} | form.OF_SLURM
+    assert shown.index("slurm.nodes") < shown.index("train.epochs")
+    wrong = draft.with_value("devices", [0])
+    assert "devices" in keys(form.visible(wrong, everything=False)), "what is set can be unset"
+
+
+def test_a_list_of_texts_is_typed_as_toml() -> None:
+    extra = field("slurm.extra")
+    assert extra.kind == "list"
+    assert form.typed(extra, "") == []
+    options = form.typed(extra, '["--exclusive", "--gres=gpu:a,b"]')
+    assert options == ["--exclusive", "--gres=gpu:a,b"]
+    assert form.typed(extra, form.as_typed(options, extra)) == options
+    assert form.complaint(a_draft(), extra, "--exclusive")
+
+
 def test_fields_in_common_use_come_first() -> None:
     assert keys(form.visible(a_draft(), everything=False)) == form.COMMON
     assert len(form.visible(a_draft(), everything=True)) == len(form.fields())

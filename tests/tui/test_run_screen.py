@@ -162,7 +162,8 @@ def test_rates_of_a_run_that_has_ended_are_of_all_its_steps(make: Make) -> None:
 
     async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        ranks = screen.query_one(RankTable)._ranks
+        [node] = screen.query_one(RankTable)._machines
+        ranks = node.ranks
         rates = [rank.samples_per_s for rank in ranks]
         assert rates == [pytest.approx(64 * 40 / (20 * 0.1 + 20 * 0.4))] * 2
         assert words.rate(sum(map(float, rates))) in shown(app).splitlines()[2]

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
 from runners.bench import Bench
+from runners.events import Attempt, Exited, Job
 from runners.horovod.install import Progress
 from runners.presets import load_preset
 from runners.runs import Run
@@ -213,6 +215,27 @@ def test_what_to_verify_is_asked(looks: Look) -> None:
     assert looks("v")
 
 
+@at_one_size
+def test_launch_by_slurm(looks: Look, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "cluster.toml").write_text(CLUSTER)
+    settings.save(settings.Settings(preset="cluster"))
+    assert looks("right", until_seen="2 nodes")
+
+
+CLUSTER = """
+description = "Two nodes of a cluster"
+strategy = "ddp"
+launcher = "slurm"
+[slurm]
+partition = "gpu"
+nodes = 2
+gpus_per_node = 4
+time = "1:00:00"
+"""
+
+
 # --- a run ---
 
 
@@ -272,6 +295,62 @@ def test_a_queued_run(looks: Look, begin: Begin) -> None:
     assert looks(run=run)
 
 
+# --- a run on several nodes ---
+
+
+NODES = [f"node-{number:02}" for number in range(1, 5)]
+
+
+@at_every_size
+def test_a_live_run_on_four_nodes(looks: Look, begin: Begin) -> None:
+    run = begin("wide", hosts=NODES, devices=gpus(8), **{"train.epochs": 40}).train(290).samples()
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_the_ranks_and_gpus_of_one_node(looks: Look, begin: Begin) -> None:
+    run = begin("wide", hosts=NODES, devices=gpus(4), **{"train.epochs": 40}).train(290).samples()
+    assert looks("shift+tab", "shift+tab", "down", "space", "f", run=run)
+
+
+@at_one_size
+def test_the_gpus_of_one_node_among_others(looks: Look, begin: Begin) -> None:
+    run = begin("wide", hosts=NODES, devices=gpus(4), **{"train.epochs": 40}).train(290).samples()
+    assert looks("shift+tab", "down", "space", run=run)
+
+
+@at_one_size
+def test_two_nodes_without_gpus_of_which_one_has_failed(looks: Look, begin: Begin) -> None:
+    run = begin("small", hosts=NODES[:2], world=4, **{"train.epochs": 40}).train(150).samples()
+    run.writer.add(Exited(time=NOW, rank=2, pid=1002, code=-9))
+    run.writer.commit()
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_a_job_that_waits_for_its_nodes(looks: Look, begin: Begin) -> None:
+    run = begin("patient", devices=gpus(8), launcher="slurm", begun=False, **{"slurm.nodes": 4})
+    run.writer.set_state(status="starting", job=PENDING)
+    assert looks(run=run)
+
+
+@at_usual_sizes
+def test_a_job_that_was_queued_again(looks: Look, begin: Begin) -> None:
+    changes = {"slurm.nodes": 4, "slurm.gpus_per_node": 8, "train.epochs": 40}
+    run = begin("long", hosts=NODES, devices=gpus(8), launcher="slurm", **changes)
+    run.train(290).samples()
+    run.writer.add(Attempt(time=NOW, number=1, step=100, lost=123, reason="node-02 failed"))
+    run.writer.commit()
+    run.writer.set_state(job=RUNNING, attempts=1)
+    assert looks(run=run)
+
+
+PENDING = Job(
+    time=NOW, id="4711", state="PENDING", reason="Resources", place=3, starts=NOW + 2 * HOUR
+)
+RUNNING = Job(time=NOW, id="4711", state="RUNNING", nodes=NODES, ends=NOW + 3 * HOUR, restarts=1)
+
+
 # --- its plots and logs ---
 
 
@@ -312,6 +391,20 @@ def many(begin: Begin) -> None:
     begin("stopping", ago=4 * MINUTE).train(25).writer.set_state(status="stopping")
     begin("starting", ago=8).writer.set_state(status="starting", facts=None)
     begin("patient", ago=2, devices=gpus(2)).wait("GPU 0: run resnet on eight has it")
+
+
+@at_one_size
+def test_runs_of_slurm_among_others(looks: Look, begin: Begin) -> None:
+    begin("here", ago=HOUR).train(40).end()
+    how = {"hosts": NODES, "devices": gpus(8), "launcher": "slurm", "slurm.nodes": 4}
+    running = begin("long", ago=HOUR / 2, **how, **{"train.epochs": 40}).train(290)
+    running.writer.set_state(job=RUNNING)
+    over = begin("too long", ago=HOUR / 3, **how).train(30)
+    late = msgspec.structs.replace(RUNNING, state="TIMEOUT")
+    over.end("failed", reason="job 4711 TIMEOUT: its time was up", job=late)
+    waiting = begin("patient", ago=20, begun=False, **how)
+    waiting.writer.set_state(status="starting", job=PENDING)
+    assert looks()
 
 
 @at_every_size

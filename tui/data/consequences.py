@@ -214,11 +214,18 @@ def figures(outlook: Outlook) -> list[tuple[str, str]]:
 
 
 def devices(plan: Plan) -> str:
-    """ "cpu:0–3", "cuda:0–1, 2 × NVIDIA H200"."""
+    """ "cpu:0–3", "cuda:0–1, 2 × NVIDIA H200", "2 nodes × 4 GPUs, which Slurm gives"."""
+    nodes = words.things(plan.nodes, "node")
+    if plan.scheduled:
+        on_gpu = plan.devices[0].kind == "cuda"
+        gpus = words.things(len(plan.devices), "GPU")
+        where = f"{nodes} × {gpus}" if on_gpu else f"the CPUs of {nodes}"
+        return f"{where}, which Slurm gives"
     text = f"{plan.devices[0].kind}:{words.span([device.index for device in plan.devices])}"
     names = [device.name for device in plan.devices if device.name]
     parts = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-    return ", ".join([text, *parts])
+    each = ["on each node"] if plan.nodes > 1 else []
+    return ", ".join([text, *parts, *each])
 
 
 def shares(parts: list[int]) -> str:
@@ -231,6 +238,9 @@ def shares(parts: list[int]) -> str:
 
 def _ranks(plan: Plan) -> str:
     text = words.things(plan.world_size, "rank")
+    if plan.nodes > 1:
+        each = words.things(plan.ranks_per_node, "rank")
+        return f"{text}: {words.things(plan.nodes, 'node')} × {each}"
     more = len(plan.devices) > plan.world_size
     return f"{text}, which drives {len(plan.devices)} devices" if more else text
 

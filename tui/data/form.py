@@ -21,7 +21,7 @@ from runners.config import RunConfig, parse_assignment, parse_devices
 from runners.errors import ConfigError
 from runners.validation import Devices, Section, choices_of, wanted
 
-Kind = Literal["bool", "choice", "number", "text", "devices", "table"]
+Kind = Literal["bool", "choice", "number", "text", "devices", "list", "table"]
 
 COMMON = frozenset(
     (
@@ -46,6 +46,21 @@ COMMON = frozenset(
         "train.threads",
         "eval.every_epochs",
         "checkpoint.every_epochs",
+    )
+)
+# In common use where Slurm starts the ranks, in place of the devices, which are its to give.
+OF_SLURM = frozenset(
+    f"slurm.{name}"
+    for name in (
+        "partition",
+        "account",
+        "nodes",
+        "gpus_per_node",
+        "tasks_per_node",
+        "cpus_per_task",
+        "memory",
+        "time",
+        "requeue",
     )
 )
 OFFERED: Mapping[str, Literal["task", "model", "data"]] = {
@@ -114,8 +129,11 @@ def _kind(inner: Any) -> Kind:
     if inner == Devices:
         return "devices"
     kinds: dict[Any, Kind] = {bool: "bool", int: "number", float: "number", str: "text"}
+    kinds[list[str]] = "list"
     return kinds.get(inner, "table")
 
+
+EMPTY: Mapping[str, Any] = {"table": {}, "list": []}  # what is written in TOML
 
 # --- values ------------------------------------------------------------------------------------
 
@@ -123,13 +141,15 @@ def _kind(inner: Any) -> Kind:
 def typed(field: Field, text: str) -> Any:
     """What a person has typed as plain data; what cannot be read stays text."""
     text = text.strip()
+    if not text and field.kind in EMPTY:
+        return EMPTY[field.kind]
     if not text and field.kind != "text":
-        return {} if field.kind == "table" else None if field.optional else text
+        return None if field.optional else text
     if field.kind == "number":
         return _number(text)
     if field.kind == "devices":
         return parse_devices(text)
-    if field.kind == "table":
+    if field.kind in EMPTY:
         return parse_assignment(f"{field.key}={text}")[1]
     return text or (None if field.optional else "")
 
@@ -143,18 +163,18 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def as_typed(value: Any) -> str:
-    """A value as a person would type it; nothing where it is unset."""
-    if value is None or value == {}:
+def as_typed(value: Any, field: Field | None = None) -> str:
+    """A value as a person would type it, in a field; nothing where it is unset."""
+    if value is None or value in ({}, []):
         return ""
-    if isinstance(value, list):
+    if isinstance(value, list) and (field is None or field.kind == "devices"):
         return ",".join(map(str, value))
     return value if isinstance(value, str) else in_toml(value)
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, field: Field | None = None) -> str:
     """A value for reading."""
-    return as_typed(value) or ("unset" if value is None else "none")
+    return as_typed(value, field) or ("unset" if value is None else "none")
 
 
 def in_toml(value: Any) -> str:
@@ -292,11 +312,15 @@ def visible(
     """
     if wanted := words.lower().split():
         return [field for field in fields() if _holds(field, wanted)]
-    return [
+    slurm = draft.config.launcher == "slurm"
+    common = COMMON - {"devices"} | OF_SLURM if slurm else COMMON
+    found = [
         field
         for field in fields()
-        if everything or field.key in COMMON or field.key in troubled or draft.changed(field.key)
+        if everything or field.key in common or field.key in troubled or draft.changed(field.key)
     ]
+    # What is asked of Slurm stands where the devices of this machine would.
+    return sorted(found, key=lambda field: not slurm or field.group not in ("run", "slurm"))
 
 
 def _holds(field: Field, wanted: list[str]) -> bool:

@@ -6,14 +6,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from math import nan
+from math import isnan, nan
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from runners import words
 from runners.events import OTHER, PHASES, Evaluation
-from runners.record import Record
+from runners.record import Record, points_of_each
 from runners.rollup import Curve, Series
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS, over_ranks
+from runners.state import RunState
 from tui import marks
 from tui.data.chart import Chart, Line
 from tui.marks import RUN_MARK
@@ -35,7 +37,7 @@ _STEP_COLUMNS = (
     "seconds",
     *PHASES,
 )
-
+MOST_LINES = 16  # ranks or GPUs above which a plot shows all of them together
 
 USUAL = ("loss", "throughput", "evaluation", "phases")
 
@@ -67,11 +69,16 @@ class Look:
         return self.record.curves(
             STEPS,
             columns=_STEP_COLUMNS,
-            points=self.view.points,
+            points=min(self.view.points, points_of_each(self._ranks)),
             axis=self.view.axis,
             start=start,
             end=end,
         )
+
+    @property
+    def _ranks(self) -> int:
+        plan = self.record.state.plan
+        return plan.world_size if plan else 1
 
     @cached_property
     def run(self) -> Curve:
@@ -112,17 +119,24 @@ def _at(time: float, times: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _loss(look: Look) -> list[Line]:
+    run = look.run
+    if len(look.steps) > MOST_LINES:
+        least, most = run["loss_min"], run["loss_max"]
+        return [Line("all", RUN_MARK, look.x(run), run["loss"], least, most)]
     lines = [
         Line(
             f"rank {rank}", marks.of_rank(rank), look.x(c), c["loss"], c["loss_min"], c["loss_max"]
         )
         for rank, c in look.steps.items()
     ]
-    run = look.run
     return [*lines, Line("all", RUN_MARK, look.x(run), run["loss"])] if len(lines) > 1 else lines
 
 
 def _throughput(look: Look) -> list[Line]:
+    run = look.run
+    total = Line("all", RUN_MARK, look.x(run), run["samples_per_s"])
+    if len(look.steps) > MOST_LINES:
+        return [total]
     lines = [
         Line(
             f"rank {rank}",
@@ -134,8 +148,6 @@ def _throughput(look: Look) -> list[Line]:
         )
         for rank, curve in look.steps.items()
     ]
-    run = look.run
-    total = Line("all", RUN_MARK, look.x(run), run["samples_per_s"])
     return [*lines, total] if len(lines) > 1 else lines
 
 
@@ -201,17 +213,55 @@ def _gauges(
     series: Series[Any], name: str, of: str, scale: float = 1.0
 ) -> Callable[[Look], list[Line]]:
     def lines(look: Look) -> list[Line]:
+        curves = look.gauges(series, name)
+        if len(curves) > MOST_LINES:
+            curves = {ALL: _together(curves.values(), name)}
+        state = look.record.state
+        alone = of == "host" and len(state.hosts) < 2
         return [
             Line(
-                f"{of} {key}" if of != "host" else of,
-                RUN_MARK if of == "host" else marks.of_rank(key),
+                _named(of, key, state),
+                RUN_MARK if key == ALL or alone else marks.of_rank(key),
                 look.x(curve),
                 *(_scaled(curve[column], scale) for column in (name, f"{name}_min", f"{name}_max")),
             )
-            for key, curve in look.gauges(series, name).items()
+            for key, curve in curves.items()
         ]
 
     return lines
+
+
+ALL = -1  # the key of many gauges together
+
+
+def _named(of: str, key: int, state: RunState) -> str:
+    """ "rank 3", "GPU 0 of node-07", "node-07"."""
+    if key == ALL:
+        return f"mean of all {of}s"
+    if of == "host":
+        return state.machine(key) if len(state.hosts) > 1 else of
+    return state.gpu(key) if of == "GPU" else f"{of} {key}"
+
+
+def _together(curves: Iterable[Curve], name: str) -> Curve:
+    """The mean, least and most of many gauges, at the times of the one with the fewest points: a
+    point counts where it ends.
+    """
+    curves = [curve for curve in curves if len(curve)]
+    times = min((curve["time"] for curve in curves), key=len)
+    found: list[list[tuple[float, float, float]]] = [[] for _ in times]
+    columns = (name, f"{name}_min", f"{name}_max")
+    for curve in curves:
+        for time, *values in zip(curve["time"], *map(curve.__getitem__, columns), strict=True):
+            if not isnan(values[0]):
+                found[min(bisect_left(times, time), len(times) - 1)].append(tuple(values))
+    rows = [
+        (fmean(values), min(least), max(most)) if there else (nan, nan, nan)
+        for there in found
+        for values, least, most in [list(zip(*there, strict=True)) or ((), (), ())]
+    ]
+    data = (array("d", column) for column in zip(*rows, strict=True))
+    return Curve({"time": times, **dict(zip(columns, data, strict=True))})
 
 
 def _scaled(values: array[float], scale: float) -> array[float]:

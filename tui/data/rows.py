@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from runners import words
+from runners import jobs, words
 from runners.record import Record
 from runners.snapshot import Snapshot
 from runners.state import RunState, short_id
@@ -23,7 +23,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     read.
 
     `fraction` is the part of a live run that is done, `metric` the headline of its last
-    evaluation with its `value`, `seconds` what it took so far. Of a bench `step` are rounds, of
+    evaluation with its `value`, `seconds` what it took so far, `job` the state of the scheduler's
+    job. Of a bench `step` are rounds, of
     `most` at most, and `launcher` its contestants.
     """
 
@@ -40,6 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = ""
     launcher: str = ""
     precision: str = ""
+    job: str = ""
     ranks: int | None = None
     devices: tuple[str, ...] = ()
     model: str = ""
@@ -63,7 +65,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """Everything that a filter looks at, in lower case."""
         texts = (self.id, self.name, self.notes, *self.tags, self.status, self.strategy)
-        return " ".join((*texts, self.launcher, self.precision, self.model, self.data)).casefold()
+        return " ".join(
+            (*texts, self.job, self.launcher, self.precision, self.model, self.data)
+        ).casefold()
 
 
 def headline(metrics: Iterable[str]) -> str:
@@ -138,7 +142,7 @@ def live_row(now: Snapshot, record: Record) -> Row:
     return Row(
         **_told(record, state),
         live=state.live,
-        reason="; ".join(state.waiting_for) or state.reason,
+        reason=_pending(now) or "; ".join(state.waiting_for) or state.reason,
         strategy=config.strategy,
         launcher=config.launcher,
         precision=state.plan.precision if state.plan else config.precision,
@@ -155,6 +159,12 @@ def live_row(now: Snapshot, record: Record) -> Row:
     )
 
 
+def _pending(now: Snapshot) -> str:
+    """What is said of a job that does not run; nothing of others."""
+    job = now.state.job
+    return jobs.told(job, now.time) if job is not None and jobs.waits(now.state) else ""
+
+
 def _told(record: Record, state: RunState) -> dict[str, Any]:
     plan, meta = state.plan, record.meta
     return {
@@ -165,6 +175,7 @@ def _told(record: Record, state: RunState) -> dict[str, Any]:
         "notes": meta.notes,
         "tags": tuple(meta.tags),
         "pinned": meta.pinned,
+        "job": state.job.state if state.job else "",
         "ranks": plan.world_size if plan else None,
         "devices": tuple(device.label for device in plan.devices) if plan else (),
     }

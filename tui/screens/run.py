@@ -6,6 +6,7 @@ import time
 
 import msgspec
 from textual import work
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
@@ -25,6 +26,7 @@ from tui.widgets.failure_card import FailureCard
 from tui.widgets.hardware import Hardware
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_pane import LogPane
+from tui.widgets.node_pane import NodePane
 from tui.widgets.plot import PlotPane
 from tui.widgets.rank_table import RankTable
 from tui.widgets.run_header import RunHeader
@@ -123,7 +125,7 @@ class RunScreen(PlottingScreen):
         now = frame.snapshot
         self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(now, self.run.record)
-        self.query_one(RankTable).show(now.ranks, frame.diagnosis.straggler)
+        self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
         self.query_one(Hardware).show(frame)
         self._logs.show(self.run.record.dir, len(now.ranks), now.state.live)
         self._fit_tables()
@@ -179,6 +181,23 @@ class RunScreen(PlottingScreen):
 
     def action_stop(self) -> None:
         self.distrain.stop(self.run)
+
+    def on_node_pane_unfolded(self, event: NodePane.Unfolded) -> None:
+        for table in self._tables:
+            table.unfold(event.numbers)
+        self._fit_tables()
+
+    def action_fold(self) -> None:
+        self._folding().fold_one()
+
+    def action_folds(self) -> None:
+        self._folding().fold_all()
+
+    def _folding(self) -> NodePane:
+        pane = self.focused
+        if not (isinstance(pane, NodePane) and pane.folds):
+            raise SkipAction()
+        return pane
 
     def action_rerun(self) -> None:
         self.distrain.rerun(self.run)

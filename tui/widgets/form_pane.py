@@ -27,6 +27,7 @@ HINTS = {
     "number": "type a number, or enter",
     "text": "enter edits",
     "devices": "enter edits",
+    "list": 'enter edits, e.g. ["--exclusive"]',
     "table": "enter edits, e.g. {hidden = [256, 128]}",
 }
 
@@ -153,7 +154,7 @@ class FormPane(Vertical):
         if field.key in form.OFFERED:
             hint = "enter lists what there is"
         if draft.changed(field.key):
-            before = form.shown(draft.preset_value(field.key))
+            before = form.shown(draft.preset_value(field.key), field)
             hint += keymap.keyed(" · {launch.reset} gives ", self.app) + f"{before} back"
         return hint
 
@@ -197,7 +198,7 @@ class FormPane(Vertical):
         if self._draft is None:
             return
         self._editing = field
-        text = form.as_typed(self._draft.get(field.key)) if typed is None else typed
+        text = form.as_typed(self._draft.get(field.key), field) if typed is None else typed
         self.add_class("-editing")
         with self.prevent(Input.Changed):
             self._editor.value = text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from rich.text import Text
@@ -12,55 +14,163 @@ from runners import words
 from runners.events import GpuSample, HostSample
 from runners.snapshot import RankNow
 from tui import marks
-from tui.data.feed import Frame, Gauge
+from tui.data.feed import Frame
+from tui.data.nodes import Gauge, Node
 from tui.spark import bar, spark
+from tui.widgets.columns import Column, aligned, fitting
 from tui.widgets.inks import legible
-from tui.widgets.text_pane import TextPane
+from tui.widgets.node_pane import NodePane, Part, by_trouble
+from tui.widgets.rank_table import mean_of
 
 NA = "N/A"
 WITH_CLOCK = 56  # cells from which there is room for the clock
 MOST_HISTORY = 40
 
 
-class Hardware(TextPane):
+class Hardware(NodePane):
     """`show` gives it a frame."""
 
     HELP = (
         "Each GPU's utilisation (a kernel was running, not that the chip was busy), memory, power, "
         "temperature and clock (where there is room: {app.full}), with two minutes of history, the "
         "marks of the ranks on it and the other processes that use it. N/A: the device does not "
-        "offer this. Without GPUs: the host."
+        "offer this. Without GPUs: the host. Of several nodes each has a line: its CPU and memory, "
+        "its GPUs' mean utilisation, their memory and power together and the hottest of them. "
+        "{run.fold} shows all of one, {run.folds} of all."
     )
 
     _frame: Frame | None = None
 
     def show(self, frame: Frame) -> None:
         self._frame = frame
-        self.border_title = "GPUs" if frame.gpus else "machine"
+        self.border_title = "GPUs" if any(node.gpus for node in frame.nodes) else "machine"
         self._paint()
 
     def _paint(self) -> None:
-        if (frame := self._frame) is not None:
-            self.put(picture(frame, self.width, self.background_colors[1]))
+        if (frame := self._frame) is None:
+            return
+        paper = self.background_colors[1]
+        if len(frame.nodes) > 1:
+            self._paint_nodes(frame, paper)
+        else:
+            self.put_alone(picture(frame, self.width, paper))
+
+    def _paint_nodes(self, frame: Frame, paper: Color) -> None:
+        nodes, late = frame.nodes, frame.diagnosis.straggler
+        self.border_title = f"{len(nodes):,} nodes"
+        self.border_subtitle = _hottest(nodes)
+        columns = _columns(nodes, self.width)
+        parts = [
+            Part(node, partial(_summary, node, columns), self._under(node, frame, paper))
+            for node in by_trouble(nodes, late.rank if late else None)
+        ]
+        head = Text(" ").join(aligned(Text(column.name, "dim"), column) for column in columns)
+        self.put_parts([head], parts)
+
+    def _under(self, node: Node, frame: Frame, paper: Color) -> list[Callable[[], Text]]:
+        """Lines that are made once they are in sight; nobody but the GPUs has many."""
+        room = self.width - 2
+        if not node.gpus:
+            host = _host(node.host, room) if node.host else []
+            lines = [*host, *(_rank(rank, room, paper) for rank in node.ranks)]
+            return [partial(_indented, line.copy) for line in lines]
+        makers: list[Callable[[], Text]] = []
+        for gauge in node.gpus:
+            makers.append(partial(_indented, partial(_gpu, gauge, node, room, paper)))
+            if foreign := _foreign(gauge.sample, node, frame):
+                makers.append(partial(_indented, Text("  ").append_text(foreign).copy))
+        return makers
+
+
+def _indented(made: Callable[[], Text]) -> Text:
+    return Text("  ") + made()
 
 
 def picture(frame: Frame, width: int, paper: Color) -> list[Text]:
-    """All lines of the pane, to be seen on the paper."""
-    lines = _gpus(frame, width, paper) if frame.gpus else []
-    if frame.host:
-        lines += _host(frame.host, width)
-    if not frame.gpus:
-        lines += [_rank(now, width, paper) for now in frame.snapshot.ranks]
+    """All lines of one host, to be seen on the paper."""
+    lines = []
+    for node in frame.nodes:
+        lines += _gpus(node, frame, width, paper) if node.gpus else []
+        if node.host:
+            lines += _host(node.host, width)
+        if not node.gpus:
+            lines += [_rank(now, width, paper) for now in node.ranks]
     return lines or [Text("no sample yet", "dim")]
 
 
-def _gpus(frame: Frame, width: int, paper: Color) -> list[Text]:
+# --- one line of a node --------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("CPU", 5),
+    Column("memory", 8, 2),
+    Column("GPU", 5, 1),
+    Column("GPU mem", 8, 3),
+    Column("hottest", 7, 1),
+    Column("power", 8, 4),
+)
+OF_GPUS = ("GPU", "GPU mem", "hottest", "power")
+
+
+def _columns(nodes: Sequence[Node], width: int) -> list[Column]:
+    name = Column("node", max(min(max(len(node.name) for node in nodes) + 2, 20), 6), right=False)
+    gpus = any(node.gpus for node in nodes)
+    return fitting([name, *(c for c in COLUMNS if gpus or c.name not in OF_GPUS)], width)
+
+
+def _summary(node: Node, columns: Sequence[Column]) -> Text:
+    first, *others = columns
+    name = Text(node.name, "bold red" if node.amiss else "bold")
+    line = Text(no_wrap=True).append_text(aligned(name, first._replace(width=first.width - 2)))
+    cells = _cells(node)
+    for column in others:
+        line.append(" ").append_text(aligned(Text(cells[column.name]), column))
+    return line.append(f" {node.amiss}", "red") if node.amiss else line
+
+
+def _cells(node: Node) -> dict[str, str]:
+    host = node.host.sample if node.host else None
+    samples = [gauge.sample for gauge in node.gpus]
+    heat = _known(sample.temperature for sample in samples)
+    memory = _known(sample.memory_used for sample in samples)
+    power = _known(sample.power for sample in samples)
+    return {
+        "CPU": words.MISSING if host is None else _percent(host.cpu),
+        "memory": words.size(host.memory_used if host else None),
+        "GPU": _percent(mean_of(sample.utilisation for sample in samples)),
+        "GPU mem": _size(sum(memory) if memory else None),
+        "hottest": _of(max(heat, default=None), "°C"),
+        "power": _of(sum(power) if power else None, "W"),
+    }
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _hottest(nodes: Sequence[Node]) -> str:
+    """ "hottest: GPU 3 of node-07, 78 °C"."""
+    heat = [
+        (gauge.sample.temperature, -node.number, -gauge.sample.index, node.name)
+        for node in nodes
+        for gauge in node.gpus
+        if gauge.sample.temperature is not None
+    ]
+    if not heat:
+        return ""
+    degrees, _, index, name = max(heat)
+    return f"hottest: GPU {-index} of {name}, {_of(degrees, '°C')}"
+
+
+# --- one host ------------------------------------------------------------------------------------
+
+
+def _gpus(node: Node, frame: Frame, width: int, paper: Color) -> list[Text]:
     """A head with the names, then for each GPU a line, and one for foreign processes on it."""
-    names = Counter(gauge.sample.name for gauge in frame.gpus)
+    names = Counter(gauge.sample.name for gauge in node.gpus)
     title = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
     lines = [Text(title, "dim")]
-    for gauge in frame.gpus:
-        line, foreign = _gpu(gauge, frame, width, paper), _foreign(gauge.sample, frame)
+    for gauge in node.gpus:
+        line, foreign = _gpu(gauge, node, width, paper), _foreign(gauge.sample, node, frame)
         if foreign and line.cell_len + 2 + foreign.cell_len <= width:
             line.append("  ").append_text(foreign)
             foreign = Text()
@@ -70,9 +180,9 @@ def _gpus(frame: Frame, width: int, paper: Color) -> list[Text]:
     return lines
 
 
-def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int, paper: Color) -> Text:
+def _gpu(gauge: Gauge[GpuSample], node: Node, width: int, paper: Color) -> Text:
     sample = gauge.sample
-    line = Text.assemble((f"{sample.gpu:<2}", "bold")).append_text(_ranks(sample, frame, paper))
+    line = Text.assemble((f"{sample.index:<2}", "bold")).append_text(_ranks(sample, node, paper))
     if gauge.lost:
         return line.append("  lost: it gives no figures any more", "bold red")
     figures = "  ".join(
@@ -89,22 +199,22 @@ def _gpu(gauge: Gauge[GpuSample], frame: Frame, width: int, paper: Color) -> Tex
     return line.append(f" {figures}")
 
 
-def _ranks(sample: GpuSample, frame: Frame, paper: Color) -> Text:
+def _ranks(sample: GpuSample, node: Node, paper: Color) -> Text:
     """The marks of the ranks on a GPU; under `dp` one rank drives several."""
     here = [
         marks.of_rank(now.info.rank)
-        for now in frame.snapshot.ranks
+        for now in node.ranks
         if now.info.device_uuid == sample.uuid or now.info.pid in sample.processes
     ]
     pairs = [(mark.shape, legible(mark.colour, paper)) for mark in here]
     return Text.assemble(*pairs) if pairs else Text(" ")
 
 
-def _foreign(sample: GpuSample, frame: Frame) -> Text:
+def _foreign(sample: GpuSample, node: Node, frame: Frame) -> Text:
     """Processes on a GPU that are no rank of this run."""
-    pids = {now.info.pid for now in frame.snapshot.ranks}
+    pids = {now.info.pid for now in node.ranks}
     told = [
-        f"{frame.names.get(pid, 'process')} {pid} {_size(memory)}"
+        f"{frame.names.get((sample.host, pid), 'process')} {pid} {_size(memory)}"
         for pid, memory in sample.processes.items()
         if pid not in pids
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from runners import words
+from runners import jobs, words
 from runners.config import RunConfig
 from runners.diagnosis import Diagnosis
 from runners.events import Evaluation
@@ -43,11 +43,19 @@ def _what(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
         plan.precision if plan else config.precision,
     ]
     if plan:
-        how.append(words.things(plan.world_size, "rank"))
+        on = f" on {words.things(plan.nodes, 'node')}" if plan.nodes > 1 else ""
+        how.append(words.things(plan.world_size, "rank") + on)
     parts = [Text(f"{dot} {now.state.status}", f"bold {colour}")]
     if now.name:
         parts.append(Text(now.name, "bold"))
-    parts += [Text(now.run_id, "" if now.name else "bold"), Text(" · ".join(how), "dim")]
+    id = Text(now.run_id, "" if now.name else "bold")
+    job, done = now.state.job, Text(" · ".join(how), "dim")
+    if job is None or jobs.waits(now.state):
+        parts += [id, done]
+    else:  # which matters more than an id beside a name
+        told = ", ".join(filter(None, (f"job {job.id} {jobs.word(job)}", jobs.left(job, now.time))))
+        scheduled = Text(told, jobs.COLOURS.get(job.state, "red"))
+        parts += [scheduled, done, id] if now.name else [id, scheduled, done]
     parts.append(Text(f"{config.model.name} on {config.data.name}", "dim"))
     return _fitted(parts, width, Text(hint, "dim"))
 
@@ -56,8 +64,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     state = now.state
     if state.error is not None and not state.live:
         return Text(words.line(state.reason), "red", no_wrap=True, overflow="ellipsis")
-    if now.total_steps is None or now.fraction is None:
-        waiting = Text(_waiting(now), "dim")
+    if now.total_steps is None or now.fraction is None or jobs.waits(state):
+        waiting = Text(_waiting(now), "yellow" if jobs.waits(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")
         return waiting
     begun = f"epoch {now.epoch:,}/{config.train.epochs:,}" if now.epoch else "epoch –"
@@ -74,6 +82,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
 
 
 def _waiting(now: Snapshot) -> str:
+    if now.state.job is not None and jobs.waits(now.state):
+        return jobs.told(now.state.job, now.time)
     if now.state.waiting_for:
         return "; ".join(now.state.waiting_for)
     if not now.state.live:
@@ -89,6 +99,8 @@ def _figures(now: Snapshot, width: int) -> Text:
     parts = [Text.assemble("loss ", (words.figure(now.loss), "bold"))]
     if now.samples_per_s is not None:
         parts.append(Text(words.rate(now.samples_per_s), "bold"))
+    if anew := jobs.anew(now.state.attempts, now.done_again):
+        parts.append(Text(anew, "yellow"))
     if now.last:
         parts += _evaluation("evaluated:", now.last)
     if now.best and now.best is not now.last:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from textual.color import Color
 
-from runners import words
+from runners import jobs, words
 from tui import marks
 from tui.data.rows import BENCH, Row
 from tui.widgets.columns import Column, aligned, fitting, taken
@@ -103,6 +103,8 @@ def _progress(row: Row) -> Text:
         return _rounds(row)
     if not row.live:
         return Text(words.count(row.step))
+    if row.job not in ("", jobs.RUNNING):
+        return Text(row.job, jobs.COLOURS.get(row.job, "red"))
     if row.fraction is None:
         return Text(row.status, STATUSES.get(row.status, UNKNOWN)[1])
     filled = round(BAR * row.fraction)

@@ -259,9 +259,11 @@ def _line(draft: Draft, field: Field, names: int, width: int, wrong: bool) -> Te
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{mark} ", f"bold {colour}").append(field.name.ljust(names + 1), "bold" * changed)
     start = len(line)
-    line.append(shown(value), colour if wrong or changed else "" if as_typed(value) else "dim")
+    line.append(
+        shown(value, field), colour if wrong or changed else "" if as_typed(value) else "dim"
+    )
     if changed:
-        line.append(f"  was {shown(draft.preset_value(field.key))}", "dim")
+        line.append(f"  was {shown(draft.preset_value(field.key), field)}", "dim")
     if width >= ABOUT_FROM:
         line.append(" " * max(VALUE - (len(line) - start), 2)).append(field.about, "dim")
     line.truncate(width, overflow="ellipsis")

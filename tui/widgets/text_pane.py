@@ -34,7 +34,7 @@ class TextPane(ScrollView, can_focus=True):
     def __init__(self, title: str = "", *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
         self.border_title = title
-        self._lines: list[Text] = []
+        self._lines: Sequence[Text] = ()
 
     @property
     def width(self) -> int:
@@ -61,7 +61,7 @@ class TextPane(ScrollView, can_focus=True):
 
     def put(self, lines: Sequence[Text]) -> None:
         """Show these lines instead of the ones before."""
-        old, self._lines = self._lines, list(lines)
+        old, self._lines = self._lines, lines
         self.virtual_size = Size(self.width, len(lines))
         for y in range(self.height):
             row = self._row(y)
