@@ -69,6 +69,7 @@ class Conversation:
         self.host = host
         self.seen = self._nothing_seen(queued=writer.state.status == "queued")
         self.links: dict[int, Line] = {}
+        self.launcher: Line | None = None
         self.nodes = Nodes(
             writer.state.run_id, config, plan, host, lambda: set_state(hosts=self.nodes.names)
         )
@@ -95,6 +96,12 @@ class Conversation:
     def restarts(self) -> bool:
         """Whether another than we may start the ranks anew."""
         return self.plan.scheduled or self.config.dist.max_restarts > 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has done all its steps."""
+        left = self.seen.finished.values()
+        return self.all_finished.is_set() and not any(finished.stopped for finished in left)
 
     @property
     def in_the_queue(self) -> bool:
@@ -124,6 +131,8 @@ class Conversation:
             case Over():
                 self.nodes.over(link)
             case Stop():
+                if link is self.launcher:
+                    self.seen.stopped = "shortly before the job's time limit"
                 self.stop(now=event.now, again=event.again)
             case Stopping():
                 self._answers[event.rank] = event.step
@@ -156,6 +165,8 @@ class Conversation:
             return self._greet_rank(link, hello)
         if hello.role in ("node", "task"):
             self.nodes.greet(link, hello)
+        elif hello.role == "launcher":
+            self.launcher = link
         return None
 
     def _greet_rank(self, link: Line, hello: Hello) -> None:

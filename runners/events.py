@@ -255,6 +255,10 @@ class Job(Event, frozen=True, tag="job"):
     ended: str = ""
 
 
+class Requeue(Event, frozen=True, tag="requeue"):
+    """To such a launcher: queue the job again, some of its nodes answer no more."""
+
+
 # --- from a node, and to it --------------------------------------------------------------------
 
 
@@ -418,6 +422,7 @@ Said = (
     | Finished
     | Exited
     | Job
+    | Requeue
     | Meeting
     | Welcome
     | Printed

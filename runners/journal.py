@@ -40,7 +40,8 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.dir = folder
-        self.state: RunState = read_state(folder)
+        # Whoever writes one runs, whatever the queue's last word was.
+        self.state: RunState = structs.replace(read_state(folder), status="running")
         self._file = (folder / FILE).open("ab", buffering=0)
         self._pending = bytearray()
 

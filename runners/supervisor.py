@@ -29,7 +29,7 @@ from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, read_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError
-from runners.events import Ended, Exited
+from runners.events import Ended, Exited, Requeue
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader, recorded_beside
 from runners.network import listening_address, sockets
@@ -217,19 +217,29 @@ class Supervisor:
         """Give the launcher a moment to say how its ranks ended, and longer where it may start
         them anew; True once it has.
         """
-        talk = self.talk
-        patience = LEAVE_S if talk.all_finished.is_set() else SETTLE_S
-        patience = max(patience, RESTART_S if talk.restarts else 0.0)
+        talk, patience = self.talk, self._patience()
         deadline = time.monotonic() + patience
         while not (done.done() or talk.end_now.is_set()):
             if not (talk.trouble.is_set() or talk.all_finished.is_set()):
                 return True
-            if talk.in_the_queue:  # as long as it takes
+            if talk.in_the_queue and not talk.complete:  # as long as it takes
                 deadline = time.monotonic() + patience
             if time.monotonic() > deadline:
                 return False
             await asyncio.wait([done], timeout=SETTLE_LOOK_S)
         return False
+
+    def _patience(self) -> float:
+        """Seconds from the first sign of an end."""
+        talk = self.talk
+        if talk.complete or not talk.restarts:
+            return LEAVE_S if talk.all_finished.is_set() else SETTLE_S
+        if talk.seen.silent and self.plan.scheduled:
+            # Slurm may notice much later, or never; its job holds what it has until then.
+            if not (self.config.slurm.requeue and talk.launcher):
+                return SETTLE_S
+            talk.launcher.send(Requeue())
+        return RESTART_S + (self.config.slurm.poll_s if self.plan.scheduled else 0.0)
 
     # --- meanwhile -------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     job: Job | None = None
     queued: bool = False
     stop_asked: bool = False
+    stopped: str = "on request"
     stopped_now: bool = False
     stop_overdue: bool = False
 
@@ -58,7 +59,7 @@ def judge(seen: Evidence) -> Verdict:
     complete = len(seen.finished) == seen.world_size
     if complete and any(finished.stopped for finished in seen.finished.values()):
         step = max(finished.step for finished in seen.finished.values())
-        return Verdict(status="stopped", reason=f"stopped on request after step {step:,}")
+        return Verdict(status="stopped", reason=f"stopped {seen.stopped} after step {step:,}")
     if complete:
         return Verdict(status="completed", reason="all steps done")
     if seen.missing:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,7 @@ from msgspec import structs
 from runners import words
 from runners.connecting import Endpoint
 from runners.errors import SlurmError
-from runners.events import Job, Notice, Stop
+from runners.events import Event, Job, Notice, Requeue, Stop
 from runners.journal import recorded_beside
 from runners.launchers.parent import Parent
 from runners.processes import OWNER, die_with_parent
@@ -38,10 +39,16 @@ def main() -> int:
     # the job was submitted.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
-    with Parent() as parent:
+    again = threading.Event()
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Requeue):
+            again.set()
+
+    with Parent(on_event=heard) as parent:
         die_with_parent(number=signal.SIGTERM)
         try:
-            return Watch(parent, record, _submitted(record)).until_over()
+            return Watch(parent, record, _submitted(record), again).until_over()
         except SlurmError as error:
             print(error, flush=True)
             parent.say(Job(time=time.time(), id="", state="REFUSED", ended=str(error)))
@@ -63,8 +70,8 @@ def _submitted(record: Record) -> str:
 class Watch:
     """Follows one job to its end, through every time that it is queued again."""
 
-    def __init__(self, parent: Parent, record: Record, job: str) -> None:
-        self._parent, self._record, self._id = parent, record, job
+    def __init__(self, parent: Parent, record: Record, job: str, again: threading.Event) -> None:
+        self._parent, self._record, self._id, self._again = parent, record, job, again
         self._config = record.config.slurm
         self._seen: Seen | None = None
         self._cancelled = False
@@ -88,6 +95,9 @@ class Watch:
                 self._cancelled = True
             if self._cancelled:
                 self._cancel()
+            elif self._again.is_set():
+                self._again.clear()
+                self._requeue()
 
     def _goes_on_alone(self) -> bool:
         """Whether the supervisor is gone, and the job is recorded without it."""
@@ -172,6 +182,12 @@ class Watch:
             self._notice(f"the job was not queued again: {error}")
             return False
         return True
+
+    def _requeue(self) -> None:
+        try:
+            commands.requeue(self._id)
+        except SlurmError as error:  # it waits already: Slurm was quicker
+            print(error, flush=True)
 
     def _cancel(self) -> None:
         try:

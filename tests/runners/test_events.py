@@ -43,6 +43,7 @@ EVENTS: list[events.Event] = [
     events.Finished(time=2.0, rank=1, step=50, stopped=True),
     events.Exited(time=2.0, rank=1, pid=12, code=-9),
     events.Job(time=2.0, id="7", state="PENDING", reason="Resources", nodes=["n1"], place=0),
+    events.Requeue(),
     events.Meeting(place="10.0.0.1:4711"),
     events.Welcome(run_id="r", node=1, config="[train]", plan="{}", meeting="10.0.0.1:4711"),
     events.Printed(rank=1, text="half a li"),

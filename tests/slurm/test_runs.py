@@ -31,7 +31,7 @@ def started(cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     usual = {"launcher": "slurm", "slurm__nodes": 2, "slurm__poll_s": 0.5, "train__threads": 1}
-    return lambda **changes: start(**{**usual, "dist__interface": "eth0", **changes})
+    return lambda **changes: start(**{**usual, **changes})
 
 
 def jobs(run: Run) -> list[Job]:
@@ -50,6 +50,14 @@ def job_of(run: Run) -> str:
 
 def step_of(run: Run) -> int:
     return max((window.step for window in run.record.latest().values()), default=0)
+
+
+def each_sample_once(run: Run) -> bool:
+    """Whether the record counts every sample of every epoch, and none twice."""
+    state = run.record.state
+    assert state.facts is not None
+    samples = sum(rank["samples"] for rank in run.record.totals().values())
+    return bool(samples == run.record.config.train.epochs * state.facts.train_samples)
 
 
 def wait_for_step(run: Run, step: int) -> None:
@@ -304,3 +312,36 @@ def test_a_controller_that_does_not_answer_ends_no_run(started: Start, cluster: 
 
     run.stop()
     assert ended(run) == "stopped"
+
+
+# --- beside the job ------------------------------------------------------------------------------
+
+
+def test_ranks_that_cannot_reach_the_supervisor_are_recorded_beside_the_job(started: Start) -> None:
+    loopback = {"report__listen": "127.0.0.1"}  # which on a node is the node itself
+    run = started(slurm__tasks_per_node=2, train__epochs=2, **loopback)
+    assert ended(run) == "completed", run.record.state.reason
+    assert any("records the run beside the job" in text for text in notices(run))
+    assert each_sample_once(run)
+    assert run.record.state.hosts == ["n1", "n2"]
+
+
+def test_a_stop_reaches_ranks_that_report_by_files(started: Start) -> None:
+    run = started(slurm__report="files", **SLOW)
+    wait_for_step(run, 2)
+    run.stop()
+    assert ended(run) == "stopped", run.record.state.reason
+    assert run.record.last_checkpoint is not None
+
+
+def test_a_job_outlives_its_supervisor_and_is_merged_when_somebody_looks(started: Start) -> None:
+    run = started(slurm__report="files", task__args={"pace": 0.1}, train__epochs=4)
+    wait_for_step(run, 2)
+    pid = run.record.state.supervisor_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not run.is_live)
+    assert run.recover()
+    assert not run.recover(), "it is supervised again"
+    assert ended(run) == "completed", run.record.state.reason
+    assert each_sample_once(run)
