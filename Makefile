@@ -31,7 +31,7 @@ tui: $(VENV)/ready
 	@$(BIN)/distrain-tui
 
 test: lint types layers
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/hosts --ignore=tests/slurm
 
 horovod: $(VENV)/ready
 	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/distrain doctor --fix horovod
