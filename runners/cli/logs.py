@@ -14,7 +14,7 @@ from runners.finding import find_run
 from runners.runs import Run
 
 POLL_S = 0.2
-OTHERS = ("launcher", "supervisor")
+OTHERS = ("launcher", "job", "supervisor")
 
 
 class Tail:
@@ -71,7 +71,7 @@ def logs(arguments: Namespace) -> int:
 
 
 def _wanted(run: Run, only: str | None) -> list[str]:
-    """Stems of log files: the launcher's and the ranks', or the one that is asked for."""
+    """Stems of log files: the launcher's, a job's and the ranks', or the one that is asked for."""
     if only in OTHERS:
         return [only]
     if only is not None:
@@ -81,7 +81,9 @@ def _wanted(run: Run, only: str | None) -> list[str]:
         for path in (run.record.dir / "logs").glob("rank-*.log")
         if (match := re.fullmatch(r"rank-(\d+)", path.stem))
     }
-    return ["launcher", *(found[rank] for rank in sorted(found))]
+    plan = run.record.state.plan
+    job = ["job"] if plan and plan.scheduled else []
+    return ["launcher", *job, *(found[rank] for rank in sorted(found))]
 
 
 def _number(run: Run, text: str) -> int:
@@ -91,7 +93,7 @@ def _number(run: Run, text: str) -> int:
         ranks = "its ranks" if world is None else "rank 0" if world == 1 else f"0 to {world - 1}"
         raise _NoSuchLogError(
             f"there is no rank {text!r} in run {run.id}; "
-            f"--rank takes {ranks}, {' or '.join(OTHERS)}"
+            f"--rank takes {ranks}, {', '.join(OTHERS[:-1])} or {OTHERS[-1]}"
         )
     return int(text)
 

@@ -208,7 +208,7 @@ def test_logs_have_their_origin_in_front(distrain: Distrain, finished: Fabricate
     assert distrain("logs", "first", "--rank", "launcher").stdout == "hi\n"
     missing = distrain("logs", "first", "--rank", "2")
     assert missing.returncode == 2
-    assert "--rank takes 0 to 1, launcher or supervisor" in missing.stderr
+    assert "--rank takes 0 to 1, launcher, job or supervisor" in missing.stderr
 
 
 def test_logs_are_followed_until_the_run_ends(

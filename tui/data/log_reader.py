@@ -13,7 +13,7 @@ from tui.data.log_file import LogFile
 
 SEARCH_S = 0.05  # for how long a search goes on before the lines in sight are looked at again
 SIZES_S = 2.0  # between two looks at which logs are empty
-OTHERS = ("launcher", "supervisor")
+OTHERS = ("launcher", "job", "supervisor")
 
 
 class Hunt(NamedTuple):

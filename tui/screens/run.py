@@ -86,6 +86,7 @@ class RunScreen(PlottingScreen):
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
         worker, seen, told = get_current_worker(), None, ""
+        self._recover()
         with self.run.record as record:
             feed = Feed(record)
             while not (worker.is_cancelled or self._left.is_set()):
@@ -99,6 +100,14 @@ class RunScreen(PlottingScreen):
                         told = str(error)
                         self.post_message(self.Looked(None, told))
                 self._pause(began)
+
+    def _recover(self) -> None:
+        """Take up a run again that went on without its supervisor."""
+        try:
+            if not self.distrain.readonly and self.run.recover():
+                self._was_live = True
+        except DistrainError as error:
+            self.post_message(self.Looked(None, str(error)))
 
     def on_run_screen_looked(self, event: Looked) -> None:
         if event.frame is None:
@@ -127,7 +136,8 @@ class RunScreen(PlottingScreen):
         self.query_one(FailureCard).show(now, self.run.record)
         self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
         self.query_one(Hardware).show(frame)
-        self._logs.show(self.run.record.dir, len(now.ranks), now.state.live)
+        scheduled = now.state.plan is not None and now.state.plan.scheduled
+        self._logs.show(self.run.record.dir, len(now.ranks), now.state.live, scheduled)
         self._fit_tables()
 
     def _fit_tables(self) -> None:

@@ -114,10 +114,11 @@ class LogPane(Widget, can_focus=True):
 
     # --- what the screen asks of it -------------------------------------------------------------
 
-    def show(self, folder: Path, ranks: int, live: bool) -> None:
+    def show(self, folder: Path, ranks: int, live: bool, scheduled: bool = False) -> None:
         """Look at the logs of a run's folder; what is seen stays when the same comes again."""
-        launcher, supervisor = OTHERS
-        names = [launcher, *(f"rank-{rank}" for rank in range(ranks)), supervisor]
+        launcher, job, supervisor = OTHERS
+        own = [f"rank-{rank}" for rank in range(ranks)]
+        names = [launcher, *([job] if scheduled else []), *own, supervisor]
         if (names, live) != (self._names, self._live):
             self._names, self._live = names, live
             self._wake.set()
@@ -127,7 +128,7 @@ class LogPane(Widget, can_focus=True):
             self._read(folder, self.screen)
 
     def choose(self, name: str) -> None:
-        """Show another log: "rank-0", "launcher", "supervisor"."""
+        """Show another log: "rank-0", "launcher", "job", "supervisor"."""
         if name != self._chosen:
             self._chosen, self._page, self._search, self._missed = name, None, "", None
             self._view.clear()
