@@ -83,7 +83,7 @@ class Conversation:
         self._answers: dict[int, int] = {}
         self._save = True
         self._spoke: set[int] = set()
-        self._attempt = 0
+        self._attempt = self._nodes_attempt = 0  # as Slurm counts them
 
     def _nothing_seen(self, **known: Any) -> Evidence:
         return Evidence(
@@ -112,8 +112,8 @@ class Conversation:
 
     def heard(self, link: Line, event: Event) -> None:
         """One line of any connection, in order of arrival; most of them are windows."""
-        if link.rank is not None and self.links.get(link.rank) is not link:
-            return  # of an attempt that is over
+        if link.forgotten:
+            return
         match event:
             case Window():
                 self.seen.steps[event.rank] = event.step
@@ -159,11 +159,15 @@ class Conversation:
                 self.writer.add(item)
 
     def _greet(self, link: Line, hello: Hello) -> None:
-        if hello.role in ("rank", "node", "task") and hello.attempt < self._attempt:
+        latest = max(self._attempt, self._nodes_attempt)
+        if hello.role in ("rank", "node", "task") and hello.attempt < latest:
             return link.refuse("the ranks were started anew since")
         if hello.role == "rank":
             return self._greet_rank(link, hello)
         if hello.role in ("node", "task"):
+            if hello.attempt > self._nodes_attempt:
+                self._nodes_attempt = hello.attempt
+                self.nodes.begin_anew()
             self.nodes.greet(link, hello)
         elif hello.role == "launcher":
             self.launcher = link
@@ -274,7 +278,7 @@ class Conversation:
         reason, lost = judge(self.seen).reason, max(self.seen.steps.values(), default=0)
         number = self.writer.state.attempts + 1
         for link in self.links.values():
-            link.close()
+            link.forget()
         for known in (self.links, self.pids, self.phases, self._answers, self._spoke):
             known.clear()
         self.seen = self._nothing_seen(job=self.seen.job)

@@ -36,7 +36,8 @@ class Line(asyncio.BufferedProtocol):
     """Splits lines, checks the greeting, hands events on.
 
     `rank` and `host` are set by the listener. `heard_at` is when something came last (Unix
-    seconds). One that has ended is `silent` where the other host answered no more.
+    seconds). One that has ended is `silent` where the other host answered no more. What comes over
+    one that is `forgotten` is of the past.
     """
 
     def __init__(self, listener: Listener, token: str = "") -> None:
@@ -48,7 +49,7 @@ class Line(asyncio.BufferedProtocol):
         self.rank: int | None = None
         self.host = ""
         self.heard_at = time.time()
-        self.silent = False
+        self.silent = self.forgotten = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -108,6 +109,11 @@ class Line(asyncio.BufferedProtocol):
             print(f"connection refused: {words.line(why)}", file=sys.stderr, flush=True)
         if self._transport:
             self._transport.abort()
+
+    def forget(self) -> None:
+        """Hang up, and hear no more of what is on the way."""
+        self.forgotten = True
+        self.close()
 
     def close(self) -> None:
         """Hang up once all is sent."""

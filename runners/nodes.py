@@ -114,6 +114,12 @@ class Nodes:
             else:
                 self._wait.append(link)
 
+    def begin_anew(self) -> None:
+        """Whoever is there is of a job that was queued again, and ends or is cut off."""
+        links, self._links, self._wait, self._meeting = self._links, {}, [], ""
+        for link in links:
+            link.forget()
+
     def left(self, link: Line) -> str:
         """Forget a node that has gone; gives the name of its host, empty where it was none."""
         if link not in self._links:

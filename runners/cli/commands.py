@@ -112,7 +112,9 @@ def _watch(parser: ArgumentParser) -> None:
 
 def _logs(parser: ArgumentParser) -> None:
     _a_run(parser)
-    parser.add_argument("--rank", metavar="N", help="only this rank, or launcher, job (of Slurm), supervisor")
+    parser.add_argument(
+        "--rank", metavar="N", help="only this rank, or launcher, job (of Slurm), supervisor"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
-from runners.events import Hello, Notice
+from runners.events import Exited, Failure, Hello, Notice
 from runners.line import Line
 from runners.plan import make_plan
 from runners.record import Record
@@ -92,3 +92,35 @@ def test_a_run_that_does_not_queue_starts_also_where_claims_cannot_be_made(
     assert isinstance(notice, Notice)
     assert notice.text.startswith("queued runs will not see this one: the queue cannot use /proc")
     assert asyncio.run(supervisor.may_start())
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduled(tmp_path: Path) -> Supervisor:
+    config = RunConfig().with_changes({"launcher": "slurm", "slurm.nodes": 2})
+    return Supervisor(create_run(tmp_path, config, plan=make_plan(config), word="queued"))
+
+
+def test_what_an_old_attempt_says_late_is_not_heard(scheduled: Supervisor) -> None:
+    talk = scheduled.talk
+    old_node, old_rank, node, rank = (Line(talk) for _ in range(4))
+    talk.heard(old_node, Hello(role="node", node=1, host="n2"))
+    talk.heard(old_rank, Hello(rank=1, host="n2"))
+    talk.heard(node, Hello(role="node", node=1, host="n2", attempt=1))
+    talk.heard(rank, Hello(rank=1, host="n2", attempt=1))
+    talk.heard(old_node, Exited(time=0.0, rank=1, pid=1, code=-9))
+    talk.heard(old_rank, Failure(time=0.0, rank=1, error="OSError", message="gone"))
+    assert talk.links == {1: rank}
+    assert not talk.trouble.is_set()
+    assert (talk.seen.exits, talk.seen.failures) == ({}, {})
+    assert scheduled.writer.state.attempts == 1
+
+
+def test_a_host_that_comes_back_from_an_old_attempt_is_refused(scheduled: Supervisor) -> None:
+    talk, late = scheduled.talk, Line(scheduled.talk)
+    talk.heard(Line(talk), Hello(role="node", node=0, host="n1", attempt=1))
+    talk.heard(late, Hello(role="node", node=0, host="n1"))
+    talk.heard(late, Hello(rank=0, host="n1"))
+    assert talk.links == {}
