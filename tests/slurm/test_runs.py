@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -27,6 +28,10 @@ LONG = 150.0  # seconds for what Slurm takes its time for
 @pytest.fixture
 def started(cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Launch a run of two nodes with dotted keys changed (`__` for the dot)."""
+    return starter(cluster, start, monkeypatch)
+
+
+def starter(cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
     for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
@@ -84,6 +89,49 @@ def test_a_run_over_two_nodes_completes(started: Start, via: str) -> None:
     assert states.index("PENDING") < states.index("RUNNING") < states.index("COMPLETED")
     last = jobs(run)[-1]
     assert (last.nodes, last.ended) == (["n1", "n2"], f"job {last.id} completed")
+
+
+def test_four_ranks_on_two_nodes_evaluate_as_one_process(started: Start, start: Start) -> None:
+    weights = {"train__epochs": 0, "task__name": "classification"}  # the very same, from the seed
+    far = started(slurm__tasks_per_node=2, **weights)
+    here = start(launcher="inline", strategy="single", devices="cpu:1", **weights)
+    for run in (far, here):
+        assert ended(run) == "completed", run.record.state.reason
+    ((found,), (expected,)) = (run.record.evaluations() for run in (far, here))
+    assert found.samples == expected.samples
+    counts = {name: metric.total for name, metric in expected.metrics.items() if name != "loss"}
+    assert {name: found.metrics[name].total for name in counts} == counts
+
+
+def test_watch_tells_of_the_job_and_of_the_run(started: Start) -> None:
+    run = started(train__epochs=1)
+    watched = subprocess.run(
+        ["python", "-m", "runners", "watch", run.id, "--runs-dir", str(run.record.dir.parent)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    job = job_of(run)
+    assert watched.returncode == 0, watched.stderr
+    for told in (f"job {job} PENDING", f"job {job} RUNNING", f"job {job} COMPLETED", "all steps"):
+        assert told in watched.stdout
+
+
+def test_who_does_not_know_the_token_is_not_heard(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    script = (run.record.dir / "job.sh").read_text()
+    host, port = re.findall(r"DISTRAIN_SOCKET=tcp:(\S+):(\d+)", script)[0]
+    hello = '{"type":"hello","rank":0,"token":"guessed","attempt":1}'
+    ask = f"exec 3<>/dev/tcp/{host}/{port}; echo '{hello}' >&3; timeout 60 cat <&3; echo over"
+    assert cluster.run("bash", "-c", ask, at="n1") == "over"
+    log = (run.record.dir / "logs" / "supervisor.log").read_text()
+    assert "the first line must be a hello with this run's token" in log
+    assert (run.record.dir / "token").read_text() not in script + log
+    run.stop()
+    assert ended(run) == "stopped"
+    assert run.record.state.attempts == 0
 
 
 def test_ranks_report_to_the_address_that_nodes_reach(
@@ -206,6 +254,21 @@ def test_a_node_that_is_lost_is_named(started: Start, cluster: Cluster) -> None:
     assert "n2" in run.record.state.reason
 
 
+def test_a_node_that_is_cut_off_is_named_long_before_slurm_notices(
+    claimed: None, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster.up(SlurmdTimeout="300")
+    try:
+        run = starter(cluster, start, monkeypatch)(**SLOW)
+        wait_for_step(run, 1)
+        cluster.cut("n2")
+        run.wait(LONG)
+        assert run.record.state.reason.startswith("n2 has not answered since ")
+        assert cluster.job(job_of(run))["JobState"] in ("CANCELLED", "COMPLETING")
+    finally:
+        cluster.down()
+
+
 def test_a_time_limit_that_nobody_warned_of_is_named(started: Start) -> None:
     run = started(**SLOW, slurm__time="1", slurm__warn_s=0)
     assert ended(run) == "failed"
@@ -217,6 +280,15 @@ def test_a_rank_that_fails_is_the_headline_not_its_job(started: Start) -> None:
     run = started(task__args={"what": "raise", "step": 3})
     assert ended(run) == "failed"
     assert run.record.state.reason == "rank 1: the user's own mistake"
+
+
+def test_a_rank_that_is_killed_is_named_with_its_node(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    (pid,) = (info.pid for info in run.record.ranks() if info.rank == 1)
+    os.kill(pid, signal.SIGKILL)
+    assert ended(run) == "failed"
+    assert run.record.state.reason.startswith("rank 1 on n2: killed by SIGKILL")
 
 
 def test_a_job_ends_with_its_supervisor_however_that_dies(started: Start, cluster: Cluster) -> None:
