@@ -257,8 +257,7 @@ class Conversation:
         """A connection has ended."""
         host = self.nodes.left(link) or link.host
         if host and link.silent and not self.all_finished.is_set():
-            self.seen.silent.setdefault(host, link.heard_at)
-            self.trouble.set()
+            self._silent(host, link.heard_at)
         rank = link.rank
         if rank is None or self.links.get(rank) is not link:
             return
@@ -267,6 +266,12 @@ class Conversation:
         if rank not in self.seen.finished and rank not in self.seen.failures:
             self.seen.vanished[rank] = time.monotonic()
             self.trouble.set()
+
+    def _silent(self, host: str, since: float) -> None:
+        if host not in self.seen.silent:
+            self.notice(f"{host} has not answered since {words.clock(since)}")
+        self.seen.silent.setdefault(host, since)
+        self.trouble.set()
 
     def notice(self, text: str) -> None:
         self.writer.add(Notice(time=time.time(), text=text))

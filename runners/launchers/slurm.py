@@ -28,6 +28,7 @@ from runners.slurm.script import LOG, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 SILENT_S = 30.0  # after which it is told that Slurm does not answer
+COMPLETING_S = 30.0
 HURRY_S = 0.5  # between two looks at a job that was cancelled
 TAIL = 2000  # characters
 # What holds on the login node only, and is not for the job.
@@ -74,7 +75,7 @@ class Watch:
         self._parent, self._record, self._id, self._again = parent, record, job, again
         self._config = record.config.slurm
         self._seen: Seen | None = None
-        self._cancelled = False
+        self._cancelled, self._patience = False, 0.0
         self._paused = -1  # the attempt whose ranks were asked to save and stop
         self._silent_since: float | None = None
         self._silence_told = False
@@ -88,16 +89,23 @@ class Watch:
                 return self._end(seen)
             if seen:
                 self._tell(seen)
+                if seen.job.state == "COMPLETING" and self._has_waited_enough():
+                    return self._end(seen)
             self._mind_the_time()
             if signal.sigtimedwait(ENDING, self._pause()):
                 if self._goes_on_alone():
                     return 1
                 self._cancelled = True
+                self._patience = time.monotonic() + COMPLETING_S
             if self._cancelled:
                 self._cancel()
             elif self._again.is_set():
                 self._again.clear()
                 self._requeue()
+
+    def _has_waited_enough(self) -> bool:
+        """Of a cancelled job, nodes that answer nobody may keep the end back for very long."""
+        return self._cancelled and time.monotonic() > self._patience
 
     def _goes_on_alone(self) -> bool:
         """Whether the supervisor is gone, and the job is recorded without it."""

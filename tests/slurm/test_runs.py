@@ -262,6 +262,7 @@ def test_a_node_that_is_cut_off_is_named_long_before_slurm_notices(
         run = starter(cluster, start, monkeypatch)(**SLOW)
         wait_for_step(run, 1)
         cluster.cut("n2")
+        wait_until(lambda: any("n2 has not answered since" in text for text in notices(run)), LONG)
         run.wait(LONG)
         assert run.record.state.reason.startswith("n2 has not answered since ")
         assert cluster.job(job_of(run))["JobState"] in ("CANCELLED", "COMPLETING")
@@ -279,7 +280,7 @@ def test_a_time_limit_that_nobody_warned_of_is_named(started: Start) -> None:
 def test_a_rank_that_fails_is_the_headline_not_its_job(started: Start) -> None:
     run = started(task__args={"what": "raise", "step": 3})
     assert ended(run) == "failed"
-    assert run.record.state.reason == "rank 1: the user's own mistake"
+    assert run.record.state.reason == "rank 1 on n2: the user's own mistake"
 
 
 def test_a_rank_that_is_killed_is_named_with_its_node(started: Start, cluster: Cluster) -> None:
