@@ -14,6 +14,7 @@ from runners import words
 from runners.config import RunConfig
 from runners.events import (
     Attempt,
+    Ended,
     Evaluation,
     Event,
     Exited,
@@ -32,6 +33,7 @@ from runners.events import (
     Stop,
     StopAt,
     Stopping,
+    Welcome,
     Window,
 )
 from runners.journal import Journal
@@ -108,11 +110,19 @@ class Conversation:
         """Whether a scheduler's job waits, for the first time or once more."""
         return self.seen.job is not None and self.seen.job.state in IN_THE_QUEUE
 
+    @property
+    def _waits(self) -> bool:
+        """Whether ranks cannot begin yet: for a scheduler's word, or for hosts that join."""
+        return self.in_the_queue or (not self.plan.scheduled and self.nodes.missing > 0)
+
     # --- what is heard ---------------------------------------------------------------------
 
     def heard(self, link: Line, event: Event) -> None:
         """One line of any connection, in order of arrival; most of them are windows."""
         if link.forgotten:
+            return
+        if not 0 <= (rank := getattr(event, "rank", None) or 0) < self.plan.world_size:
+            link.refuse(f"there is no rank {rank} in this run")
             return
         match event:
             case Window():
@@ -127,7 +137,7 @@ class Conversation:
             case Hello():
                 self._greet(link, event)
             case Meeting():
-                self.nodes.met(event.place)
+                self.nodes.met(link, event.place)
             case Over():
                 self.nodes.over(link)
             case Stop():
@@ -137,6 +147,10 @@ class Conversation:
             case Stopping():
                 self._answers[event.rank] = event.step
                 self._agree()
+            case Attempt() | Welcome() | Ended() | StopAt():
+                link.refuse("only the supervisor says that")
+            case Job() if not self.plan.scheduled:
+                link.refuse("this run is no job")
             case _:
                 self._note(event)
                 self.writer.add(event)
@@ -174,8 +188,6 @@ class Conversation:
         return None
 
     def _greet_rank(self, link: Line, hello: Hello) -> None:
-        if not 0 <= hello.rank < self.plan.world_size:
-            return link.refuse(f"there is no rank {hello.rank} in this run")
         if self.restarts and (hello.rank in self._spoke or hello.attempt > self._attempt):
             self._begin_anew(hello.attempt, self._resumed_from())
         if hello.rank in self.links:
@@ -310,9 +322,10 @@ class Conversation:
         launcher will start `again` end as well, and the run does not.
 
         The ranks' answers name the step that each is in; none goes past it until `StopAt`
-        tells the furthest of them, which all can reach. In the queue there is nothing to wait for.
+        tells the furthest of them, which all can reach. While it waits for its turn or for hosts
+        there are none to be heard.
         """
-        if now or self.seen.queued or (self.in_the_queue and not self.links):
+        if now or self.seen.queued or (self._waits and not self.links):
             self.seen.stopped_now = True
             self.end_now.set()
             return

@@ -31,10 +31,10 @@ async def listening(
 
     Raises DistrainError where that cannot be listened on.
     """
-    loop, lines = asyncio.get_running_loop(), WeakSet[Line]()
+    loop, lines, strangers = asyncio.get_running_loop(), WeakSet[Line](), dict[Line, None]()
 
     def line(token: str = "") -> Line:
-        lines.add(made := Line(listener, token))
+        lines.add(made := Line(listener, token, strangers))
         return made
 
     with tempfile.TemporaryDirectory(prefix="distrain-", dir=_short_folder()) as private:

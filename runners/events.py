@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 VERSION = 1
+# What JSON's readers and SQLite agree on.
+Int = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -31,27 +33,27 @@ class Hello(Event, frozen=True, tag="hello"):
     `task` one of them. `attempt` counts how often Slurm has queued the job again.
     """
 
-    version: int = VERSION
+    version: Int = VERSION
     role: Literal["rank", "launcher", "node", "task", "viewer"] = "rank"
     token: str = ""
-    rank: int = 0
-    local_rank: int = 0
-    world_size: int = 1
-    pid: int = 0
+    rank: Int = 0
+    local_rank: Int = 0
+    world_size: Int = 1
+    pid: Int = 0
     host: str = ""
     device: str = ""
     device_uuid: str = ""
-    node: int = -1
-    attempt: int = 0
+    node: Int = -1
+    attempt: Int = 0
 
 
 class Phase(Event, frozen=True, tag="phase"):
     """A rank begins `loading`, `training`, `evaluating` or `saving`."""
 
     time: float
-    rank: int
+    rank: Int
     phase: Literal["loading", "training", "evaluating", "saving"]
-    step: int = 0
+    step: Int = 0
 
 
 class Facts(Event, frozen=True, tag="facts"):
@@ -62,15 +64,15 @@ class Facts(Event, frozen=True, tag="facts"):
     """
 
     time: float
-    train_samples: int
-    eval_samples: int
-    steps_per_epoch: int
-    total_steps: int
-    parameters: int
+    train_samples: Int
+    eval_samples: Int
+    steps_per_epoch: Int
+    total_steps: Int
+    parameters: Int
     backend: str
-    start_step: int = 0
-    start_epoch: int = 0
-    start_epoch_steps: int = 0
+    start_step: Int = 0
+    start_epoch: Int = 0
+    start_epoch_steps: Int = 0
     versions: dict[str, str] = {}
     notices: list[str] = []
 
@@ -88,11 +90,11 @@ class Window(Event, frozen=True, tag="window"):
     """
 
     time: float
-    rank: int
-    epoch: int
-    step: int
-    steps: int
-    samples: int
+    rank: Int
+    epoch: Int
+    step: Int
+    steps: Int
+    samples: Int
     loss_sum: float | None
     loss_min: float | None
     loss_max: float | None
@@ -105,7 +107,7 @@ class Window(Event, frozen=True, tag="window"):
     optimizer: float = 0.0
     overlap: float = 0.0
     wait: float = 0.0
-    skipped: int = 0
+    skipped: Int = 0
     warmup: bool = False
 
     def merged(self, later: Window) -> Window:
@@ -140,7 +142,7 @@ class Metric(msgspec.Struct, frozen=True):
     """A sum over the whole evaluation set and what to divide it by."""
 
     total: float | None
-    count: int
+    count: Int
 
     @classmethod
     def of(cls, total: float, count: int) -> Metric:
@@ -156,9 +158,9 @@ class Evaluation(Event, frozen=True, tag="evaluation"):
     """All-reduced sums over every evaluation sample exactly once; said by rank 0."""
 
     time: float
-    epoch: int
-    step: int
-    samples: int
+    epoch: Int
+    step: Int
+    samples: Int
     seconds: float
     metrics: dict[str, Metric]
 
@@ -167,11 +169,11 @@ class Saved(Event, frozen=True, tag="saved"):
     """A checkpoint is on disk, whole. `path` is relative to the record."""
 
     time: float
-    epoch: int
-    step: int
+    epoch: Int
+    step: Int
     path: str
     seconds: float
-    bytes: int
+    bytes: Int
     best: bool = False
 
 
@@ -181,15 +183,15 @@ class Notice(Event, frozen=True, tag="notice"):
     time: float
     text: str
     level: Literal["info", "warning"] = "warning"
-    rank: int | None = None
+    rank: Int | None = None
 
 
 class NonFinite(Event, frozen=True, tag="nonfinite"):
     """The loss of a rank was NaN or infinite at `step`."""
 
     time: float
-    rank: int
-    step: int
+    rank: Int
+    step: Int
     loss: str
 
 
@@ -201,11 +203,11 @@ class Failure(Event, frozen=True, tag="failure"):
     """
 
     time: float
-    rank: int
+    rank: Int
     error: str
     message: str
     traceback: str = ""
-    step: int = 0
+    step: Int = 0
     usage: bool = False
     collateral: bool = False
 
@@ -214,8 +216,8 @@ class Finished(Event, frozen=True, tag="finished"):
     """A rank has left the loop in order, after `step` steps."""
 
     time: float
-    rank: int
-    step: int
+    rank: Int
+    step: Int
     stopped: bool = False
 
 
@@ -226,9 +228,9 @@ class Exited(Event, frozen=True, tag="exited"):
     """How a rank process ended, as its parent saw it; a negative code is a signal."""
 
     time: float
-    rank: int
-    pid: int
-    code: int
+    rank: Int
+    pid: Int
+    code: Int
 
 
 # --- from a launcher that hands the work to a scheduler ----------------------------------------
@@ -248,10 +250,10 @@ class Job(Event, frozen=True, tag="job"):
     state: str
     reason: str = ""
     nodes: list[str] = []
-    place: int | None = None
+    place: Int | None = None
     starts: float | None = None
     ends: float | None = None
-    restarts: int = 0
+    restarts: Int = 0
     ended: str = ""
 
 
@@ -275,7 +277,7 @@ class Welcome(Event, frozen=True, tag="welcome"):
     """
 
     run_id: str
-    node: int
+    node: Int
     config: str
     plan: str
     meeting: str = ""
@@ -285,7 +287,7 @@ class Welcome(Event, frozen=True, tag="welcome"):
 class Printed(Event, frozen=True, tag="printed"):
     """What a rank printed, from a node that does not share the record's folder."""
 
-    rank: int
+    rank: Int
     text: str
 
 
@@ -307,9 +309,9 @@ class Attempt(Event, frozen=True, tag="attempt"):
     """
 
     time: float
-    number: int
-    step: int
-    lost: int
+    number: Int
+    step: Int
+    lost: Int
     reason: str = ""
 
 
@@ -328,14 +330,14 @@ class Stop(Event, frozen=True, tag="stop"):
 class Stopping(Event, frozen=True, tag="stopping"):
     """A rank's answer: it will not go beyond `step` + 1 until it is told where to stop."""
 
-    rank: int
-    step: int
+    rank: Int
+    step: Int
 
 
 class StopAt(Event, frozen=True, tag="stop_at"):
     """Leave the loop after `step`, which no rank has passed."""
 
-    step: int
+    step: Int
     save: bool = True
 
 
@@ -353,7 +355,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     time: float
-    gpu: int
+    gpu: Int
     uuid: str
     name: str
     utilisation: float | None = None
@@ -380,7 +382,7 @@ class HostSample(msgspec.Struct, frozen=True, kw_only=True):
     its number in `RunState.hosts`.
     """
 
-    host: int = 0
+    host: Int = 0
     time: float
     cpu: float
     memory_used: float
@@ -392,10 +394,10 @@ class RankSample(msgspec.Struct, frozen=True, kw_only=True):
     """One rank with its loader workers: cpu in percent of one core, rss in bytes."""
 
     time: float
-    rank: int
+    rank: Int
     cpu: float
     rss: float
-    processes: int
+    processes: Int
 
 
 class Sampled(Event, frozen=True, tag="sampled"):

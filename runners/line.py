@@ -18,6 +18,7 @@ import msgspec
 from runners import words
 from runners.connecting import notice_silence
 from runners.events import VERSION, Event, Hello, decode, encode
+from runners.processes import descriptors
 
 LONGEST = 1 << 20  # bytes of one line; a traceback fits many times
 LONGEST_OF_A_STRANGER = 1 << 12
@@ -35,14 +36,18 @@ class Listener(Protocol):
 class Line(asyncio.BufferedProtocol):
     """Splits lines, checks the greeting, hands events on.
 
+    `strangers` have not greeted yet, the oldest first, among all connections that share them.
     `rank` and `host` are set by the listener. `heard_at` is when something came last (Unix
     seconds). One that has ended is `silent` where the other host answered no more. What comes over
     one that is `forgotten` is of the past.
     """
 
-    def __init__(self, listener: Listener, token: str = "") -> None:
+    def __init__(
+        self, listener: Listener, token: str = "", strangers: dict[Line, None] | None = None
+    ) -> None:
         self._listener = listener
         self._token = token
+        self._strangers = {} if strangers is None else strangers
         self._rest = b""
         self._greeted = self._refused = False
         self._transport: asyncio.Transport | None = None
@@ -60,6 +65,9 @@ class Line(asyncio.BufferedProtocol):
         elif not _is_ours(link):
             transport.abort()
         self._greeting = asyncio.get_running_loop().call_later(GREET_S, self._keeps_silent)
+        self._strangers[self] = None
+        if len(self._strangers) > descriptors() // 2:  # the others need some, too
+            next(iter(self._strangers)).refuse("too many others have come, and it has not greeted")
 
     def get_buffer(self, _: int) -> memoryview:
         return _inbox
@@ -96,8 +104,12 @@ class Line(asyncio.BufferedProtocol):
             self.refuse(f"protocol {event.version} is not spoken here, only {VERSION}")
         else:
             self._greeted = True
-            self._greeting.cancel()
+            self._knows_us()
         return self._greeted
+
+    def _knows_us(self) -> None:
+        self._greeting.cancel()
+        self._strangers.pop(self, None)
 
     def _keeps_silent(self) -> None:
         self.refuse(f"no hello came within {GREET_S:g} s")
@@ -105,6 +117,7 @@ class Line(asyncio.BufferedProtocol):
     def refuse(self, why: str) -> None:
         """Hang up, and say why in the supervisor's log."""
         self._refused = True
+        self._strangers.pop(self, None)
         with suppress(OSError):  # a full disk is no reason to keep the line
             print(f"connection refused: {words.line(why)}", file=sys.stderr, flush=True)
         if self._transport:
@@ -121,7 +134,7 @@ class Line(asyncio.BufferedProtocol):
             self._transport.close()
 
     def connection_lost(self, why: Exception | None) -> None:
-        self._greeting.cancel()
+        self._knows_us()
         self.silent = isinstance(why, OSError) and why.errno in UNANSWERED
         if self._greeted:
             self._listener.left(self)

@@ -99,10 +99,11 @@ class Nodes:
             self.names = names
             self._changed()
 
-    def met(self, place: str) -> None:
-        """Where the ranks meet is known now."""
-        self._meeting = place
-        self._answer()
+    def met(self, link: Line, place: str) -> None:
+        """Where the ranks meet is known now, from the node where they do."""
+        if link in self._links and self._links[link][1]:
+            self._meeting = place
+            self._answer()
 
     def _answer(self) -> None:
         """Whoever can begin is told so: the first at once, the others when they can meet."""
@@ -151,8 +152,13 @@ class Nodes:
         node, _ = self._links[link]
         hosts = [replace(sampled.host, host=node)] if sampled.host else []
         first = node * GPUS_OF_A_HOST
-        gpus = [replace(gpu, gpu=first + gpu.gpu) for gpu in sampled.gpus]
-        return [*hosts, *gpus, *sampled.ranks]
+        gpus = [
+            replace(gpu, gpu=first + gpu.gpu)
+            for gpu in sampled.gpus
+            if 0 <= gpu.gpu < GPUS_OF_A_HOST
+        ]
+        ranks = [each for each in sampled.ranks if 0 <= each.rank < self._plan.world_size]
+        return [*hosts, *gpus, *ranks]
 
 
 def _versions() -> dict[str, str]:

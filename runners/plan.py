@@ -88,6 +88,17 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     )
 
 
+def beginning_alone(plan: Plan) -> Plan:
+    """The plan of a run that others begin one after another; raises ConfigError where hosts would
+    have to be told of each.
+    """
+    if plan.nodes > 1 and not plan.scheduled:
+        raise ConfigError(
+            [("dist.nodes", "hosts join a single run, not those of a bench or check")]
+        )
+    return plan
+
+
 def nodes_of(config: RunConfig) -> int:
     """How many hosts a run has, as far as its config knows."""
     return config.slurm.nodes if config.launcher == "slurm" else config.dist.nodes

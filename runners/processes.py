@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
 AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
 OWNER = "DISTRAIN_OWNER"  # who a run belongs to that must not outlive it
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+MOST_DESCRIPTORS = 1 << 16
 
 
 def die_with_parent(
@@ -122,6 +124,21 @@ def without_collecting() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def descriptors() -> int:
+    """How many this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def more_descriptors() -> None:
+    """As many as the system lets us, within reason: each rank takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if most > descriptors():
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def adopt_orphans() -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain, groupby, islice
 from math import nan
 from operator import attrgetter, itemgetter, truediv
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, get_type_hints
 
 import msgspec
 
@@ -118,7 +118,7 @@ class Series(Generic[T]):
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        types = {field.name: field.type for field in msgspec.structs.fields(self.kind)}
+        types = get_type_hints(self.kind)
         return {name: types.get(name, int) for name in self.fields}
 
     def schema(self) -> list[str]:

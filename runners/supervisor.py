@@ -39,6 +39,7 @@ from runners.processes import (
     adopt_orphans,
     detached,
     end_descendants,
+    more_descriptors,
     owner_is_gone,
 )
 from runners.record import Record, RecordWriter
@@ -395,6 +396,7 @@ def main() -> int:
 
     def work(ready: Callable[[], None]) -> int:
         adopt_orphans()
+        more_descriptors()
         alone = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -96,6 +96,8 @@ def _headline(seen: Evidence) -> RunError:
         return _cut_off(seen)
     if suspects:
         first = min(suspects, key=lambda rank: suspects[rank])
+    elif seen.launcher_killed and _noticed(seen):  # by ranks of other hosts: its own die with it
+        return _launcher_failed(seen)
     elif absent := _absent(seen):
         return _hung(seen, absent)
     elif noticed := _noticed(seen):

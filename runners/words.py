@@ -174,14 +174,16 @@ def positions(steps: Mapping[int, int]) -> str:
 
 def clock(moment: float) -> str:
     """A Unix time as the local time of day."""
-    return time.strftime("%H:%M:%S", time.localtime(moment))
+    return _told(moment, "%H:%M:%S")
 
 
 def date(moment: float | None) -> str:
     """A Unix time as local date and time."""
-    if moment is None:
-        return MISSING
+    return MISSING if moment is None else _told(moment, "%Y-%m-%d %H:%M:%S")
+
+
+def _told(moment: float, how: str) -> str:
     try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+        return time.strftime(how, time.localtime(moment))
     except (OverflowError, ValueError, OSError):  # no time of this world
         return MISSING

@@ -13,8 +13,9 @@ from runners import words
 from runners.cli.following import NOW, STOPPING
 from runners.cli.signals import Signals
 from runners.cli.text import say
-from runners.config import RunConfig
+from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN_FILE, ask, read_token, split
+from runners.devices import devices_for
 from runners.errors import ConfigError
 from runners.events import Stop
 from runners.launchers import FOREIGN
@@ -48,11 +49,13 @@ def take_part(place: str, token_file: str, number: int | None, devices: str) -> 
     not known.
     """
     host, port = split(place)
-    if not (host and port):
+    if not (host and 0 < port < 1 << 16):
         raise ConfigError(f"where to join is HOST:PORT as the first host tells it, not {place!r}")
-    if number == 0:
+    if number is not None and number < 1:
         raise ConfigError("host 0 is the one that has begun the run: count from 1")
     read_token(token_file)
+    if devices:  # a wrong choice is told here; whether they suffice, once the run is known
+        devices_for(RunConfig().with_changes({"devices": parse_devices(devices)}))
     address = address_of(host)
     where = f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
     with Signals() as signals:

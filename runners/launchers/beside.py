@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,13 +52,15 @@ def _pids(ranks: dict[int, int]) -> dict[int, int]:
 def shipped(say: Say, logs: Path) -> Iterator[None]:
     """Send what the ranks' logs here grow by; of what is left at the end as well."""
     read: dict[Path, int] = {}
+    texts: dict[Path, codecs.IncrementalDecoder] = {}  # a letter may come in two pieces
 
     def look() -> None:
         for path in logs.glob("rank-*.log"):
+            text = texts.setdefault(path, codecs.getincrementaldecoder("utf-8")("replace"))
             while data := _more(path, read.get(path, 0)):
                 read[path] = read.get(path, 0) + len(data)
                 rank = int(path.stem.removeprefix("rank-"))
-                say(Printed(rank=rank, text=data.decode(errors="replace")))
+                say(Printed(rank=rank, text=text.decode(data)))
 
     try:
         with _again_and_again(look, SHIP_S):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from contextlib import suppress
+from queue import Empty
 
 from runners import words
 from runners.config import RunConfig
@@ -16,6 +19,7 @@ from runners.plan import Plan
 from runners.provenance import versions
 
 CODES = {"completed": 0, "failed": 1, "stopped": 130}
+VERDICT_S = 60.0  # for the first host to say how the run has ended, once the ranks here have
 GONE = "the first host has gone or answers no more; what ran here was ended"
 ALIKE = ("distrain", "python", "torch", "horovod")  # versions that should be
 
@@ -52,6 +56,13 @@ class Guest(Node):
         except DistrainError as error:
             self._note(parent, f"takes no part: {error}", "warning")
             raise
+        except Exception as error:  # the elastic agent's, as where the store is gone with its host
+            with suppress(Empty):
+                self._answers.get(timeout=VERDICT_S)
+            if self._ended:
+                raise
+            traceback.print_exc()
+            raise DistrainError(f"the ranks here ended: {words.line(str(error))}") from None
         parent.say(Over())
         self._answers.get()  # until the run has ended everywhere
         return code

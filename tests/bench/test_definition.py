@@ -78,6 +78,13 @@ def test_a_contestant_is_there_once() -> None:
         bench.contestants(["ddp", "ddp"], {})
 
 
+def test_runs_that_hosts_would_have_to_join_are_refused() -> None:
+    made = bench.make(bench.contestants(["ddp"], {"dist.nodes": 2, "devices": "cpu:1"}), {})
+    assert problems(made) == {
+        "ddp: dist.nodes": "hosts join a single run, not those of a bench or check"
+    }
+
+
 def test_a_baseline_is_one_of_the_contestants() -> None:
     with pytest.raises(ConfigError, match="'dpp' is no contestant; did you mean ddp"):
         definition({"ddp": config()}, baseline="dpp")

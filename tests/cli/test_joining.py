@@ -19,7 +19,10 @@ AS_CONFIGURED = ("run", "ddp", "--set=dist.nodes=2", "--set=dist.node_rank=1")
         ((PLACE, "--token-file", "none"), "the token file none cannot be read: No such file"),
         ((PLACE, "--token-file", "empty"), "the token file empty is empty"),
         (("127.0.0.1", "--token-file", "token"), "is HOST:PORT as the first host tells it"),
+        (("127.0.0.1:65536", "--token-file", "token"), "is HOST:PORT as the first host tells it"),
         ((PLACE, "--token-file", "token", "--node-rank", "0"), "count from 1"),
+        ((PLACE, "--token-file", "token", "--node-rank=-3"), "count from 1"),
+        ((PLACE, "--token-file", "token", "--devices", "cpu:x"), "devices: "),
     ],
 )
 def test_a_wrong_use_is_one_sentence(

@@ -186,6 +186,24 @@ def test_a_rank_that_is_killed_is_named_with_its_host(pair: Pair, number: int) -
     pair.assert_nothing_left()
 
 
+def test_a_launcher_that_is_killed_is_one_sentence_on_both_hosts(pair: Pair) -> None:
+    both = pair.train()
+    (launcher,) = (
+        each for each in pair.first.processes() if "runners.launchers.node" in each.cmdline()
+    )
+    launcher.kill()
+    assert [pair.ended(process) for process in both] == [1, 1]
+    error = pair.record.state.error
+    assert error is not None
+    assert error.type == "LauncherFailed"
+    joined = pair.second.said(JOIN)
+    assert joined.splitlines()[-1].endswith(
+        "the launcher was killed by SIGKILL while its ranks ran"
+    )
+    assert "Traceback" not in joined
+    pair.assert_nothing_left()
+
+
 def test_a_link_that_is_back_after_seconds_does_no_harm(pair: Pair) -> None:
     both = pair.train()
     pair.second.cut()

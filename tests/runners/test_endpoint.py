@@ -65,6 +65,27 @@ def test_who_does_not_know_the_token_is_not_heard(token: str, tmp_path: Path) ->
     assert during(tmp_path, work).heard_ == []
 
 
+def test_strangers_in_any_number_leave_room_for_who_belongs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.line.descriptors", lambda: 10)
+
+    def work(endpoint: Endpoint) -> None:
+        strangers = [connect(endpoint.remote) for _ in range(8)]
+        ask(endpoint.remote, Stop(), token=(tmp_path / TOKEN).read_text())
+        for stranger in strangers[:3]:
+            with contextlib.suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+        for stranger in strangers[4:]:
+            stranger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                stranger.recv(1)
+        for stranger in strangers:
+            stranger.close()
+
+    assert Stop() in [event for _, event in during(tmp_path, work).heard_]
+
+
 def test_the_token_is_for_its_owner_alone_and_goes_with_the_run(tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
 

@@ -130,3 +130,9 @@ def test_a_metric_without_samples_has_no_value() -> None:
     assert Metric(0.0, 0).value is None
     assert Metric(None, 5).value is None
     assert Metric(3.0, 4).value == 0.75
+
+
+@pytest.mark.parametrize("step", [1 << 63, -(1 << 63), 10**30])
+def test_a_number_that_no_record_can_hold_is_no_event(step: int) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode(encode(a_window(step=step)))

@@ -10,7 +10,9 @@ import pytest
 from runners import launchers
 from runners.config import RunConfig
 from runners.connecting import Endpoint
+from runners.events import Event, Printed
 from runners.launchers import PLACES, horovodrun, take_place
+from runners.launchers.beside import MOST, shipped
 from runners.plan import make_plan
 
 FOREIGN = [*PLACES, *(name for names in PLACES.values() for name in names)]
@@ -87,3 +89,14 @@ def test_a_rank_of_horovod_is_told_its_place_in_this_job(monkeypatch: pytest.Mon
         "2",
         "1",
     )
+
+
+def test_a_letter_that_is_sent_in_two_pieces_arrives_whole(tmp_path: Path) -> None:
+    text, said = "x" + "█é" * MOST, list[Event]()
+    (tmp_path / "rank-3.log").write_text(text)
+    with shipped(said.append, tmp_path):
+        pass
+    parts = [each for each in said if isinstance(each, Printed)]
+    assert len(parts) > 1
+    assert {each.rank for each in parts} == {3}
+    assert "".join(each.text for each in parts) == text

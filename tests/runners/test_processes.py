@@ -193,3 +193,17 @@ def test_a_ctrl_c_that_meets_what_is_just_begun_is_the_callers_alone(
     code = start("interrupted_once", "7", cwd=str(tmp_path))
     assert code == 7
     assert (tmp_path / "begun").read_text() == "xx"
+
+
+def test_a_process_may_ask_for_all_the_descriptors_that_it_can_have() -> None:
+    code = """
+import resource
+from runners.processes import descriptors, more_descriptors
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+print(descriptors())
+more_descriptors()
+print(descriptors() == min(hard, 1 << 16))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["64", "True"]

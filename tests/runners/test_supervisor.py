@@ -12,7 +12,20 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
-from runners.events import Exited, Failure, Hello, Notice
+from runners.events import (
+    Attempt,
+    Event,
+    Exited,
+    Failure,
+    GpuSample,
+    Hello,
+    Job,
+    Meeting,
+    Notice,
+    Phase,
+    RankSample,
+    Sampled,
+)
 from runners.line import Line
 from runners.plan import make_plan
 from runners.record import Record
@@ -56,6 +69,57 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
         hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
         supervisor.talk.heard(Line(supervisor.talk), hello)
     assert set(supervisor.talk.pids) == {0, 2}
+
+
+@pytest.fixture
+def of_two_hosts(tmp_path: Path) -> Supervisor:
+    config = RunConfig.from_dict({"devices": "cpu:1", "strategy": "ddp", "dist": {"nodes": 2}})
+    return Supervisor(create_run(tmp_path, config, plan=make_plan(config), word="heard"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Attempt(time=1.0, number=1, step=0, lost=5),
+        Job(time=1.0, id="7", state="PENDING"),
+        Phase(time=1.0, rank=4, phase="saving"),
+        Exited(time=1.0, rank=-1, pid=3, code=9),
+    ],
+)
+def test_what_nobody_here_can_say_is_not_heard(
+    event: Event, supervisor: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor.talk.heard(Line(supervisor.talk), event)
+    supervisor.writer.commit()
+    assert not list(Record(supervisor.folder).events())
+    assert supervisor.writer.state.job is None
+    assert "connection refused: " in capsys.readouterr().err
+
+
+def test_only_nodes_tell_of_hosts_and_only_what_the_run_has(of_two_hosts: Supervisor) -> None:
+    talk = of_two_hosts.talk
+    first, second, viewer = (Line(talk) for _ in range(3))
+    talk.heard(first, Hello(role="node", node=0, host="h0"))
+    talk.heard(second, Hello(role="node", host="h1"))
+    talk.heard(viewer, Hello(role="viewer"))
+    gpus = [GpuSample(time=1.0, gpu=number, uuid="u", name="n") for number in (-5, 3, 1005)]
+    ranks = [RankSample(time=1.0, rank=rank, cpu=1.0, rss=1.0, processes=1) for rank in (1, 77)]
+    said = Sampled(gpus=gpus, ranks=ranks)
+    assert talk.nodes.samples(viewer, said) == []
+    heard = talk.nodes.samples(second, said)
+    assert [each.gpu for each in heard if isinstance(each, GpuSample)] == [1003]
+    assert [each.rank for each in heard if isinstance(each, RankSample)] == [1]
+    for link in (viewer, second):
+        talk.heard(link, Meeting(place="elsewhere:1"))
+        assert talk.nodes._meeting == ""
+    talk.heard(first, Meeting(place="here:1"))
+    assert talk.nodes._meeting == "here:1"
+
+
+def test_a_run_that_waits_for_hosts_stops_at_once(of_two_hosts: Supervisor) -> None:
+    of_two_hosts.talk.heard(Line(of_two_hosts.talk), Hello(role="node", node=0, host="h0"))
+    of_two_hosts.talk.stop()
+    assert of_two_hosts.talk.end_now.is_set()
 
 
 @pytest.mark.parametrize(

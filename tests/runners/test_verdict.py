@@ -149,6 +149,15 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"vanished": {1: 5.0}, "exits": exits(r1=3), "steps": {0: 4}},
         1, "Exit", "left with exit code 3 before it reported a step", [],
     ),
+    "the launcher is killed, and a rank of another host notices": (
+        {
+            "failures": {1: (5.1, echo(1))},
+            "vanished": {0: 5.0},
+            "launcher_killed": True,
+            "launcher_code": -signal.SIGKILL,
+        },
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
+    ),
     "a rank cannot even connect, and the launcher is ended for it": (
         {"exits": exits(r1=1), "launcher_code": -signal.SIGTERM, "launcher_killed": True},
         1, "Exit", "left with exit code 1 before its first step", [],

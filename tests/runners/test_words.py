@@ -67,5 +67,9 @@ def test_spans_of_ranks() -> None:
     assert words.ranks([1, 0]) == "ranks 0–1"
 
 
+def test_a_time_of_no_world_is_missing() -> None:
+    assert words.clock(1e300) == words.date(1e300) == words.date(None) == "–"
+
+
 def test_ages_are_in_one_unit() -> None:
     assert [words.age(0, now) for now in (5, 61, 7200, 200_000)] == ["5 s", "1 min", "2 h", "2 d"]

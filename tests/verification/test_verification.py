@@ -186,6 +186,11 @@ def test_a_strategy_that_is_not_there_is_refused_before_anything_starts(
         list(verify(["ddp"], changes={"strategy": strategy}))
 
 
+def test_a_run_that_hosts_would_have_to_join_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dist\.nodes: hosts join a single run"):
+        list(verify(["ddp"], changes={"dist.nodes": 2, "devices": "cpu:1"}))
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
