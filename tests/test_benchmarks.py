@@ -58,11 +58,11 @@ def test_stragglers_counts_who_is_named(tmp_path: Path) -> None:
 
 def test_tui_fills_every_table_and_loads_no_torch(tmp_path: Path) -> None:
     found = tables(tmp_path, "tui", "--quick")
-    paint, modules, taken, keys, opening, memory, claims = found.values()
+    paint, modules, taken, cluster, keys, opening, memory, claims = found.values()
     assert (len(paint), len(opening)) == (2, 4)
     assert all(float(row["ms"]) > 0 for row in (*paint, *opening[:3]))
     assert {row["torch"] for row in modules} == {"no"}
-    assert len(taken) == 4
+    assert (len(taken), len(cluster)) == (4, 1)
     assert keys[-1]["key"] == "all"
     assert all(float(row["MB"]) > 0 for row in memory)
-    assert len(claims) == 7
+    assert len(claims) == 8
