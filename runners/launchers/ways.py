@@ -68,7 +68,7 @@ def _where(
         "RANK": str(rank),
         "LOCAL_RANK": str(local),
         "WORLD_SIZE": str(plan.world_size),
-        "MASTER_ADDR": host,
+        "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         # The store is this launcher's, so that no port need be agreed on before.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
