@@ -88,8 +88,8 @@ class Pair:
 
     @property
     def record(self) -> Record:
-        (folder,) = wait_until(lambda: list(self.first.runs.iterdir()))
-        return Record(folder)
+        (file,) = wait_until(lambda: list(self.first.runs.glob("*/run.json")))
+        return Record(file.parent)
 
     @property
     def step(self) -> int:
