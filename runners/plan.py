@@ -185,6 +185,11 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
         ),
         (bool(lacks), "dist.interface", lacks),
         (
+            dist.nodes > 1 and launcher == "horovodrun" and config.horovod.via != "distrain",
+            "horovod.via",
+            f"{config.horovod.via} starts the ranks of one host here; several need distrain",
+        ),
+        (
             bool(dist.max_restarts) and launcher != "torchrun",
             "dist.max_restarts",
             f"only torchrun starts ranks anew, {launcher} does not",

@@ -38,16 +38,18 @@ def main() -> int:
 
 
 def require_name(nodes: int) -> None:
-    """Horovod's own threads meet at the address to which the name of each host leads there, whatever
-    interface it is told. Raises DistrainError where others cannot reach that.
+    """Horovod's own threads meet at the address to which the name of each host leads there,
+    whatever interface it is told. Raises DistrainError where others cannot reach that.
     """
     name, address = socket.gethostname(), ""
     with suppress(DistrainError):
         address = address_of(name)
     if not address or (nodes > 1 and ip_address(address).is_loopback):
         leads = f"leads to {address}" if address else "leads nowhere"
-        text = f"Horovod meets at the address of this host's name, and {name} {leads}; say in /etc/hosts"
-        raise DistrainError(f"{text} at which address the others reach it")
+        raise DistrainError(
+            f"Horovod meets at the address of this host's name, and {name} {leads}; say in "
+            "/etc/hosts at which address the others reach it"
+        )
 
 
 def settings(config: RunConfig, folder: Path) -> dict[str, str]:

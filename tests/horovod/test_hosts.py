@@ -31,7 +31,7 @@ def test_a_host_whose_name_leads_nowhere_is_told_so(pair: Pair) -> None:
 def test_two_hosts_evaluate_as_one_process(named: Pair) -> None:
     both = named.begin(**HOROVOD, train__epochs=1), named.join()
     assert [named.ended(process) for process in both] == [0, 0], named.told
-    assert evaluation(pair) == pytest.approx(alone(named, train__epochs=1), rel=1e-3)
+    assert evaluation(named) == pytest.approx(alone(named, train__epochs=1), rel=1e-3)
     assert {rank.rank: rank.host for rank in named.record.ranks()} == {
         0: "h0", 1: "h0", 2: "h1", 3: "h1",
     }  # fmt: skip

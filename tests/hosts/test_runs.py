@@ -113,9 +113,9 @@ class Pair:
         """A rank, wherever it runs."""
         for process in [*self.first.processes(), *self.second.processes()]:
             with suppress(psutil.Error):
-                if process.environ().get("RANK") == str(number) and "runners.worker" in " ".join(
-                    process.cmdline()
-                ):
+                variables = process.environ()  # of Horovod's the last word has its own name
+                rank = variables.get("HOROVOD_RANK", variables.get("RANK"))
+                if rank == str(number) and "runners.worker" in process.cmdline():
                     return process
         raise AssertionError(f"there is no rank {number}")
 
