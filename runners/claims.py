@@ -54,7 +54,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             dir=str(folder),
             name=name,
             gpus=gpus,
-            cores=0 if gpus else plan.ranks_per_node * plan.threads,
+            cores=0
+            if gpus
+            else (len(plan.devices) if plan.tasks else plan.ranks_per_node) * plan.threads,
             waiting=waiting,
         )
 

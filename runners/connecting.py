@@ -90,6 +90,14 @@ def secret() -> str:
     return os.environ.get("DISTRAIN_TOKEN") or (Path(file).read_text().strip() if file else "")
 
 
+def given_token() -> str:
+    """The token that a person has set for a run whose hosts all know it; empty without one. Raises
+    ConfigError where its file cannot be read.
+    """
+    file = os.environ.get(TOKEN_FILE)
+    return os.environ.get("DISTRAIN_TOKEN") or (read_token(file) if file else "")
+
+
 def read_token(file: str) -> str:
     """The token in a file that a person names; raises ConfigError where there is none."""
     from runners.errors import ConfigError  # ranks have no use for it

@@ -194,7 +194,7 @@ class Conversation:
             return link.refuse(f"rank {hello.rank} speaks already")
         link.rank, link.host = hello.rank, hello.host
         self.links[hello.rank] = link
-        if self.plan.nodes > 1:
+        if self.plan.spread:
             self.seen.hosts[hello.rank] = hello.host
         self._spoke.add(hello.rank)
         if hello.pid and hello.host in ("", self.host):
@@ -267,17 +267,18 @@ class Conversation:
 
     def left(self, link: Line) -> None:
         """A connection has ended."""
+        rank = self.nodes.deserter(link)
         host = self.nodes.left(link) or link.host
         if host and link.silent and not self.all_finished.is_set():
             self._silent(host, link.heard_at)
-        rank = link.rank
-        if rank is None or self.links.get(rank) is not link:
+        if link.rank is not None and self.links.get(link.rank) is link:
+            rank = link.rank
+            del self.links[rank]
+            self.pids.pop(rank, None)
+        if rank is None or rank in self.seen.finished or rank in self.seen.failures:
             return
-        del self.links[rank]
-        self.pids.pop(rank, None)
-        if rank not in self.seen.finished and rank not in self.seen.failures:
-            self.seen.vanished[rank] = time.monotonic()
-            self.trouble.set()
+        self.seen.vanished.setdefault(rank, time.monotonic())
+        self.trouble.set()
 
     def _silent(self, host: str, since: float) -> None:
         if host not in self.seen.silent:

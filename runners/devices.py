@@ -19,6 +19,7 @@ import msgspec
 
 from runners.config import RunConfig
 from runners.errors import ConfigError
+from runners.rendezvous import Task
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -220,6 +221,16 @@ def found_here(device: Device) -> Device:
     return there[device.index % len(there)] if there else device
 
 
+def of_rank(devices: list[Device], local_rank: int) -> Device:
+    """The device of a rank; where its scheduler shows it one GPU alone, that."""
+    return devices[local_rank % len(devices)]
+
+
+def usable(devices: list[Device], local_rank: int) -> bool:
+    """Whether there is a device for a rank that another's scheduler has started."""
+    return devices[0].kind == "cpu" or len(devices) == 1 or local_rank < len(devices)
+
+
 def visible_devices(devices: list[Device]) -> str:
     """`CUDA_VISIBLE_DEVICES` for the ranks: each GPU's UUID once; empty hides all (CPU)."""
     return ",".join(dict.fromkeys(device.uuid for device in devices if device.kind == "cuda"))
@@ -240,6 +251,9 @@ def _of_a_node(config: RunConfig) -> list[Device]:
 
 def _automatic(config: RunConfig) -> list[Device]:
     there = _whole(gpus()) if torch_has_cuda() else []
+    if config.launcher == "env" and config.strategy not in ("single", "dp"):
+        size = Task.here().local_size
+        return there[:size] or _cpus(size)
     if there:
         return there[:1] if config.strategy == "single" else there
     return _cpus(1 if config.strategy in ("single", "dp") else 2)

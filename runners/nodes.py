@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from runners.events import (
     Hello,
     HostSample,
     Notice,
+    Over,
     RankSample,
     Sampled,
     Welcome,
@@ -26,6 +27,14 @@ from runners.plan import Plan
 
 if TYPE_CHECKING:
     from runners.line import Line
+
+
+class Member(NamedTuple):
+    """A node, or a task of one; `leads` where the others meet."""
+
+    node: int
+    rank: int
+    leads: bool
 
 
 class Nodes:
@@ -43,45 +52,61 @@ class Nodes:
             node=0,
             config=config.to_toml(),
             plan=msgspec.json.encode(plan).decode(),
-            versions=_versions() if plan.nodes > 1 else {},
+            versions=_versions() if plan.spread else {},
         )
         self._plan, self._changed = plan, changed
         self.names = [] if plan.scheduled else [here]
-        self._links: dict[Line, tuple[int, bool]] = {}  # the node, and whether others meet there
+        self._links: dict[Line, Member] = {}
         self._wait: list[Line] = []
         self._over: set[Line] = set()
         self._meeting = ""
 
     @property
-    def missing(self) -> int:
-        """How many hosts have not joined yet."""
-        return self._plan.nodes - len(self._numbers()) if self._plan.nodes > 1 else 0
+    def missing(self) -> list[int]:
+        """The hosts, or tasks by their ranks, that have not joined yet."""
+        if self._plan.tasks:
+            there = {member.rank for member in self._links.values()}
+            return [rank for rank in range(self._plan.world_size) if rank not in there]
+        everyone = range(self._plan.nodes if self._plan.nodes > 1 else 0)
+        return [node for node in everyone if node not in self._numbers()]
 
     def greet(self, link: Line, hello: Hello) -> None:
         """Take in a node or a task, or say why there is no place for it."""
         node = hello.node if hello.node >= 0 else self._free(hello)
-        if node is None or node >= self._plan.nodes:
-            hosts = words.things(self._plan.nodes, "host")
-            return self._refuse(link, f"run {self._welcome.run_id} has its {hosts} already")
-        if not self._plan.scheduled and node in self._numbers():
-            return self._refuse(link, f"host {node} of run {self._welcome.run_id} is there already")
-        leads = node == 0 and hello.local_rank == 0
-        self._links[link] = node, leads
+        why = self._no_place(node, hello)
+        if node is None or why:
+            return self._refuse(link, why)
+        self._links[link] = Member(node, hello.rank, node == 0 and hello.local_rank == 0)
         self._name(node, hello.host)
         self._wait.append(link)
         self._answer()
         if link in self._wait:
-            place = f"host {node + 1} of {self._plan.nodes} of run {self._welcome.run_id}"
-            text = f"{place}, which begins when all are there"
+            place = f"host {node + 1} of {self._plan.nodes}"
+            if self._plan.tasks:
+                place = f"rank {hello.rank} of {self._plan.world_size}"
+            text = f"{place} of run {self._welcome.run_id}, which begins when all are there"
             link.send(Notice(time=time.time(), text=text, level="info"))
         return None
+
+    def _no_place(self, node: int | None, hello: Hello) -> str:
+        """Why one cannot be taken in; empty where it can."""
+        plan, run = self._plan, f"run {self._welcome.run_id}"
+        if plan.tasks:
+            if not 0 <= hello.rank < plan.world_size:
+                return f"there is no rank {hello.rank} in {run}, of WORLD_SIZE {plan.world_size}"
+            there = hello.rank not in self.missing
+            return f"rank {hello.rank} of {run} is there already" if there else ""
+        if node is None or node >= plan.nodes:
+            return f"{run} has its {words.things(plan.nodes, 'host')} already"
+        there = not plan.scheduled and node in self._numbers()
+        return f"host {node} of {run} is there already" if there else ""
 
     def _refuse(self, link: Line, why: str) -> None:
         link.send(Notice(time=time.time(), text=why))
         link.close()
 
     def _numbers(self) -> set[int]:
-        return {node for node, _ in self._links.values()}
+        return {member.node for member in self._links.values()}
 
     def _free(self, hello: Hello) -> int | None:
         """A task belongs to its host, wherever that is; a node is a host of its own."""
@@ -106,12 +131,17 @@ class Nodes:
             self._answer()
 
     def _answer(self) -> None:
-        """Whoever can begin is told so: the first at once, the others when they can meet."""
+        """Whoever can begin is told so: the first at once, the others when they can meet; tasks,
+        which meet by themselves, when all are there.
+        """
+        if self._plan.tasks and self.missing:
+            return
         waiting, self._wait = self._wait, []
         for link in waiting:
-            node, leads = self._links[link]
-            if leads or self._meeting or self._plan.nodes == self._plan.world_size == 1:
-                link.send(replace(self._welcome, node=node, meeting=self._meeting))
+            member, plan = self._links[link], self._plan
+            alone = plan.nodes == plan.world_size == 1
+            if plan.tasks or member.leads or self._meeting or alone:
+                link.send(replace(self._welcome, node=member.node, meeting=self._meeting))
             else:
                 self._wait.append(link)
 
@@ -121,20 +151,29 @@ class Nodes:
         for link in links:
             link.forget()
 
+    def deserter(self, link: Line) -> int | None:
+        """The rank of a task that goes before it has said all, though it was told to begin."""
+        waits = any(other is link for other in self._wait)
+        if not self._plan.tasks or link not in self._links or waits or link in self._over:
+            return None
+        return self._links[link].rank
+
     def left(self, link: Line) -> str:
         """Forget a node that has gone; gives the name of its host, empty where it was none."""
         if link not in self._links:
             return ""
-        node, leads = self._links.pop(link)
+        member = self._links.pop(link)
         self._wait = [other for other in self._wait if other is not link]
         self._over.discard(link)
-        if leads:
+        if member.leads:
             self._meeting = ""
-        return self.names[node]
+        return self.names[member.node]
 
     def over(self, link: Line) -> None:
-        """A node has said all."""
+        """A node has said all. Once every task has, rank 0's need not wait for them any more."""
         self._over.add(link)
+        if self._plan.tasks and not self.at_work:
+            self.tell(Over())
 
     @property
     def at_work(self) -> bool:
@@ -149,7 +188,7 @@ class Nodes:
         """What a node measured, by the numbers of this run."""
         if link not in self._links:
             return []
-        node, _ = self._links[link]
+        node = self._links[link].node
         hosts = [replace(sampled.host, host=node)] if sampled.host else []
         first = node * GPUS_OF_A_HOST
         gpus = [

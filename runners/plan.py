@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from runners import words
+from runners import rendezvous, words
 from runners.config import RunConfig
-from runners.devices import Device, devices_for
+from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError
 from runners.network import missing, sockets
 
@@ -32,7 +32,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     is samples per rank of a full step, `micro_batch` the largest piece of it that goes through
     the model at once, `loader_workers` loader processes, `threads` CPU threads of each rank, `lr`
     the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank drives all
-    `devices`. Of a plan that is `scheduled` hosts and devices are a scheduler's to give.
+    `devices`. Of a plan that is `scheduled` hosts and devices are a scheduler's to give; of one of
+    `tasks` each rank is started by itself, on hosts that are not known before.
     """
 
     world_size: int
@@ -47,6 +48,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     notices: list[str] = []
     scheduled: bool = False
+    tasks: bool = False
+
+    @property
+    def spread(self) -> bool:
+        """Whether ranks may be on other hosts than the first."""
+        return self.nodes > 1 or self.tasks
 
     @property
     def ranks_per_node(self) -> int:
@@ -64,6 +71,8 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
 
     `devices` replaces the choice by `config.devices`, for tests and for resuming elsewhere.
     """
+    if config.launcher == "env" and (problems := rendezvous.problems(config)):
+        raise ConfigError(problems)
     chosen = devices if devices is not None else devices_for(config)
     nodes = nodes_of(config)
     world = 1 if config.strategy in ("single", "dp") else _ranks(config, nodes * len(chosen))
@@ -85,6 +94,7 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
         backend=_backend(config, on_gpu),
         notices=_notices(config, chosen, precision),
         scheduled=config.launcher == "slurm",
+        tasks=config.launcher == "env",
     )
 
 
@@ -105,13 +115,15 @@ def nodes_of(config: RunConfig) -> int:
 
 
 def _ranks(config: RunConfig, devices: int) -> int:
-    return int(os.environ.get("WORLD_SIZE", 1)) if config.launcher == "env" else devices
+    return rendezvous.Task.here().world_size if config.launcher == "env" else devices
 
 
 def _threads(config: RunConfig, ranks: int) -> int:
     """Of each rank, where `ranks` share a host; what a host of Slurm's has is not known here."""
     if config.launcher == "slurm":
         return config.slurm.cpus_per_task or 1
+    if config.launcher == "env":
+        ranks = rendezvous.Task.here().local_size
     return max(1, cores() // ranks)
 
 
@@ -173,6 +185,11 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
         ),
         (bool(lacks), "dist.interface", lacks),
         (
+            dist.nodes > 1 and launcher == "horovodrun" and config.horovod.via != "distrain",
+            "horovod.via",
+            f"{config.horovod.via} starts the ranks of one host here; several need distrain",
+        ),
+        (
             bool(dist.max_restarts) and launcher != "torchrun",
             "dist.max_restarts",
             f"only torchrun starts ranks anew, {launcher} does not",
@@ -181,6 +198,11 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
             dist.init_method is not None and launcher != "env",
             "dist.init_method",
             f"with {launcher} ranks meet by themselves; it is for launcher env",
+        ),
+        (
+            launcher == "env" and alone and rendezvous.Task.here().world_size > 1,
+            "strategy",
+            f"{config.strategy} is one process, and WORLD_SIZE says more; use ddp or allreduce",
         ),
         (
             launcher == "slurm" and config.slurm.via == "torchrun" and config.strategy == "horovod",
@@ -224,6 +246,12 @@ def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Ru
             config.launcher == "horovodrun" and config.dist.backend != "auto",
             "dist.backend",
             f"{config.dist.backend} is torch's; Horovod brings its own: leave it at auto",
+        ),
+        (
+            config.launcher == "env" and not usable(devices, rendezvous.Task.here().local_rank),
+            "devices",
+            f"{words.things(len(devices), 'GPU')} and LOCAL_RANK "
+            f"{os.environ.get('LOCAL_RANK')}: each rank of a host needs its own",
         ),
         (
             config.precision == "tf32" and not on_gpu,
@@ -306,7 +334,7 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
     if config.launcher == "horovodrun":
         notices += _horovod_notices(config)
     alone = config.strategy in ("single", "dp")
-    if config.launcher != "slurm" and config.dist.nodes == 1 and not alone:
+    if config.launcher not in ("slurm", "env") and config.dist.nodes == 1 and not alone:
         notices += filter(None, [sockets(config.dist.interface).why])
     if precision == "fp16" and devices[0].kind == "cpu":
         notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")

@@ -229,6 +229,11 @@ def _check(config: RunConfig) -> Plan:
     if config.dist.node_rank:
         text = "a host that joins keeps no record: `distrain run` or `distrain join` does it"
         problems.append(("dist.node_rank", text))
+    if config.launcher == "env" and os.environ.get("RANK", "0") not in ("", "0"):
+        text = (
+            f"rank {os.environ['RANK']} keeps no record: `distrain run` has it join that of rank 0"
+        )
+        problems.append(("launcher", text))
     if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
         problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
     plan = None

@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 
-from runners import launchers, words
+from runners import launchers, rendezvous, words
 from runners.claims import Claim, Holder
-from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, read_token
+from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError
@@ -85,6 +85,8 @@ class Supervisor:
         """HOST or HOST:PORT for those on other hosts; empty where nobody is."""
         if chosen := self.config.report.listen or self.config.dist.rendezvous:
             return chosen
+        if self.plan.tasks:
+            return rendezvous.report_address(self.config)
         slurm = self.config.slurm
         if self.plan.scheduled:
             return "" if slurm.report == "files" else own_address(slurm.partition)
@@ -92,18 +94,20 @@ class Supervisor:
 
     def known_token(self) -> str:
         """What hosts that know where to join know already; empty where a new one is to be made."""
-        given = os.environ.get(TOKEN_FILE) if self.config.dist.rendezvous else None
-        return read_token(given) if given else ""
+        return given_token() if self.plan.tasks or self.config.dist.rendezvous else ""
 
     @property
     def _hosts_join(self) -> bool:
-        return self.plan.nodes > 1 and not self.plan.scheduled
+        return self.plan.spread and not self.plan.scheduled
 
     def _sockets(self, endpoint: Endpoint) -> dict[str, str]:
         """What the ranks of this host will find of the interface; its node chooses the same."""
         if not self._hosts_join:
             return {}
-        return sockets(self.config.dist.interface, endpoint.remote.removeprefix("tcp:")).variables
+        leads = endpoint.remote.removeprefix("tcp:")
+        if self.plan.tasks:
+            leads = rendezvous.towards(rendezvous.place(self.config), leads)
+        return sockets(self.config.dist.interface, leads).variables
 
     def make_claim(self) -> None:
         """Say what this run takes or waits for; one that does not queue starts without it too."""
@@ -283,19 +287,26 @@ class Supervisor:
         if not self._hosts_join:
             return
         deadline = time.monotonic() + self.config.dist.join_timeout_s
-        place, token = endpoint.remote.removeprefix("tcp:"), self.folder / TOKEN
-        command = f"distrain join {place} --token-file {shlex.quote(str(token))}"
         while (missing := self.talk.nodes.missing) and time.monotonic() < deadline:
-            wanted = min(missing, self.plan.nodes - 1)  # this one comes by itself
-            waits = f"{wanted} of {words.things(self.plan.nodes, 'host')} to join"
-            told = [f"{waits}; on each, with a copy of the token's file: {command}"]
+            told = [self._awaited(missing, endpoint)]
             if told != self.writer.state.waiting_for:
                 self.set_state(waiting_for=told)
             await asyncio.sleep(STALL_LOOK_S)
         self.set_state(waiting_for=[])
         if missing:
-            self.talk.seen.missing = missing
+            hosts = words.things(len(missing), "host")
+            self.talk.seen.missing = words.ranks(missing) if self.plan.tasks else hosts
             self.talk.trouble.set()
+
+    def _awaited(self, missing: list[int], endpoint: Endpoint) -> str:
+        """Who has still to come: the first comes by itself."""
+        others = [number for number in missing if number] or missing
+        if self.plan.tasks:
+            return f"{words.ranks(others)} of {self.plan.world_size} to come"
+        place, token = endpoint.remote.removeprefix("tcp:"), self.folder / TOKEN
+        command = f"distrain join {place} --token-file {shlex.quote(str(token))}"
+        waits = f"{len(others)} of {words.things(self.plan.nodes, 'host')} to join"
+        return f"{waits}; on each, with a copy of the token's file: {command}"
 
     async def _watch_owner(self) -> None:
         while not owner_is_gone():

@@ -82,7 +82,7 @@ class Training:
         Rank 0 reads it for all where its host alone has the record.
         """
         path = self.checkpoints.last or self.config.checkpoint.load
-        shared = self.plan.nodes == 1 or self.plan.scheduled
+        shared = self.plan.scheduled or not self.plan.spread
         content = checkpoint.load(path) if path and (shared or self.world.leads) else None
         return content if shared else self.world.from_lead(content)
 

@@ -19,7 +19,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds).
 
     `hosts` are those of the ranks, where they are several; `silent` ones answer no more since then
-    (Unix seconds); `missing` is how many never came.
+    (Unix seconds); `missing` names who never came.
     """
 
     world_size: int
@@ -35,7 +35,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_killed: bool = False
     hosts: dict[int, str] = {}
     silent: dict[str, float] = {}
-    missing: int = 0
+    missing: str = ""
     job: Job | None = None
     queued: bool = False
     stop_asked: bool = False
@@ -216,8 +216,7 @@ def _cut_off(seen: Evidence) -> RunError:
 
 
 def _not_come(seen: Evidence) -> RunError:
-    hosts = words.things(seen.missing, "host")
-    message = f"{hosts} did not join within dist.join_timeout_s; nothing was trained"
+    message = f"{seen.missing} did not join within dist.join_timeout_s; nothing was trained"
     return RunError(rank=None, type="HostMissing", message=message)
 
 

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from models.errors import TaskError
-from runners.devices import found_here
+from runners.devices import found_here, of_rank
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
 from runners.launchers import take_place
@@ -32,7 +32,7 @@ def main() -> int:
     _log_to(record.dir / "logs" / f"rank-{rank}.log")
     plan = record.state.plan
     assert plan is not None
-    device = found_here(plan.devices[int(os.environ.get("LOCAL_RANK", "0"))])
+    device = found_here(of_rank(plan.devices, int(os.environ.get("LOCAL_RANK", "0"))))
     with Reporter.from_env(_supervisor_is_gone, device.label, device.uuid) as reporter:
         reporter.say(Phase(time=time.time(), rank=rank, phase="loading"))
         try:

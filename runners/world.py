@@ -14,9 +14,11 @@ import torch
 import torch.distributed as dist
 
 from runners.config import RunConfig
+from runners.devices import of_rank
 from runners.errors import ConfigError
 from runners.launchers import HAS_STORE
 from runners.plan import Plan
+from runners.rendezvous import FILE
 
 PATIENCE = timedelta(days=1)
 
@@ -102,7 +104,7 @@ def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
         plan.backend,
         timeout=patience,
         device_id=device if plan.backend == "nccl" else None,
-        store=_store(plan.world_size, patience),
+        store=_store(config.dist.init_method or "", plan.world_size, patience),
         rank=rank,
         world_size=plan.world_size,
     )
@@ -111,8 +113,12 @@ def joined(config: RunConfig, plan: Plan) -> Iterator[World]:
     dist.destroy_process_group()
 
 
-def _store(size: int, patience: timedelta) -> dist.Store:
-    """Where the ranks meet, as their launcher has told."""
+def _store(method: str, size: int, patience: timedelta) -> dist.Store:
+    """Where the ranks meet, as their launcher has told, or in a file that the config names."""
+    if method.startswith(FILE):
+        store = dist.FileStore(method.removeprefix(FILE), size)
+        store.set_timeout(patience)
+        return store
     if "MASTER_ADDR" not in os.environ:  # under `inline` there is none
         return dist.HashStore()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -127,7 +133,7 @@ def _device(plan: Plan, local_rank: int) -> torch.device:
         raise ConfigError("this torch cannot use the GPUs: `distrain doctor` says why")
     # Several ranks may share a GPU, so the visible ones are counted by UUID.
     uuids = list(dict.fromkeys(device.uuid for device in plan.devices))
-    index = uuids.index(plan.devices[local_rank].uuid)
+    index = uuids.index(of_rank(plan.devices, local_rank).uuid)
     if plan.scheduled:  # a task may see all GPUs of its node, or only its own
         index = local_rank % torch.cuda.device_count()
     device = torch.device("cuda", index)

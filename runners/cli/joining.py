@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from argparse import Namespace
+from pathlib import Path
 
-from runners import words
+from runners import rendezvous, words
 from runners.cli.following import NOW, STOPPING
 from runners.cli.signals import Signals
 from runners.cli.text import say
 from runners.config import RunConfig, parse_devices
-from runners.connecting import TOKEN_FILE, ask, read_token, split
+from runners.connecting import TOKEN, TOKEN_FILE, ask, given_token, read_token, split
 from runners.devices import devices_for
 from runners.errors import ConfigError
 from runners.events import Stop
-from runners.launchers import FOREIGN
+from runners.launchers import native
 from runners.network import address_of
 
 TICK_S = 0.05
@@ -59,21 +61,37 @@ def take_part(place: str, token_file: str, number: int | None, devices: str) -> 
     address = address_of(host)
     where = f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
     with Signals() as signals:
-        guest = Guest(where, token_file, str(-1 if number is None else number), devices)
+        number_ = str(-1 if number is None else number)
+        guest = Guest(where, token_file, "runners.launchers.guest", number_, devices)
         return guest.followed(signals)
+
+
+def as_task(config: RunConfig) -> int:
+    """Take part in the run that the process with RANK 0 begins, by the place that a scheduler has
+    given to this one. Where that run reports is told at the place where all meet, and so is its
+    token, unless it is known here.
+    """
+    if problems := rendezvous.problems(config):
+        raise ConfigError(problems)
+    method, patience = config.dist.init_method or "env://", str(config.dist.join_timeout_s)
+    with tempfile.TemporaryDirectory(prefix="distrain-task-") as folder, Signals() as signals:
+        token = Path(folder) / TOKEN
+        token.touch(0o600)
+        token.write_text(given_token())
+        command = ("runners.launchers.env", "joins", method, patience)
+        return Guest("", str(token), *command, launcher="env").followed(signals)
 
 
 class Guest:
     """The process that does the work, in a session of its own: a Ctrl-C is ours to answer."""
 
-    def __init__(self, place: str, token_file: str, number: str, devices: str) -> None:
+    def __init__(self, place: str, token_file: str, *command: str, launcher: str = "") -> None:
         self._place, self._token_file = place, token_file
         self._state = ""
-        unlike = {*FOREIGN, "DISTRAIN_RUN"}
         ours = {"DISTRAIN_SOCKET": place, TOKEN_FILE: token_file, "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runners.launchers.guest", number, devices],
-            env={k: v for k, v in os.environ.items() if k not in unlike} | ours,
+            [sys.executable, "-P", "-m", *command],
+            env={k: v for k, v in native(launcher).items() if k != "DISTRAIN_RUN"} | ours,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -120,6 +138,8 @@ class Guest:
             what, tab, how = text.rstrip("\n").partition("\t")
             if tab:
                 self._state = self._state if what == "warning" else what
+                if what == "connecting":
+                    self._place = f"tcp:{how}"
                 line(what, how)
 
     def _keep(self) -> None:

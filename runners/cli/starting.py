@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from argparse import Namespace
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from runners.finding import find
 def run(arguments: Namespace) -> int:
     """Start a preset."""
     config = presets.load_preset(arguments.preset, changes(arguments))
+    if config.launcher == "env" and os.environ.get("RANK", "0") != "0" and not arguments.dry_run:
+        from runners.cli import joining
+
+        return joining.as_task(config)
     if config.dist.node_rank:
         from runners.cli import joining
 

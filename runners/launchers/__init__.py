@@ -13,8 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.connecting import TOKEN, Endpoint
+from runners.connecting import TOKEN, Endpoint, given_token
 from runners.network import sockets
+from runners.rendezvous import GIVEN
 
 if TYPE_CHECKING:
     from runners.config import RunConfig
@@ -26,6 +27,7 @@ MODULES = {
     "torchrun": "runners.launchers.torchrun",
     "horovodrun": "runners.launchers.horovodrun",
     "slurm": "runners.launchers.slurm",
+    "env": "runners.launchers.env",
 }
 
 # A rank's place by torch's names, and by those of Horovod, Open MPI and MPICH.
@@ -71,6 +73,8 @@ def command(config: RunConfig, plan: Plan) -> list[str]:
     module, arguments = MODULES[config.launcher], [str(plan.world_size)]
     if config.launcher == "torchrun":
         arguments.append(str(config.dist.max_restarts))
+    if config.launcher == "env":
+        arguments = ["known" if given_token() else "told"]
     if config.dist.nodes > 1:
         module, arguments = "runners.launchers.node", ["first"]
     return [sys.executable, "-P", "-m", module, *arguments]
@@ -91,7 +95,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     }
     if endpoint.remote:
         ours["DISTRAIN_TOKEN_FILE"] = str(folder / TOKEN)
-    if plan.nodes == 1 and not plan.scheduled:  # of several each finds out for itself
+    if not (plan.spread or plan.scheduled):  # of several each finds out for itself
         ours |= sockets(config.dist.interface).variables
     if plan.devices[0].kind == "cuda":
         ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -103,8 +107,13 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
         ours["CUDA_VISIBLE_DEVICES"] = ""
     if config.train.deterministic:
         ours["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    theirs = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    return theirs | ours
+    return native(config.launcher) | ours
+
+
+def native(launcher: str = "") -> dict[str, str]:
+    """Our environment without what would mislead the ranks of a launcher."""
+    foreign = FOREIGN.difference(GIVEN if launcher == "env" else ())
+    return {name: value for name, value in os.environ.items() if name not in foreign}
 
 
 def take_place() -> None:

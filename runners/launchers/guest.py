@@ -8,8 +8,11 @@ import traceback
 from contextlib import suppress
 from queue import Empty
 
+import msgspec
+
 from runners import words
 from runners.config import RunConfig
+from runners.devices import of_rank
 from runners.errors import DistrainError
 from runners.events import Ended, Event, Notice, Over, Welcome
 from runners.launchers.node import Node
@@ -32,8 +35,8 @@ def tell(what: str, how: str) -> None:
 class Guest(Node):
     """Tells a person how it stands, and ends as the run does."""
 
-    def __init__(self, place: Place, devices: str) -> None:
-        super().__init__(place, devices=devices)
+    def __init__(self, place: Place, devices: str = "", meeting: str = "") -> None:
+        super().__init__(place, devices=devices, meeting=meeting)
         self._ended = False
         self._if_gone = "it hung up: the token is not that of its run"
 
@@ -54,7 +57,7 @@ class Guest(Node):
         try:
             code = self._train(parent, welcome)
         except DistrainError as error:
-            self._note(parent, f"takes no part: {error}", "warning")
+            self._takes_no_part(parent, error)
             raise
         except Exception as error:  # the elastic agent's, as where the store is gone with its host
             with suppress(Empty):
@@ -66,6 +69,9 @@ class Guest(Node):
         parent.say(Over())
         self._answers.get()  # until the run has ended everywhere
         return code
+
+    def _takes_no_part(self, parent: Parent, error: DistrainError) -> None:
+        self._note(parent, f"takes no part: {error}", "warning")
 
     def _heard(self, event: Event) -> None:
         match event:
@@ -92,9 +98,11 @@ class Guest(Node):
 
     def _told(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
         config, plan = super()._told(welcome)
-        ranks = words.ranks(list(Place(welcome.node).ranks(plan.ranks_per_node).values()))
-        labels = " ".join(device.label for device in plan.devices)
-        tell("training", f"{ranks} of {plan.world_size} on {labels}")
+        place = msgspec.structs.replace(self._place, node=welcome.node)
+        ranks = place.ranks(plan.ranks_per_node)
+        labels = " ".join(of_rank(plan.devices, local).label for local in ranks)
+        numbers = words.ranks(list(ranks.values()))
+        tell("training", f"{numbers} of {plan.world_size} on {labels}")
         return config, plan
 
 
@@ -111,10 +119,15 @@ def differing(ours: dict[str, str], theirs: dict[str, str]) -> str:
 def main() -> int:
     """Join as node NUMBER (-1: whichever is free) with DEVICES (empty: those of the config)."""
     number, devices = int(sys.argv[1]), sys.argv[2]
+    return take_part(Guest(Place(number), devices))
+
+
+def take_part(guest: Guest) -> int:
+    """Connect and work; gives the exit code, and says why where that is not the run's."""
     place = os.environ["DISTRAIN_SOCKET"].removeprefix("tcp:")
     tell("connecting", place)
     try:
-        return Guest(Place(number), devices).work()
+        return guest.work()
     except ConnectionRefusedError:
         tell("failed", f"nobody listens at {place}: the run there has ended, or not begun")
     except OSError as error:

@@ -21,10 +21,10 @@ from typing import Literal
 
 import msgspec
 
-from runners import launchers, words
+from runners import launchers, rendezvous, words
 from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
-from runners.devices import Device, devices_for
+from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError, DistrainError
 from runners.events import Event, Meeting, Notice, Welcome
 from runners.launchers import ways
@@ -48,11 +48,15 @@ class Node:
 
     Needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder is reached
     from here too. The `first` one is a child of the supervisor, which samples its host itself.
-    `devices` are chosen in place of those of the config.
+    `devices` are chosen in place of those of the config. Where `meeting` is given, the ranks meet
+    there.
     """
 
-    def __init__(self, place: Place, *, first: bool = False, devices: str = "") -> None:
+    def __init__(
+        self, place: Place, *, first: bool = False, devices: str = "", meeting: str = ""
+    ) -> None:
         self._place, self._first, self._devices = place, first, devices
+        self._meeting = meeting
         self._answers: SimpleQueue[Welcome | None] = SimpleQueue()
         self._working = self._gone = False
         self.exit_code = 1  # where the run ends before the ranks here do
@@ -66,6 +70,7 @@ class Node:
             self._first,
             role="node" if self._place.rank is None else "task",
             node=self._place.node,
+            rank=self._place.rank or 0,
             local_rank=self._place.local_rank,
             on_event=self._heard,
             on_lost=self._lost,
@@ -90,12 +95,12 @@ class Node:
         config, plan = self._told(welcome)
         with ExitStack() as stack:
             folder = stack.enter_context(_folder(welcome.run_id, config, plan))
-            if not self._first:
+            if place.node > 0 or plan.scheduled:  # else the supervisor does
                 stack.enter_context(samples(parent.say, place, plan, config.report.sample_s))
             if "DISTRAIN_RUN" not in os.environ:
                 stack.enter_context(shipped(parent.say, folder / "logs"))
             os.environ |= _environment(config, plan, folder, place)
-            if not (meeting := welcome.meeting) and place.leads:
+            if not (meeting := self._meeting or welcome.meeting) and place.leads:
                 meeting = stack.enter_context(ways.meeting(config, plan, parent.address))
                 parent.say(Meeting(place=meeting))
             self._note(parent, _talk_over(config, plan, meeting))
@@ -139,23 +144,31 @@ class Node:
         if self._devices:
             config = config.with_changes({"devices": parse_devices(self._devices)})
         devices = devices_for(config)
-        if problem := _too_few(devices, plan):
+        if problem := _too_few(devices, plan, self._place):
             raise ConfigError([("devices", problem)])
-        return config, msgspec.structs.replace(plan, devices=devices[: plan.ranks_per_node])
+        if not plan.tasks:
+            devices = devices[: plan.ranks_per_node]
+        return config, msgspec.structs.replace(plan, devices=devices)
 
 
-def _too_few(devices: list[Device], plan: Plan) -> str:
+def _too_few(devices: list[Device], plan: Plan, place: Place) -> str:
     here, wanted = devices[0].kind, plan.devices[0].kind
-    if here == wanted and len(devices) >= plan.ranks_per_node:
+    enough = len(devices) >= plan.ranks_per_node
+    if plan.tasks:
+        enough = usable(devices, place.local_rank)
+    if here == wanted and enough:
         return ""
     has = words.things(len(devices), KINDS[here])
+    if plan.tasks:
+        return f"this host gives {has}, where LOCAL_RANK {place.local_rank} needs a {KINDS[wanted]}"
     needs = words.things(plan.ranks_per_node, KINDS[wanted])
     return f"this host gives {has}, the run needs {needs} of each host"
 
 
 def _talk_over(config: RunConfig, plan: Plan, meeting: str) -> str:
     """Choose the interface that ranks here talk over; why it is that one."""
-    chosen = sockets(config.dist.interface, meeting if plan.nodes > 1 else None)
+    leads = rendezvous.towards(meeting, os.environ["DISTRAIN_SOCKET"])
+    chosen = sockets(config.dist.interface, leads if plan.spread else None)
     os.environ |= chosen.variables
     return chosen.why
 

@@ -30,6 +30,7 @@ class Parent:
         *,
         role: Literal["launcher", "node", "task"] = "launcher",
         node: int = -1,
+        rank: int = 0,
         local_rank: int = 0,
         on_event: Callable[[Event], None] | None = None,
         on_lost: Callable[[], None] | None = None,
@@ -41,6 +42,7 @@ class Parent:
             pid=os.getpid(),
             host=socket.gethostname(),
             node=node,
+            rank=rank,
             local_rank=local_rank,
             attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         )

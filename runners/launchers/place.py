@@ -24,7 +24,7 @@ class Place(msgspec.Struct, frozen=True):
     @property
     def leads(self) -> bool:
         """Whether the others meet here."""
-        return self.node == 0 and self.local_rank == 0
+        return self.node == 0 and not self.rank
 
     def ranks(self, per_node: int) -> dict[int, int]:
         """The ranks that are started here, by local rank."""

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from runners.config import RunConfig
 from runners.launchers.parent import WORKER, Parent
@@ -48,6 +49,11 @@ def start(parent: Parent, place: Place, config: RunConfig, plan: Plan, meeting: 
             restarts=config.dist.max_restarts,
             patience=config.dist.join_timeout_s,
         )
+    if plan.backend == "horovod":
+        from runners.launchers.horovodrun import require_name, settings
+
+        require_name(plan.nodes)
+        os.environ |= settings(config, Path(os.environ["DISTRAIN_RUN"]))
     started = {}
     for local, rank in ranks.items():
         where = _where(config, plan, place.node, rank, local, meeting)
@@ -68,7 +74,7 @@ def _where(
         "RANK": str(rank),
         "LOCAL_RANK": str(local),
         "WORLD_SIZE": str(plan.world_size),
-        "MASTER_ADDR": host,
+        "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         # The store is this launcher's, so that no port need be agreed on before.
         "TORCHELASTIC_USE_AGENT_STORE": "True",

@@ -88,8 +88,8 @@ class Pair:
 
     @property
     def record(self) -> Record:
-        (folder,) = wait_until(lambda: list(self.first.runs.iterdir()))
-        return Record(folder)
+        (file,) = wait_until(lambda: list(self.first.runs.glob("*/run.json")))
+        return Record(file.parent)
 
     @property
     def step(self) -> int:
@@ -113,9 +113,9 @@ class Pair:
         """A rank, wherever it runs."""
         for process in [*self.first.processes(), *self.second.processes()]:
             with suppress(psutil.Error):
-                if process.environ().get("RANK") == str(number) and "runners.worker" in " ".join(
-                    process.cmdline()
-                ):
+                variables = process.environ()  # of Horovod's the last word has its own name
+                rank = variables.get("HOROVOD_RANK", variables.get("RANK"))
+                if rank == str(number) and "runners.worker" in process.cmdline():
                     return process
         raise AssertionError(f"there is no rank {number}")
 
@@ -333,6 +333,31 @@ def test_ranks_that_are_started_anew_go_on_from_the_last_checkpoint(pair: Pair) 
     pair.first.run(sys.executable, "-m", "runners", "stop", "latest", "--wait")
     assert [pair.ended(process) for process in both] == [130, 130]
     assert len(list(pair.first.runs.iterdir())) == 1
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_ranks_that_another_has_started_on_each_host_are_one_run(pair: Pair, lives: bool) -> None:
+    settings = {"launcher": "env", "train.epochs": 1, **({} if lives else ENDLESS)}
+    words = [f"--set={key}={_toml(value)}" for key, value in settings.items()]
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": pair.first.address, "MASTER_PORT": "29500"}
+    both = [
+        host.start(log, sys.executable, "-m", "runners", "run", "ddp", *words, RANK=rank, **place)
+        for rank, host, log in (("0", pair.first, RUN), ("1", pair.second, JOIN))
+    ]
+    pair.started += both
+    if not lives:
+        wait_until(lambda: len(pair.record.latest()) == 2 or both[0].poll() is not None)
+        pair.rank(1).kill()
+    assert [pair.ended(process) for process in both] == [1 - lives, 1 - lives], pair.told
+    if lives:
+        assert evaluation(pair) == pytest.approx(alone(pair, train__epochs=1), rel=1e-3)
+    else:
+        assert "rank 1 on h1: killed by SIGKILL" in pair.second.said(JOIN)
+    assert pair.record.state.hosts == ["h0", "h1"]
+    assert {rank.rank: rank.host for rank in pair.record.ranks()} == {0: "h0", 1: "h1"}
+    assert "h1: ranks talk over eth0 (10.213.65.3), which leads to 10.213.65.2:" in pair.notices()
+    pair.assert_nothing_left()
+    assert not list(pair.second.runs.iterdir())
 
 
 def test_node_rank_in_the_config_does_the_same_as_join(pair: Pair) -> None:

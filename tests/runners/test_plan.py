@@ -128,6 +128,7 @@ IMPOSSIBLE = [
     ({"strategy": "horovod"}, cpus(2), "launcher", "use horovodrun"),
     ({"launcher": "horovodrun"}, cpus(2), "launcher", "ddp needs torchrun or spawn"),
     ({**HOROVOD, "dist__backend": "gloo"}, cpus(2), "dist.backend", "leave it at auto"),
+    ({**HOROVOD, "dist__nodes": 2, "horovod__via": "mpirun"}, cpus(2), "horovod.via", "one host"),
     ({**HOROVOD, "train__channels_last": True}, cpus(2), "train.channels_last", "contiguous"),
     ({**HOROVOD, "train__sync_batchnorm": True}, gpus(0, 1), "train.sync_batchnorm", "group"),
     ({"precision": "tf32"}, cpus(2), "precision", "on CPU use"),
