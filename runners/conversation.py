@@ -113,7 +113,7 @@ class Conversation:
     @property
     def _waits(self) -> bool:
         """Whether ranks cannot begin yet: for a scheduler's word, or for hosts that join."""
-        return self.in_the_queue or (not self.plan.scheduled and self.nodes.missing > 0)
+        return self.in_the_queue or (not self.plan.scheduled and bool(self.nodes.missing))
 
     # --- what is heard ---------------------------------------------------------------------
 
