@@ -126,7 +126,7 @@ class Nodes:
 
     def met(self, link: Line, place: str) -> None:
         """Where the ranks meet is known now, from the node where they do."""
-        if link in self._links and self._links[link][1]:
+        if link in self._links and self._links[link].leads:
             self._meeting = place
             self._answer()
 
