@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -288,7 +287,7 @@ class Supervisor:
             return
         deadline = time.monotonic() + self.config.dist.join_timeout_s
         while (missing := self.talk.nodes.missing) and time.monotonic() < deadline:
-            told = [self._awaited(missing, endpoint)]
+            told = self._awaited(missing, endpoint)
             if told != self.writer.state.waiting_for:
                 self.set_state(waiting_for=told)
             await asyncio.sleep(STALL_LOOK_S)
@@ -298,15 +297,15 @@ class Supervisor:
             self.talk.seen.missing = words.ranks(missing) if self.plan.tasks else hosts
             self.talk.trouble.set()
 
-    def _awaited(self, missing: list[int], endpoint: Endpoint) -> str:
-        """Who has still to come: the first comes by itself."""
+    def _awaited(self, missing: list[int], endpoint: Endpoint) -> list[str]:
+        """Who has still to come, in sentences: the first comes by itself."""
         others = [number for number in missing if number] or missing
         if self.plan.tasks:
-            return f"{words.ranks(others)} of {self.plan.world_size} to come"
+            return [f"{words.ranks(others)} of {self.plan.world_size} to come"]
         place, token = endpoint.remote.removeprefix("tcp:"), self.folder / TOKEN
-        command = f"distrain join {place} --token-file {shlex.quote(str(token))}"
         waits = f"{len(others)} of {words.things(self.plan.nodes, 'host')} to join"
-        return f"{waits}; on each, with a copy of the token's file: {command}"
+        command = f"distrain join {place} --token-file {TOKEN}"
+        return [f"{waits}; on each: {command}", f"{TOKEN} is a copy of {token}"]
 
     async def _watch_owner(self) -> None:
         while not owner_is_gone():

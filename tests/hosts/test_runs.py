@@ -60,11 +60,10 @@ class Pair:
 
     def command(self) -> list[str]:
         """What the first host tells to run on the other, whose copy of the token is made."""
-        told = wait_until(lambda: re.search(r"distrain (join .*)", self.first.said(RUN)))
-        words = shlex.split(told[1])
-        token = words.index("--token-file") + 1
-        shutil.copy(words[token], self.second.folder / "token")
-        return [*words[:token], "token", *words[token + 1 :]]
+        told = r"distrain (join .*)\n.*token is a copy of (.*)"
+        found = wait_until(lambda: re.search(told, self.first.said(RUN)))
+        shutil.copy(found[2], self.second.folder / "token")
+        return shlex.split(found[1])
 
     def join(self, *more: str) -> subprocess.Popen[bytes]:
         return self.distrain(self.second, JOIN, *self.command(), "--devices", "cpu:2", *more)
