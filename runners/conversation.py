@@ -328,6 +328,7 @@ class Conversation:
         """
         if now or self.seen.queued or (self._waits and not self.links):
             self.seen.stopped_now = True
+            self.seen.queued |= self.in_the_queue and not self.writer.state.facts
             self.end_now.set()
             return
         if not again:

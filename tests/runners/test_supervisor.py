@@ -31,6 +31,7 @@ from runners.plan import make_plan
 from runners.record import Record
 from runners.state import RunState, create_run, read_state
 from runners.supervisor import Supervisor
+from runners.verdict import judge
 
 
 @pytest.fixture
@@ -188,3 +189,11 @@ def test_a_host_that_comes_back_from_an_old_attempt_is_refused(scheduled: Superv
     talk.heard(late, Hello(role="node", node=0, host="n1"))
     talk.heard(late, Hello(rank=0, host="n1"))
     assert talk.links == {}
+
+
+def test_a_job_that_never_began_is_taken_out_of_the_queue(scheduled: Supervisor) -> None:
+    talk = scheduled.talk
+    talk.heard(Line(talk), Job(time=0.0, id="7", state="PENDING", reason="Resources"))
+    talk.stop()
+    assert talk.end_now.is_set()
+    assert judge(talk.seen).reason == "taken out of the queue on request, never started"
