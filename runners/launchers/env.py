@@ -17,7 +17,7 @@ from runners import rendezvous
 from runners.config import RunConfig
 from runners.connecting import TOKEN_FILE, connect, secret, split
 from runners.errors import DistrainError
-from runners.events import Event, Failure, Over, Welcome
+from runners.events import Event, Over, Welcome
 from runners.launchers.guest import Guest, take_part, tell
 from runners.launchers.node import Node
 from runners.launchers.parent import Parent
@@ -61,15 +61,7 @@ class Other(Guest):
         return config, plan
 
     def _takes_no_part(self, parent: Parent, error: DistrainError) -> None:
-        parent.say(
-            Failure(
-                time=time.time(),
-                rank=self._task.rank,
-                error=type(error).__name__,
-                message=str(error),
-                usage=True,
-            )
-        )
+        self._fails(parent, self._task.rank, error)
 
 
 def _place(task: Task) -> Place:

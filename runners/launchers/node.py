@@ -26,7 +26,7 @@ from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
 from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError, DistrainError
-from runners.events import Event, Meeting, Notice, Welcome
+from runners.events import Event, Failure, Meeting, Notice, Welcome
 from runners.launchers import ways
 from runners.launchers.beside import samples, shipped
 from runners.launchers.parent import Parent
@@ -88,7 +88,27 @@ class Node:
     def _work(self, parent: Parent) -> int:
         if (welcome := self._answers.get()) is None:
             raise DistrainError("the run has ended, or has no place for this host")
-        return self._train(parent, welcome)
+        try:
+            return self._train(parent, welcome)
+        except DistrainError as error:
+            if not self._gone and str(error) != ENDED:
+                ranks = self._place.ranks(
+                    msgspec.json.decode(welcome.plan, type=Plan).ranks_per_node
+                )
+                self._fails(parent, min(ranks.values()), error)
+            raise
+
+    def _fails(self, parent: Parent, rank: int, error: DistrainError) -> None:
+        """Say what keeps the ranks here from beginning, in the name of one of them."""
+        parent.say(
+            Failure(
+                time=time.time(),
+                rank=rank,
+                error=type(error).__name__,
+                message=str(error),
+                usage=True,
+            )
+        )
 
     def _train(self, parent: Parent, welcome: Welcome) -> int:
         place = msgspec.structs.replace(self._place, node=welcome.node)

@@ -292,6 +292,12 @@ def test_a_rank_that_is_killed_is_named_with_its_node(started: Start, cluster: C
     assert run.record.state.reason.startswith("rank 1 on n2: killed by SIGKILL")
 
 
+def test_what_keeps_a_node_from_beginning_is_the_headline(started: Start) -> None:
+    run = started(dist__interface="nope0")
+    assert ended(run) == "failed"
+    assert "this host has no nope0; it has " in run.record.state.reason
+
+
 def test_a_job_ends_with_its_supervisor_however_that_dies(started: Start, cluster: Cluster) -> None:
     run = started(**SLOW)
     wait_for_step(run, 1)
