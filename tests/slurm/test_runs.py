@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,15 @@ def test_four_ranks_on_two_nodes_evaluate_as_one_process(started: Start, start: 
 def test_watch_tells_of_the_job_and_of_the_run(started: Start) -> None:
     run = started(train__epochs=1)
     watched = subprocess.run(
-        ["python", "-m", "runners", "watch", run.id, "--runs-dir", str(run.record.dir.parent)],
+        [
+            sys.executable,
+            "-m",
+            "runners",
+            "watch",
+            run.id,
+            "--runs-dir",
+            str(run.record.dir.parent),
+        ],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
@@ -149,7 +158,7 @@ def test_the_script_in_the_record_is_what_a_dry_run_shows(
     assert ended(run) == "completed", run.record.state.reason
     (place / "same.toml").write_text(run.record.config.to_toml())
     shown = subprocess.run(
-        ["python", "-m", "runners", "run", "./same.toml", "--dry-run"],
+        [sys.executable, "-m", "runners", "run", "./same.toml", "--dry-run"],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
