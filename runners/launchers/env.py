@@ -61,7 +61,7 @@ class Other(Guest):
         return config, plan
 
     def _takes_no_part(self, parent: Parent, error: DistrainError) -> None:
-        self._fails(parent, self._task.rank, error)
+        self._fails(parent, self._task.rank, error, usage=True)
 
 
 def _place(task: Task) -> Place:

@@ -98,7 +98,9 @@ class Node:
                 self._fails(parent, min(ranks.values()), error)
             raise
 
-    def _fails(self, parent: Parent, rank: int, error: DistrainError) -> None:
+    def _fails(
+        self, parent: Parent, rank: int, error: DistrainError, usage: bool | None = None
+    ) -> None:
         """Say what keeps the ranks here from beginning, in the name of one of them."""
         parent.say(
             Failure(
@@ -106,7 +108,7 @@ class Node:
                 rank=rank,
                 error=type(error).__name__,
                 message=str(error),
-                usage=True,
+                usage=isinstance(error, ConfigError) if usage is None else usage,
             )
         )
 
