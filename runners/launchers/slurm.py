@@ -27,6 +27,8 @@ from runners.slurm.job import Seen, ending, forever, look
 from runners.slurm.script import LOG, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
+# A signal of its own: while a parent of several threads dies, its child's getppid() is the same yet.
+ORPHANED = signal.SIGUSR1
 SILENT_S = 30.0  # after which it is told that Slurm does not answer
 COMPLETING_S = 30.0
 HURRY_S = 0.5  # between two looks at a job that was cancelled
@@ -38,7 +40,7 @@ HERE = ("DISTRAIN_SUPERVISOR", OWNER)
 def main() -> int:
     # They are waited for, and no command that is under way is torn: it would not be known whether
     # the job was submitted.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING, ORPHANED})
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     again = threading.Event()
 
@@ -47,7 +49,7 @@ def main() -> int:
             again.set()
 
     with Parent(on_event=heard) as parent:
-        die_with_parent(number=signal.SIGTERM)
+        die_with_parent(number=ORPHANED)
         try:
             return Watch(parent, record, _submitted(record), again).until_over()
         except SlurmError as error:
@@ -92,8 +94,8 @@ class Watch:
                 if seen.job.state == "COMPLETING" and self._has_waited_enough():
                     return self._end(seen)
             self._mind_the_time()
-            if signal.sigtimedwait(ENDING, self._pause()):
-                if self._goes_on_alone():
+            if told := signal.sigtimedwait({*ENDING, ORPHANED}, self._pause()):
+                if told.si_signo == ORPHANED and recorded_beside(self._record):
                     return 1
                 self._cancelled = True
                 self._patience = time.monotonic() + COMPLETING_S
@@ -106,12 +108,6 @@ class Watch:
     def _has_waited_enough(self) -> bool:
         """Of a cancelled job, nodes that answer nobody may keep the end back for very long."""
         return self._cancelled and time.monotonic() > self._patience
-
-    def _goes_on_alone(self) -> bool:
-        """Whether the supervisor is gone, and the job is recorded without it."""
-        return os.getppid() != int(os.environ["DISTRAIN_SUPERVISOR"]) and recorded_beside(
-            self._record
-        )
 
     def _look(self) -> Seen | None:
         """None where Slurm does not answer: it may again, and the job goes on without it."""
