@@ -27,7 +27,7 @@ from runners.slurm.job import Seen, ending, forever, look
 from runners.slurm.script import LOG, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
-# A signal of its own: while a parent of several threads dies, its child's getppid() is the same yet.
+# A signal of its own: while a parent of several threads dies, getppid() tells its number yet.
 ORPHANED = signal.SIGUSR1
 SILENT_S = 30.0  # after which it is told that Slurm does not answer
 COMPLETING_S = 30.0
