@@ -64,6 +64,12 @@ def split(place: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def is_place(text: str) -> bool:
+    """Whether it is HOST:PORT."""
+    host, port = split(text)
+    return bool(host) and 0 < port < 1 << 16
+
+
 def notice_silence(link: socket.socket) -> None:
     """Have the kernel end a TCP connection whose other host is silent for SILENT_S seconds: one
     that was cut off, or lost its power, says nothing of its end.

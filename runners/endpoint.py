@@ -65,7 +65,7 @@ async def _for_others(line: Callable[[], Line], place: str) -> asyncio.Server:
         return await asyncio.get_running_loop().create_server(line, address, port, backlog=BACKLOG)
     except (OSError, OverflowError, ValueError) as error:  # a port has 16 bits
         why = getattr(error, "strerror", None) or str(error)
-        raise DistrainError(f"report.listen: {place} cannot be listened on: {why}") from None
+        raise DistrainError(f"{place} cannot be listened on: {why}") from None
 
 
 async def _resolved(host: str) -> str:

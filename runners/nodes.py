@@ -81,10 +81,11 @@ class Nodes:
         self._wait.append(link)
         self._answer()
         if link in self._wait:
-            place = f"host {node + 1} of {self._plan.nodes}"
+            place, everyone = f"host {node}", words.things(self._plan.nodes, "host")
             if self._plan.tasks:
-                place = f"rank {hello.rank} of {self._plan.world_size}"
-            text = f"{place} of run {self._welcome.run_id}, which begins when all are there"
+                place, everyone = f"rank {hello.rank}", words.things(self._plan.world_size, "rank")
+            run = f"run {self._welcome.run_id}, which has {everyone}"
+            text = f"{place} of {run} and begins when all are there"
             link.send(Notice(time=time.time(), text=text, level="info"))
         return None
 

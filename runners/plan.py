@@ -13,6 +13,7 @@ import msgspec
 
 from runners import rendezvous, words
 from runners.config import RunConfig
+from runners.connecting import is_place
 from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError
 from runners.network import missing, sockets
@@ -177,6 +178,11 @@ def _of_hosts(config: RunConfig) -> list[Rule]:
             dist.node_rank is not None and dist.node_rank >= dist.nodes,
             "dist.node_rank",
             f"{words.things(dist.nodes, 'host')} count from 0, there is no {dist.node_rank}",
+        ),
+        (
+            dist.rendezvous is not None and not is_place(dist.rendezvous),
+            "dist.rendezvous",
+            f"{dist.rendezvous!r} is not HOST:PORT",
         ),
         (
             bool(dist.node_rank) and dist.rendezvous is None,

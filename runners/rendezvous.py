@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runners.config import RunConfig
-from runners.connecting import split
+from runners.connecting import is_place, split
 from runners.errors import DistrainError
 from runners.network import address_of, interface_of, listening_address
 
@@ -69,10 +69,9 @@ def _number(text: str) -> int:
 
 def _of_method(method: str) -> list[tuple[str, str]]:
     kind, _, rest = method.partition("://")
-    host, port = split(rest)
     wrong = {
         "env": "env:// stands alone" if rest else "",
-        "tcp": "" if host and 0 < port < 1 << 16 else f"{method!r} is not tcp://HOST:PORT",
+        "tcp": "" if is_place(rest) else f"{method!r} is not tcp://HOST:PORT",
         "file": _of_file(method, Path(rest)),
     }[kind]
     return [("dist.init_method", wrong)] if wrong else []

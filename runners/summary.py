@@ -30,6 +30,7 @@ def summarize(record: Record) -> dict[str, Any]:
         "launcher": config.launcher,
         "precision": plan.precision if plan else config.precision,
         "world_size": plan.world_size if plan else None,
+        "nodes": plan.nodes if plan else None,
         "devices": [device.label for device in plan.devices] if plan else [],
         "epochs": _epochs(steps, state.facts) if state.facts else 0,
         "steps": steps,

@@ -27,7 +27,7 @@ from runners.claims import Claim, Holder
 from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
-from runners.errors import DistrainError
+from runners.errors import DistrainError, SlurmError
 from runners.events import Ended, Exited, Requeue
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader, recorded_beside
@@ -86,10 +86,22 @@ class Supervisor:
             return chosen
         if self.plan.tasks:
             return rendezvous.report_address(self.config)
-        slurm = self.config.slurm
         if self.plan.scheduled:
-            return "" if slurm.report == "files" else own_address(slurm.partition)
+            return self._towards_nodes()
         return listening_address() if self._hosts_join else ""
+
+    def _towards_nodes(self) -> str:
+        """Empty where nodes do not reach us, so that their job records the run."""
+        slurm = self.config.slurm
+        if slurm.report == "files":
+            return ""
+        try:
+            return own_address(slurm.partition)
+        except SlurmError as error:
+            if slurm.report == "tcp":
+                raise
+            self.talk.notice(str(error))
+            return ""
 
     def known_token(self) -> str:
         """What hosts that know where to join know already; empty where a new one is to be made."""

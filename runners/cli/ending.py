@@ -42,7 +42,9 @@ def combination(facts: dict[str, Any]) -> str:
     if facts["world_size"]:
         devices = facts["devices"]
         named = " ".join(devices[:8]) + (" …" if len(devices) > 8 else "")
-        parts.append(f"{words.things(facts['world_size'], 'rank')} on {named}")
+        nodes = facts.get("nodes") or 1  # what an older version summed up knows of one
+        each = f"{words.things(nodes, 'node')} with " if nodes > 1 else ""
+        parts.append(f"{words.things(facts['world_size'], 'rank')} on {each}{named}")
     return " · ".join(parts)
 
 

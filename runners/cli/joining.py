@@ -16,7 +16,7 @@ from runners.cli.following import NOW, STOPPING
 from runners.cli.signals import Signals
 from runners.cli.text import say
 from runners.config import RunConfig, parse_devices
-from runners.connecting import TOKEN, TOKEN_FILE, ask, given_token, read_token, split
+from runners.connecting import TOKEN, TOKEN_FILE, ask, given_token, is_place, read_token, split
 from runners.devices import devices_for
 from runners.errors import ConfigError
 from runners.events import Stop
@@ -50,14 +50,14 @@ def take_part(place: str, token_file: str, number: int | None, devices: str) -> 
     """Raises ConfigError before anything is started, DistrainError where the name of the host is
     not known.
     """
-    host, port = split(place)
-    if not (host and 0 < port < 1 << 16):
+    if not is_place(place):
         raise ConfigError(f"where to join is HOST:PORT as the first host tells it, not {place!r}")
     if number is not None and number < 1:
         raise ConfigError("host 0 is the one that has begun the run: count from 1")
     read_token(token_file)
     if devices:  # a wrong choice is told here; whether they suffice, once the run is known
         devices_for(RunConfig().with_changes({"devices": parse_devices(devices)}))
+    host, port = split(place)
     address = address_of(host)
     where = f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
     with Signals() as signals:

@@ -40,12 +40,13 @@ def ask_job(folder: Path, stop: Stop) -> None:
 
 
 def main() -> int:
-    command, address = sys.argv[1:], os.environ.get("DISTRAIN_SOCKET", "")
-    why = unreachable(address) if address else "slurm.report asks for it"
+    command, record = sys.argv[1:], Record(Path(os.environ["DISTRAIN_RUN"]))
+    asked = record.config.slurm.report == "files"
+    why = "slurm.report asks for it" if asked else unreachable(os.environ["DISTRAIN_SOCKET"])
     if not why:
         os.execvp(command[0], command)
     try:
-        return asyncio.run(recorded(Path(os.environ["DISTRAIN_RUN"]), command, why))
+        return asyncio.run(recorded(record, command, why))
     except DistrainError as error:
         print(error, file=sys.stderr)
         return 1
@@ -53,6 +54,8 @@ def main() -> int:
 
 def unreachable(address: str) -> str:
     """Why the supervisor does not hear what is said here; empty where it does."""
+    if not address:
+        return "no address leads to the login node"
     try:
         ask(address, token=secret(), seconds=REACH_S)
     except OSError as error:
@@ -60,12 +63,12 @@ def unreachable(address: str) -> str:
     return ""
 
 
-async def recorded(folder: Path, command: list[str], why: str) -> int:
+async def recorded(record: Record, command: list[str], why: str) -> int:
     """Run srun to its end, and keep what its ranks say; its exit code."""
-    record, host, place = Record(folder), socket.gethostname(), folder / PLACE
+    host, place = socket.gethostname(), record.dir / PLACE
     place.mkdir(mode=0o700, exist_ok=True)
     (place / ASKED).unlink(missing_ok=True)
-    plan, journal = record.state.plan, Journal(folder)
+    plan, journal = record.state.plan, Journal(record.dir)
     assert plan is not None
     talk = Conversation(record.config, plan, journal, journal.set_state, host)
     text = f"{host} records the run beside the job, in its folder: {why}"

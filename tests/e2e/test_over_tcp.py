@@ -52,5 +52,5 @@ def test_who_does_not_know_the_token_stops_nothing(start: Start) -> None:
 
 
 def test_an_address_of_another_host_is_refused_at_once(start: Start) -> None:
-    with pytest.raises(DistrainError, match=r"report.listen: 192.0.2.1 cannot be listened on"):
+    with pytest.raises(DistrainError, match=r"192.0.2.1 cannot be listened on"):
         start(report__listen="192.0.2.1")

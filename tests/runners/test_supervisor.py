@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
+from runners.errors import SlurmError
 from runners.events import (
     Attempt,
     Event,
@@ -197,3 +198,20 @@ def test_a_job_that_never_began_is_taken_out_of_the_queue(scheduled: Supervisor)
     talk.stop()
     assert talk.end_now.is_set()
     assert judge(talk.seen).reason == "taken out of the queue on request, never started"
+
+
+@pytest.mark.parametrize("report", ["auto", "tcp"])
+def test_a_login_node_that_knows_no_way_to_the_nodes_leaves_the_record_to_the_job(
+    report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\necho 'n1.invalid main*'\n")
+    sinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    config = RunConfig.from_dict({"launcher": "slurm", "slurm": {"report": report}})
+    supervisor = Supervisor(create_run(tmp_path, config, plan=make_plan(config), word="lost"))
+    if report == "tcp":
+        with pytest.raises(SlurmError, match=r"no address is found for the name n1\.invalid"):
+            supervisor.listens_at()
+    else:
+        assert supervisor.listens_at() == ""
