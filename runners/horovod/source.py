@@ -42,6 +42,19 @@ EDITS = (
         "global_ranks_.reserve(size_);",
         "global_ranks_.resize(size_);",
     ),
+    # The interface was forgotten for sets of processes, which then met at the address to which the
+    # name of the host leads; few names lead where other hosts reach them, or anywhere.
+    Edit(
+        "horovod/common/gloo/gloo_context.cc",
+        "device_attr.iface = gloo_iface_;\n"
+        "  device_attr.ai_family = AF_UNSPEC;\n"
+        "  auto dev = CreateDevice(device_attr);\n\n"
+        "  global_ctx",
+        "device_attr.iface = global_context.gloo_iface_;\n"
+        "  device_attr.ai_family = AF_UNSPEC;\n"
+        "  auto dev = CreateDevice(device_attr);\n\n"
+        "  global_ctx",
+    ),
     # An nvcc that does not work, or is not torch's, must not spoil a build for CPU.
     Edit(
         "CMakeLists.txt",

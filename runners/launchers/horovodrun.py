@@ -7,19 +7,15 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from ipaddress import ip_address
+from contextlib import contextmanager
 from pathlib import Path
 
 from runners.config import RunConfig
-from runners.errors import DistrainError
 from runners.launchers.parent import LOOPBACK, WORKER, Parent
-from runners.network import address_of
 from runners.plan import TIMELINE
 from runners.record import Record
 
@@ -35,21 +31,6 @@ def main() -> int:
         with rendezvous(1, world, LOOPBACK) as port:
             places = {rank: slot(1, world, 0, rank, LOOPBACK, str(port)) for rank in range(world)}
             return parent.watch({_started(place): rank for rank, place in places.items()})
-
-
-def require_name(nodes: int) -> None:
-    """Horovod's own threads meet at the address to which the name of each host leads there,
-    whatever interface it is told. Raises DistrainError where others cannot reach that.
-    """
-    name, address = socket.gethostname(), ""
-    with suppress(DistrainError):
-        address = address_of(name)
-    if not address or (nodes > 1 and ip_address(address).is_loopback):
-        leads = f"leads to {address}" if address else "leads nowhere"
-        raise DistrainError(
-            f"Horovod meets at the address of this host's name, and {name} {leads}; say in "
-            "/etc/hosts at which address the others reach it"
-        )
 
 
 def settings(config: RunConfig, folder: Path) -> dict[str, str]:

@@ -50,9 +50,8 @@ def start(parent: Parent, place: Place, config: RunConfig, plan: Plan, meeting: 
             patience=config.dist.join_timeout_s,
         )
     if plan.backend == "horovod":
-        from runners.launchers.horovodrun import require_name, settings
+        from runners.launchers.horovodrun import settings
 
-        require_name(plan.nodes)
         os.environ |= settings(config, Path(os.environ["DISTRAIN_RUN"]))
     started = {}
     for local, rank in ranks.items():
