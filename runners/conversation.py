@@ -267,8 +267,13 @@ class Conversation:
 
     def left(self, link: Line) -> None:
         """A connection has ended."""
-        rank = self.nodes.deserter(link)
-        host = self.nodes.left(link) or link.host
+        rank, gone = None, self.nodes.left(link)
+        if gone and gone.early and self.plan.tasks:
+            rank = gone.rank
+        elif gone and gone.early and not self.all_finished.is_set():
+            self.seen.deserted.setdefault(gone.host, time.monotonic())
+            self.trouble.set()
+        host = gone.host if gone else link.host
         if host and link.silent and not self.all_finished.is_set():
             self._silent(host, link.heard_at)
         if link.rank is not None and self.links.get(link.rank) is link:

@@ -37,6 +37,14 @@ class Member(NamedTuple):
     leads: bool
 
 
+class Gone(NamedTuple):
+    """A node, or a task of one, that has left; `early` where it had begun and not said all."""
+
+    host: str
+    rank: int
+    early: bool
+
+
 class Nodes:
     """Numbers nodes as they join, and tells each what to do once it can begin.
 
@@ -152,23 +160,17 @@ class Nodes:
         for link in links:
             link.forget()
 
-    def deserter(self, link: Line) -> int | None:
-        """The rank of a task that goes before it has said all, though it was told to begin."""
-        waits = any(other is link for other in self._wait)
-        if not self._plan.tasks or link not in self._links or waits or link in self._over:
-            return None
-        return self._links[link].rank
-
-    def left(self, link: Line) -> str:
-        """Forget a node that has gone; gives the name of its host, empty where it was none."""
+    def left(self, link: Line) -> Gone | None:
+        """Forget a node that has gone; None where it was none."""
         if link not in self._links:
-            return ""
+            return None
         member = self._links.pop(link)
+        early = link not in self._wait and link not in self._over
         self._wait = [other for other in self._wait if other is not link]
         self._over.discard(link)
         if member.leads:
             self._meeting = ""
-        return self.names[member.node]
+        return Gone(self.names[member.node], member.rank, early)
 
     def over(self, link: Line) -> None:
         """A node has said all. Once every task has, rank 0's need not wait for them any more."""

@@ -19,7 +19,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What the supervisor saw; times are those of arrival here, by one clock (seconds).
 
     `hosts` are those of the ranks, where they are several; `silent` ones answer no more since then
-    (Unix seconds); `missing` names who never came.
+    (Unix seconds); `deserted` have lost what starts their ranks; `missing` names who never came.
     """
 
     world_size: int
@@ -34,6 +34,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_log: str = ""
     launcher_killed: bool = False
     hosts: dict[int, str] = {}
+    deserted: dict[str, float] = {}
     silent: dict[str, float] = {}
     missing: str = ""
     job: Job | None = None
@@ -92,8 +93,11 @@ def _headline(seen: Evidence) -> RunError:
     if seen.job and seen.job.ended and seen.job.state not in ("COMPLETED", "FAILED"):
         return _job_ended(seen, seen.job)
     suspects = _suspects(seen)
-    if seen.silent and all(kind > 0 for kind, _ in suspects.values()):
-        return _cut_off(seen)
+    if all(kind > 0 for kind, _ in suspects.values()):
+        if seen.silent:
+            return _cut_off(seen)
+        if _left_first(seen):
+            return _left(seen)
     if suspects:
         first = min(suspects, key=lambda rank: suspects[rank])
     elif seen.launcher_killed and _noticed(seen):  # by ranks of other hosts: its own die with it
@@ -210,6 +214,27 @@ def _cut_off(seen: Evidence) -> RunError:
         rank=None,
         type="HostLost",
         message=f"{names} {verb} not answered since {since}: cut off, or without power; "
+        + _positions(seen),
+        collateral=sorted(seen.vanished.keys() | seen.failures.keys()),
+    )
+
+
+def _left_first(seen: Evidence) -> bool:
+    """Whether a host had lost what starts its ranks before any rank failed. Where that was the
+    launcher, its end tells more.
+    """
+    if not seen.deserted or seen.launcher_killed:
+        return False
+    first_failure = min(_noticed(seen).values(), default=float("inf"))
+    return min(seen.deserted.values()) <= first_failure + AT_ONCE_S
+
+
+def _left(seen: Evidence) -> RunError:
+    first = min(seen.deserted, key=lambda host: seen.deserted[host])
+    return RunError(
+        rank=None,
+        type="HostLost",
+        message=f"{first} left the run: what starts and ends the ranks there was killed; "
         + _positions(seen),
         collateral=sorted(seen.vanished.keys() | seen.failures.keys()),
     )

@@ -36,7 +36,6 @@ class First(Node):
 
     def _train(self, parent: Parent, welcome: Welcome) -> int:
         code = super()._train(parent, welcome)
-        parent.say(Over())
         self._answers.get()
         return code
 

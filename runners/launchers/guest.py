@@ -14,7 +14,7 @@ from runners import words
 from runners.config import RunConfig
 from runners.devices import of_rank
 from runners.errors import DistrainError
-from runners.events import Ended, Event, Notice, Over, Welcome
+from runners.events import Ended, Event, Notice, Welcome
 from runners.launchers.node import Node
 from runners.launchers.parent import Parent
 from runners.launchers.place import Place
@@ -66,7 +66,6 @@ class Guest(Node):
                 raise
             traceback.print_exc()
             raise DistrainError(f"the ranks here ended: {words.line(str(error))}") from None
-        parent.say(Over())
         self._answers.get()  # until the run has ended everywhere
         return code
 

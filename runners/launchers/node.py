@@ -26,7 +26,7 @@ from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
 from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError, DistrainError
-from runners.events import Event, Failure, Meeting, Notice, Welcome
+from runners.events import Event, Failure, Meeting, Notice, Over, Welcome
 from runners.launchers import ways
 from runners.launchers.beside import samples, shipped
 from runners.launchers.parent import Parent
@@ -131,7 +131,8 @@ class Node:
                 raise DistrainError("the run's supervisor is gone")
             code = ways.start(parent, place, config, plan, meeting)
             self._working = False
-            return code
+        parent.say(Over())
+        return code
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, Welcome):

@@ -185,6 +185,17 @@ def test_a_rank_that_is_killed_is_named_with_its_host(pair: Pair, number: int) -
     pair.assert_nothing_left()
 
 
+def test_a_host_whose_agent_is_killed_is_named(pair: Pair) -> None:
+    both = pair.train()
+    (agent,) = [
+        each for each in pair.second.processes() if "runners.launchers.guest" in each.cmdline()
+    ]
+    agent.kill()
+    assert [pair.ended(process) for process in both] == [1, 137]
+    assert pair.record.state.reason.startswith("h1 left the run: what starts and ends the ranks")
+    pair.assert_nothing_left()
+
+
 def test_a_launcher_that_is_killed_is_one_sentence_on_both_hosts(pair: Pair) -> None:
     both = pair.train()
     (launcher,) = (

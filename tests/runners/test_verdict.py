@@ -88,6 +88,25 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"vanished": {1: 5.0}, "failures": {0: (5.0 + SOON, echo(0))}},
         1, "Vanished", "went away before its first step and said nothing", [0],
     ),
+    "what starts a host's ranks is killed, and they die with it": (
+        {
+            "vanished": {1: 5.0, 0: 5.0},
+            "deserted": {"n1": 5.0 + SOON},
+            "failures": {2: (5.0 + SOON, echo(2))},
+            "steps": {0: 4, 1: 4, 2: 4},
+        },
+        None, "HostLost", "n1 left the run: what starts and ends the ranks there was killed; ",
+        [0, 1, 2],
+    ),
+    "a scheduler ends the nodes after a hang": (
+        {
+            "failures": {0: (5.0, echo(0)), 2: (5.0, echo(2))},
+            "vanished": {1: 5.0 + LATER},
+            "deserted": {"n1": 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+        },
+        1, "Hang", "rank 1 is absent from a collective the others wait in", [0, 2],
+    ),
     "the launcher is killed, and its ranks die with it": (
         {"vanished": {1: 5.0, 0: 5.0}, "launcher_killed": True, "launcher_code": -signal.SIGKILL},
         None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
