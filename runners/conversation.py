@@ -308,7 +308,7 @@ class Conversation:
         self.stalled, self._attempt = False, attempt
         self.trouble.clear()
         self.all_finished.clear()
-        self.writer.begin_attempt(
+        self.writer.add(
             Attempt(time=time.time(), number=number, step=step, lost=max(lost, step), reason=reason)
         )
         self.set_state(attempts=number, status="running")

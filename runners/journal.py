@@ -51,9 +51,6 @@ class Journal:
         else:
             self._write(_SAMPLES[type(item)], msgspec.json.encode(item))
 
-    def begin_attempt(self, attempt: Event) -> None:
-        self.add(attempt)
-
     def set_state(self, **changes: Any) -> RunState:
         """Kept for this process; in the file only what nobody else could know."""
         self.state = structs.replace(self.state, **changes)

@@ -71,6 +71,12 @@ class RecordWriter:
     One thread may `add` while another is in `commit`. What is not committed is lost with the
     process. Raises RunsFolderError where the disk refuses; the batch is kept for the next try.
     A record that is written `afresh` begins anew: all that is in it is known from elsewhere.
+
+    An Attempt takes back what was added before it and is later than its step; do not add what a
+    rank of an older attempt says after that. Windows are deleted, and roll-ups that stand for any
+    of them. Of a window across the step (none is: they end where checkpoints begin) the steps
+    before it are lost too, for sums cannot be parted. Evaluations, checkpoints and losses that
+    were not finite stay as events of kind UNDONE. Samples are of times, and stay.
     """
 
     def __init__(self, folder: Path, afresh: bool = False) -> None:
@@ -97,18 +103,6 @@ class RecordWriter:
     def waiting(self) -> int:
         """How many rows the next commit will write."""
         return len(self._pending)
-
-    def begin_attempt(self, attempt: Attempt) -> None:
-        """The ranks start anew after `attempt.step`: what was added before and is later than that
-        step is taken back with the next commit. Do not add what a rank of an older attempt says
-        after this.
-
-        Windows are deleted, and roll-ups that stand for any of them. Of a window across the step
-        (none is: they end where checkpoints begin) the steps before it are lost too, for sums
-        cannot be parted. Evaluations, checkpoints and losses that were not finite stay as events
-        of kind UNDONE. Samples are of times, and stay.
-        """
-        self.add(attempt)
 
     def commit(self) -> None:
         """Write all that was added, in one transaction."""

@@ -167,7 +167,7 @@ def test_what_is_left_is_a_record_of_the_steps_that_count(seed: int) -> None:
             follower = Follower(record)
             for event in story.said:
                 if isinstance(event, Attempt):
-                    lived.begin_attempt(event)
+                    lived.add(event)
                 else:
                     lived.add(event)
                 if story.rng.random() < 0.05:
@@ -200,7 +200,7 @@ def test_what_is_left_is_a_record_of_the_steps_that_count(seed: int) -> None:
 
 def test_each_step_counts_once_and_curves_never_fall(writer: RecordWriter) -> None:
     add(writer, 1, 30)
-    writer.begin_attempt(attempt(1, step=20, lost=30))
+    writer.add(attempt(1, step=20, lost=30))
     add(writer, 21, 25, loss_sum=4.0, time=3000.0)
     with read(writer) as record:
         run = record.overall()
@@ -216,9 +216,9 @@ def test_each_step_counts_once_and_curves_never_fall(writer: RecordWriter) -> No
 
 def test_what_was_before_and_after_in_one_commit_is_told_apart(writer: RecordWriter) -> None:
     add(writer, 1, 9)
-    writer.begin_attempt(attempt(1, step=4, lost=9))
+    writer.add(attempt(1, step=4, lost=9))
     add(writer, 5, 6)
-    writer.begin_attempt(attempt(2, step=4, lost=6))
+    writer.add(attempt(2, step=4, lost=6))
     add(writer, 5, 7)
     with read(writer) as record:
         assert list(record.overall()["step"]) == [1, 2, 3, 4, 5, 6, 7]
@@ -228,7 +228,7 @@ def test_what_was_before_and_after_in_one_commit_is_told_apart(writer: RecordWri
 
 def test_without_a_checkpoint_all_is_taken_back(writer: RecordWriter) -> None:
     add(writer, 1, 100)
-    writer.begin_attempt(attempt(1, step=0, lost=100))
+    writer.add(attempt(1, step=0, lost=100))
     with read(writer) as record:
         assert record.keys() == []
         assert len(record.overall()) == 0
@@ -239,7 +239,7 @@ def test_without_a_checkpoint_all_is_taken_back(writer: RecordWriter) -> None:
 def test_a_window_across_the_step_goes_as_a_whole(writer: RecordWriter) -> None:
     writer.add(a_window(0, 10, 10))
     writer.add(a_window(0, 20, 10))
-    writer.begin_attempt(attempt(1, step=15, lost=20))
+    writer.add(attempt(1, step=15, lost=20))
     writer.add(a_window(0, 20, 5))
     with read(writer) as record:
         assert list(record.curve(STEPS, 0)["step"]) == [10.0, 20.0]
@@ -257,7 +257,7 @@ def test_evaluations_and_checkpoints_go_with_their_steps(writer: RecordWriter) -
         looking_on = Follower(record)
         looking_on.news()
         assert looking_on.snapshot().best == evaluated(20, 0.2)
-        writer.begin_attempt(attempt(1, step=10, lost=20))
+        writer.add(attempt(1, step=10, lost=20))
         writer.commit()
         # one who looks on hears of the attempt, one who comes now sees nothing of what was before
         assert looking_on.news() == [attempt(1, step=10, lost=20)]
@@ -280,7 +280,7 @@ def test_a_last_step_that_is_evaluated_and_saved_anew_counts_once(writer: Record
     add(writer, 1, 10)
     writer.add(evaluated(10))
     writer.add(saved(10))
-    writer.begin_attempt(attempt(1, step=10, lost=10))
+    writer.add(attempt(1, step=10, lost=10))
     writer.add(evaluated(10))
     writer.add(saved(10))
     with read(writer) as record:
@@ -296,7 +296,7 @@ def test_what_happened_stays_to_be_seen(writer: RecordWriter) -> None:
     ]
     for event in said:
         writer.add(event)
-    writer.begin_attempt(attempt(1, step=5, lost=1234))
+    writer.add(attempt(1, step=5, lost=1234))
     with read(writer) as record:
         *before, (_, last) = record.events()
         assert [event for _, event in before] == said
@@ -311,7 +311,7 @@ def test_ranks_are_as_before_their_first_word(writer: RecordWriter) -> None:
     add(writer, 1, 9)
     writer.add(Finished(time=1.0, rank=0, step=9))
     writer.add(Exited(time=1.0, rank=1, pid=11, code=-9))
-    writer.begin_attempt(attempt(1, step=4, lost=9))
+    writer.add(attempt(1, step=4, lost=9))
     with read(writer) as record:
         for info in record.ranks():
             assert (info.step, info.phase, info.finished) == (4, "starting", False)
@@ -325,7 +325,7 @@ def test_samples_are_of_times_and_stay(writer: RecordWriter) -> None:
     sample = HostSample(time=1009.0, cpu=5.0, memory_used=1.0, memory_total=2.0, load=0.1)
     writer.add(sample)
     add(writer, 1, 9)
-    writer.begin_attempt(attempt(1, step=4, lost=9))
+    writer.add(attempt(1, step=4, lost=9))
     with read(writer) as record:
         assert record.latest(HOST) == {0: sample}
 
@@ -335,7 +335,7 @@ def test_a_full_disk_puts_it_off(writer: RecordWriter) -> None:
     writer.commit()
     writer._db.execute("PRAGMA max_page_count = 1")
     add(writer, 2001, 4000)
-    writer.begin_attempt(attempt(1, step=1500, lost=4000))
+    writer.add(attempt(1, step=1500, lost=4000))
     add(writer, 1501, 4500)
     with pytest.raises(RunsFolderError, match="disk is full"):
         writer.commit()
@@ -393,7 +393,7 @@ def test_readers_never_see_half_of_it(writer: RecordWriter) -> None:
     for reader in readers:
         reader.start()
     for number in range(1, 60):
-        writer.begin_attempt(attempt(number, step=1000 - 7 * number, lost=1000))
+        writer.add(attempt(number, step=1000 - 7 * number, lost=1000))
         writer.commit()
         add(writer, 1001 - 7 * number, 1000)
         writer.commit()
@@ -410,7 +410,7 @@ def test_an_export_that_an_attempt_has_crossed_says_so(writer: RecordWriter) -> 
         def write(self, text: str) -> int:
             if text.startswith("0,1") and not self.crossed:
                 self.crossed = True
-                writer.begin_attempt(attempt(1, step=10, lost=3000))
+                writer.add(attempt(1, step=10, lost=3000))
                 writer.commit()
             return super().write(text)
 
@@ -426,7 +426,7 @@ def test_an_export_that_an_attempt_has_crossed_says_so(writer: RecordWriter) -> 
 def test_what_is_left_is_what_an_export_has(writer: RecordWriter) -> None:
     add(writer, 1, 9)
     writer.add(evaluated(9))
-    writer.begin_attempt(attempt(1, step=4, lost=9))
+    writer.add(attempt(1, step=4, lost=9))
     add(writer, 5, 6)
     out = io.StringIO()
     with read(writer) as record:
@@ -447,7 +447,7 @@ def test_the_time_left_is_by_the_pace_of_this_attempt(writer: RecordWriter) -> N
     )
     writer.set_state(facts=facts, host="elsewhere", supervisor_pid=1, status="running")
     add(writer, 1, 100)
-    writer.begin_attempt(attempt(1, step=90, lost=100, time=1130.0))
+    writer.add(attempt(1, step=90, lost=100, time=1130.0))
     with read(writer) as record:
         follower = Follower(record)
         follower.news()
@@ -467,7 +467,7 @@ def two_attempts(writer: RecordWriter, base: float, grown: Callable[[int], float
     begins = ((1000.0, 0, 60, 2**30), (2000.0, 50, 90, base))
     for begun, first, last, used in begins:
         if first:
-            writer.begin_attempt(attempt(1, step=first, lost=60, time=begun))
+            writer.add(attempt(1, step=first, lost=60, time=begun))
         for n in range(last - first):
             now = begun + n + 1
             for rank in (0, 1):
@@ -504,7 +504,7 @@ def test_a_comparison_takes_utilisation_and_energy_of_the_last_attempt(
 
     add(writer, 1, 20)
     samples(1000.0, "GPU-a", 5e6, 10.0)
-    writer.begin_attempt(attempt(1, step=10, lost=20, time=2000.0))
+    writer.add(attempt(1, step=10, lost=20, time=2000.0))
     for step in range(11, 31):
         for rank in (0, 1):
             writer.add(a_window(rank, step, time=1990.0 + step, seconds=1.0))

@@ -58,7 +58,7 @@ def test_a_curve_goes_back_where_ranks_are_started_anew(make: Make) -> None:
     feed, comparer = Feed(run.record), Comparer([run.record])
     feed.look(view)
     comparer.look(view)
-    run.writer.begin_attempt(Attempt(time=begun, number=1, step=20, lost=30))
+    run.writer.add(Attempt(time=begun, number=1, step=20, lost=30))
     run.writer.commit()
     assert feed.changed()
     assert comparer.changed()
