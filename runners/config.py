@@ -19,6 +19,7 @@ from runners.errors import ConfigError
 from runners.validation import CHOICES, OR, Devices, Section, build
 
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
+ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
 Strategy = Annotated[
     str,
     Meta(

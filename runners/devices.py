@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from runners.config import RunConfig
+from runners.config import ONE_PROCESS, RunConfig
 from runners.errors import ConfigError
 from runners.rendezvous import Task
 
@@ -251,12 +251,12 @@ def _of_a_node(config: RunConfig) -> list[Device]:
 
 def _automatic(config: RunConfig) -> list[Device]:
     there = _whole(gpus()) if torch_has_cuda() else []
-    if config.launcher == "env" and config.strategy not in ("single", "dp"):
+    if config.launcher == "env" and config.strategy not in ONE_PROCESS:
         size = Task.here().local_size
         return there[:size] or _cpus(size)
     if there:
         return there[:1] if config.strategy == "single" else there
-    return _cpus(1 if config.strategy in ("single", "dp") else 2)
+    return _cpus(1 if config.strategy in ONE_PROCESS else 2)
 
 
 def _whole(there: list[Device]) -> list[Device]:

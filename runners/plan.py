@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from runners import rendezvous, words
-from runners.config import RunConfig
+from runners.config import ONE_PROCESS, RunConfig
 from runners.connecting import is_place
 from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError
@@ -76,7 +76,7 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
         raise ConfigError(problems)
     chosen = devices if devices is not None else devices_for(config)
     nodes = nodes_of(config)
-    world = 1 if config.strategy in ("single", "dp") else _ranks(config, nodes * len(chosen))
+    world = 1 if config.strategy in ONE_PROCESS else _ranks(config, nodes * len(chosen))
     if problems := _impossible(config, chosen, world):
         raise ConfigError(problems)
     on_gpu = chosen[0].kind == "cuda"
@@ -140,7 +140,7 @@ def _precision(config: RunConfig, on_gpu: bool) -> Arithmetic:
 
 
 def _backend(config: RunConfig, on_gpu: bool) -> str:
-    if config.strategy in ("single", "dp"):
+    if config.strategy in ONE_PROCESS:
         return "none"
     if config.launcher == "horovodrun" or config.strategy == "horovod":
         return "horovod"
@@ -160,7 +160,7 @@ def _impossible(config: RunConfig, devices: list[Device], world: int) -> list[tu
 
 
 def _of_hosts(config: RunConfig) -> list[Rule]:
-    dist, launcher, alone = config.dist, config.launcher, config.strategy in ("single", "dp")
+    dist, launcher, alone = config.dist, config.launcher, config.strategy in ONE_PROCESS
     lacks = missing(dist.interface) if dist.interface and launcher != "slurm" else ""
     return [
         (
@@ -246,7 +246,7 @@ def _of_devices(config: RunConfig, devices: list[Device], world: int) -> list[Ru
             strategy in ("single", "dp", "allreduce", "ddp") and config.launcher == "horovodrun",
             "launcher",
             f"horovodrun starts the ranks of horovod; {strategy} needs "
-            + ("inline" if strategy in ("single", "dp") else "torchrun or spawn"),
+            + ("inline" if strategy in ONE_PROCESS else "torchrun or spawn"),
         ),
         (
             config.launcher == "horovodrun" and config.dist.backend != "auto",
@@ -294,7 +294,7 @@ def _of_training(config: RunConfig, devices: list[Device], world: int) -> list[R
         ),
         (
             train.sync_batchnorm
-            and (not on_gpu or strategy in ("single", "dp") or config.launcher == "horovodrun"),
+            and (not on_gpu or strategy in ONE_PROCESS or config.launcher == "horovodrun"),
             "train.sync_batchnorm",
             "SyncBatchNorm needs GPUs and a process group (ddp or allreduce)",
         ),
@@ -339,7 +339,7 @@ def _notices(config: RunConfig, devices: list[Device], precision: Arithmetic) ->
         )
     if config.launcher == "horovodrun":
         notices += _horovod_notices(config)
-    alone = config.strategy in ("single", "dp")
+    alone = config.strategy in ONE_PROCESS
     if config.launcher not in ("slurm", "env") and config.dist.nodes == 1 and not alone:
         notices += filter(None, [sockets(config.dist.interface).why])
     if precision == "fp16" and devices[0].kind == "cpu":

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from runners.config import RunConfig
+from runners.config import ONE_PROCESS, RunConfig
 from runners.connecting import Endpoint
 from runners.errors import ConfigError, DistrainError
 from runners.launchers import environment
@@ -29,7 +29,6 @@ from runners.verification import FOLDER, RESULT, STEPS, TAP
 from runners.verification.report import Report, Verdict
 
 EVALUATED = 101  # samples at most: a prime, so that ranks have unequal shares
-ONE_PROCESS = ("single", "dp")  # whatever number of ranks is asked for
 POLL_S, SEEN_OFF_S = 0.1, 0.02
 
 

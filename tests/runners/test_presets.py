@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from runners.config import STRATEGIES, Launcher, RunConfig
+from runners.config import ONE_PROCESS, STRATEGIES, Launcher, RunConfig
 from runners.devices import Device
 from runners.errors import ConfigError
 from runners.plan import make_plan
@@ -81,7 +81,7 @@ def test_digits_presets_differ_only_in_how_they_run(name: str) -> None:
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_every_built_in_preset_has_a_plan(name: str, kind: str) -> None:
     config = load_preset(name)
-    count = 1 if config.strategy in ("single", "dp") else 2
+    count = 1 if config.strategy in ONE_PROCESS else 2
     devices = [Device(kind=kind, index=i, uuid=f"GPU-{i}") for i in range(count)]  # type: ignore[arg-type]
     plan = make_plan(config, devices)
     if "amp" in name:

@@ -8,7 +8,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.message import Message
 
-from runners.verification.cases import ONE_PROCESS
+from runners.config import ONE_PROCESS
 from tui.data.form import Draft
 from tui.data.verifying import Entry, Verifier, Wanted
 from tui.screens.base import AppScreen
