@@ -97,10 +97,8 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
     )
 
 
-def beginning_alone(plan: Plan) -> Plan:
-    """The plan of a run that others begin one after another; raises ConfigError where hosts would
-    have to be told of each.
-    """
+def one_of_many(plan: Plan) -> Plan:
+    """The plan of a run of a bench or check; raises ConfigError where hosts would have to join."""
     if plan.nodes > 1 and not plan.scheduled:
         raise ConfigError(
             [("dist.nodes", "hosts join a single run, not those of a bench or check")]

@@ -19,7 +19,7 @@ from runners.comparison import LEAST, Difference
 from runners.comparison.fairness import settings
 from runners.config import RunConfig, parse_assignment
 from runners.errors import ConfigError, nearest
-from runners.plan import Plan, beginning_alone
+from runners.plan import Plan, one_of_many
 from runners.presets import load_preset
 from runners.runs import check
 from runners.validation import Section, build
@@ -152,7 +152,7 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     made, problems = {}, []
     for name, config in definition.configs.items():
         try:
-            made[name] = beginning_alone(check(config, cwd))
+            made[name] = one_of_many(check(config, cwd))
         except ConfigError as error:
             problems += [(f"{name}: {key}" if key else name, text) for key, text in error.problems]
     if problems:

@@ -19,7 +19,7 @@ from runners.config import ONE_PROCESS, RunConfig
 from runners.connecting import Endpoint
 from runners.errors import ConfigError, DistrainError
 from runners.launchers import environment
-from runners.plan import beginning_alone
+from runners.plan import one_of_many
 from runners.presets import load_preset
 from runners.processes import mark_as_owner
 from runners.record import Record
@@ -80,7 +80,7 @@ def usable(
 
 
 def _case(name: str, config: RunConfig) -> Case:
-    plan = beginning_alone(check(config))
+    plan = one_of_many(check(config))
     about = Report(
         preset=name,
         strategy=config.strategy,
