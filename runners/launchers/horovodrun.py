@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runners.config import RunConfig
-from runners.launchers.parent import LOOPBACK, WORKER, Parent
+from runners.launchers.parent import LOOPBACK, Parent
 from runners.plan import TIMELINE
 from runners.record import Record
 
@@ -29,8 +29,8 @@ def main() -> int:
         if record.config.horovod.via != "distrain":
             return subprocess.run(foreign(record.config.horovod.via, world)).returncode
         with rendezvous(1, world, LOOPBACK) as port:
-            places = {rank: slot(1, world, 0, rank, LOOPBACK, str(port)) for rank in range(world)}
-            return parent.watch({_started(place): rank for rank, place in places.items()})
+            places = (slot(1, world, 0, rank, LOOPBACK, str(port)) for rank in range(world))
+            return parent.train(dict(enumerate(places)))
 
 
 def settings(config: RunConfig, folder: Path) -> dict[str, str]:
@@ -94,10 +94,6 @@ def slot(nodes: int, ranks: int, node: int, local: int, address: str, port: str)
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
     }
-
-
-def _started(place: dict[str, str]) -> int:
-    return os.posix_spawn(sys.executable, WORKER, {**os.environ, **place})
 
 
 def foreign(via: str, world: int) -> list[str]:

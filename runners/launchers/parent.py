@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, Self
 
 from runners.connecting import secret
@@ -66,8 +66,14 @@ class Parent:
         """Say that a rank ended; a negative code is a signal."""
         self.say(Exited(time=time.time(), rank=rank, pid=pid, code=code))
 
-    def watch(self, ranks: dict[int, int]) -> int:
-        """Tell how each child, a rank by its pid, ends until none is left; 1 where one failed."""
+    def train(self, places: Mapping[int, Mapping[str, str]]) -> int:
+        """Start ranks, each with variables of its own, and tell how each ends until none is left;
+        1 where one failed.
+        """
+        ranks = {
+            os.posix_spawn(sys.executable, WORKER, {**os.environ, **place}): rank
+            for rank, place in places.items()
+        }
         failed = 0
         while ranks:
             pid, status = os.wait()

@@ -6,14 +6,13 @@ import os
 import sys
 
 from runners.launchers import take_place
-from runners.launchers.parent import WORKER, Parent
+from runners.launchers.parent import Parent
 
 
 def main() -> int:
     take_place()
     with Parent(direct=False) as parent:
-        pid = os.posix_spawn(sys.executable, WORKER, os.environ)
-        return parent.watch({pid: int(os.environ["RANK"])})
+        return parent.train({int(os.environ["RANK"]): {}})
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ store for ranks that are started one by one, Horovod's server.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from runners.config import RunConfig
-from runners.launchers.parent import WORKER, Parent
+from runners.launchers.parent import Parent
 from runners.launchers.place import Place
 from runners.plan import Plan
 from runners.processes import without_collecting
@@ -53,16 +52,12 @@ def start(parent: Parent, place: Place, config: RunConfig, plan: Plan, meeting: 
         from runners.launchers.horovodrun import settings
 
         os.environ |= settings(config, Path(os.environ["DISTRAIN_RUN"]))
-    started = {}
-    for local, rank in ranks.items():
-        where = _where(config, plan, place.node, rank, local, meeting)
-        started[os.posix_spawn(sys.executable, WORKER, {**os.environ, **where})] = rank
-    return parent.watch(started)
+    return parent.train(
+        {rank: _where(plan, place.node, rank, local, meeting) for local, rank in ranks.items()}
+    )
 
 
-def _where(
-    config: RunConfig, plan: Plan, node: int, rank: int, local: int, meeting: str
-) -> dict[str, str]:
+def _where(plan: Plan, node: int, rank: int, local: int, meeting: str) -> dict[str, str]:
     """How one rank knows its place, and where to meet the others."""
     host, _, port = meeting.rpartition(":")
     if plan.backend == "horovod":
