@@ -14,7 +14,7 @@ from models.errors import TaskError
 from runners.devices import found_here, of_rank
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
-from runners.launchers import take_place
+from runners.launchers.place import take_place
 from runners.processes import die_with_parent, without_collecting
 from runners.record import Record
 from runners.reporter import NullReporter, Reporter

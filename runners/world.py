@@ -16,7 +16,7 @@ import torch.distributed as dist
 from runners.config import RunConfig
 from runners.devices import of_rank
 from runners.errors import ConfigError
-from runners.launchers import HAS_STORE
+from runners.launchers.place import HAS_STORE
 from runners.plan import Plan
 from runners.rendezvous import FILE
 

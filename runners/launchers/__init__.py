@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.connecting import TOKEN, Endpoint, given_token
+from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, given_token
+from runners.launchers.place import PLACES
 from runners.network import sockets
 from runners.rendezvous import GIVEN
 
@@ -30,15 +31,6 @@ MODULES = {
     "env": "runners.launchers.env",
 }
 
-# A rank's place by torch's names, and by those of Horovod, Open MPI and MPICH.
-PLACES = {
-    "RANK": ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-    "LOCAL_RANK": ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
-    "WORLD_SIZE": ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-}
-
-HAS_STORE = "DISTRAIN_HAS_STORE"  # whether the ranks' store is to be made by this one: True, False
-
 # What a launcher that we were started by has left behind would mislead our ranks.
 FOREIGN = {
     *PLACES,
@@ -50,7 +42,7 @@ FOREIGN = {
     "GROUP_RANK",
     "DISTRAIN_NODE",
     "DISTRAIN_TOKEN",
-    "DISTRAIN_TOKEN_FILE",
+    TOKEN_FILE,
 }
 
 # Variables that change what a run computes or how fast; recorded with every run.
@@ -94,7 +86,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
         "PYTHONUNBUFFERED": "1",
     }
     if endpoint.remote:
-        ours["DISTRAIN_TOKEN_FILE"] = str(folder / TOKEN)
+        ours[TOKEN_FILE] = str(folder / TOKEN)
     if not (plan.spread or plan.scheduled):  # of several each finds out for itself
         ours |= sockets(config.dist.interface).variables
     if plan.devices[0].kind == "cuda":
@@ -114,20 +106,3 @@ def native(launcher: str = "") -> dict[str, str]:
     """Our environment without what would mislead the ranks of a launcher."""
     foreign = FOREIGN.difference(GIVEN if launcher == "env" else ())
     return {name: value for name, value in os.environ.items() if name not in foreign}
-
-
-def take_place() -> None:
-    """Know this rank by torch's names for its place, whatever names its launcher has.
-
-    torchrun numbers hosts anew at each meeting; ours keep their number, and with it their ranks.
-    Its own rank 0 is still where the store is, unless that is the agent's.
-    """
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "False":
-        os.environ[HAS_STORE] = str(os.environ["RANK"] == "0")
-    if (node := os.environ.get("DISTRAIN_NODE")) and "GROUP_RANK" in os.environ:
-        ranks, local = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-        os.environ |= {"GROUP_RANK": node, "RANK": str(int(node) * ranks + local)}
-    for name, others in PLACES.items():
-        known = [os.environ[other] for other in others if other in os.environ]
-        if known:
-            os.environ.setdefault(name, known[0])

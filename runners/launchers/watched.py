@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from runners.launchers import take_place
 from runners.launchers.parent import Parent
+from runners.launchers.place import take_place
 
 
 def main() -> int:

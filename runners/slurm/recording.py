@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from runners.connecting import TOKEN, ask, secret
+from runners.connecting import TOKEN, TOKEN_FILE, ask, secret
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError
@@ -74,7 +74,7 @@ async def recorded(record: Record, command: list[str], why: str) -> int:
     text = f"{host} records the run beside the job, in its folder: {why}"
     journal.add(Notice(time=time.time(), level="info", text=text))
     async with listening(talk, place, address_of(os.environ["SLURMD_NODENAME"])) as endpoint:
-        ours = {"DISTRAIN_SOCKET": endpoint.remote, "DISTRAIN_TOKEN_FILE": str(place / TOKEN)}
+        ours = {"DISTRAIN_SOCKET": endpoint.remote, TOKEN_FILE: str(place / TOKEN)}
         srun = await asyncio.create_subprocess_exec(*command, env={**os.environ, **ours})
         loop, done = asyncio.get_running_loop(), asyncio.create_task(srun.wait())
         for number in (signal.SIGTERM, signal.SIGINT):

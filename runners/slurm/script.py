@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runners import words
 from runners.config import RunConfig
-from runners.connecting import TOKEN, Endpoint
+from runners.connecting import TOKEN, TOKEN_FILE, Endpoint
 from runners.plan import Plan
 from runners.state import short_id
 
@@ -80,7 +80,7 @@ def environment(config: RunConfig, plan: Plan, folder: Path, endpoint: Endpoint)
     ours = {
         "DISTRAIN_RUN": str(folder),
         "DISTRAIN_SOCKET": "" if config.slurm.report == "files" else endpoint.remote,
-        "DISTRAIN_TOKEN_FILE": str(folder / TOKEN),
+        TOKEN_FILE: str(folder / TOKEN),
         "OMP_NUM_THREADS": str(plan.threads),
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",

@@ -11,8 +11,9 @@ from runners import launchers
 from runners.config import RunConfig
 from runners.connecting import Endpoint
 from runners.events import Event, Printed
-from runners.launchers import PLACES, horovodrun, take_place
+from runners.launchers import horovodrun
 from runners.launchers.beside import MOST, shipped
+from runners.launchers.place import PLACES, take_place
 from runners.plan import make_plan
 
 FOREIGN = [*PLACES, *(name for names in PLACES.values() for name in names)]
