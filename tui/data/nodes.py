@@ -54,10 +54,10 @@ def nodes(
     gauges = {gauge.sample.host: gauge for gauge in hosts}
     newest = max((gauge.sample.time for gauge in gauges.values()), default=0.0)
     known = sorted({0, *there, *by_host, *gauges, *range(len(state.hosts))})
-    found = (
-        (at, state, there.get(at, ()), gauges.get(at), by_host.get(at, ()), newest) for at in known
-    )
-    return [_node(*each) for each in found]
+    return [
+        _node(at, state, there.get(at, ()), gauges.get(at), by_host.get(at, ()), newest)
+        for at in known
+    ]
 
 
 def _node(
@@ -78,6 +78,15 @@ def _node(
     if silent > SILENT_S:
         parts.append(f"silent for {words.duration(silent)}")
     return Node(number, name, ranks, host, gpus, ", ".join(filter(None, parts)))
+
+
+def by_trouble(nodes: Iterable[Node], late: int | None = None) -> list[Node]:
+    """Those first on which something is amiss, then the one with the rank that is late."""
+
+    def calm(node: Node) -> tuple[bool, bool]:
+        return not node.amiss, late not in {rank.info.rank for rank in node.ranks}
+
+    return sorted(nodes, key=calm)
 
 
 def has_failed(rank: RankNow) -> bool:

@@ -15,11 +15,11 @@ from runners.events import GpuSample, HostSample
 from runners.snapshot import RankNow
 from tui import marks
 from tui.data.feed import Frame
-from tui.data.nodes import Gauge, Node
+from tui.data.nodes import Gauge, Node, by_trouble
 from tui.spark import bar, spark
 from tui.widgets.columns import Column, aligned, fitting
 from tui.widgets.inks import legible
-from tui.widgets.node_pane import NodePane, Part, by_trouble
+from tui.widgets.node_pane import NodePane, Part
 from tui.widgets.rank_table import mean_of
 
 NA = "N/A"

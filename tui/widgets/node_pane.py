@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, overload
 
@@ -149,12 +149,3 @@ class NodePane(TextPane):
         """Unfold all nodes, or fold them again."""
         numbers = {part.node.number for part in self._parts}
         self.post_message(self.Unfolded(set() if {*self._shown} >= numbers else numbers))
-
-
-def by_trouble(nodes: Sequence[Node], late: int | None = None) -> Iterator[Node]:
-    """Those first on which something is amiss, then the one with the rank that is late."""
-
-    def calm(node: Node) -> tuple[bool, bool]:
-        return not node.amiss, late not in {rank.info.rank for rank in node.ranks}
-
-    return iter(sorted(nodes, key=calm))

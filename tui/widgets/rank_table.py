@@ -15,11 +15,11 @@ from runners.series import rate_of_all
 from runners.snapshot import RankNow
 from runners.stragglers import Straggler
 from tui import marks
-from tui.data.nodes import Node, has_failed
+from tui.data.nodes import Node, by_trouble, has_failed
 from tui.widgets import phases
 from tui.widgets.columns import Column, aligned, fitting, taken
 from tui.widgets.inks import legible
-from tui.widgets.node_pane import NodePane, Part, by_trouble
+from tui.widgets.node_pane import NodePane, Part
 
 COLUMNS = (
     Column("rank", 6, right=False),
