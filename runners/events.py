@@ -1,4 +1,4 @@
-"""What a rank, a launcher, a viewer or the supervisor says: the protocol, version 1.
+"""What a rank, a launcher, a node, a viewer or the supervisor says: the protocol, version 1.
 
 One event is one line of JSON with its `type` first; `docs/protocol.md` tells it for other
 languages. Times are Unix seconds, durations seconds, sizes bytes. Nothing else in the
@@ -302,6 +302,9 @@ class Ended(Event, frozen=True, tag="ended"):
     reason: str
 
 
+# --- from the supervisor to the record ---------------------------------------------------------
+
+
 class Attempt(Event, frozen=True, tag="attempt"):
     """The ranks were started anew, and go on after `step`: what came later is taken back.
 
@@ -341,9 +344,9 @@ class StopAt(Event, frozen=True, tag="stop_at"):
     save: bool = True
 
 
-GPUS_OF_A_HOST = 1000
-
 # --- measured by the supervisor, and by nodes on their hosts ----------------------------------
+
+GPUS_OF_A_HOST = 1000
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,8 @@ MOST_DESCRIPTORS = 1 << 16
 def die_with_parent(
     expected_parent: int | None = None, number: signal.Signals = signal.SIGKILL
 ) -> None:
-    """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing).
+    """Have the kernel kill this process, or send it that signal, when its parent dies (Linux;
+    elsewhere nothing).
 
     The signal is not kept for a parent that died before the call, so `expected_parent` is
     compared afterwards.

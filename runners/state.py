@@ -68,9 +68,9 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """run.json. Times are Unix seconds; `supervisor_started` is psutil's create_time, so that
     a reused pid is not taken for the supervisor. `waiting_for` are sentences, while it is
-    queued; `summary` is there once the run has ended. `hosts` are the names of the machines that
-    train, by the number that samples have; `job` is the scheduler's word of it, where there is
-    one; `attempts` how often the ranks were started anew.
+    queued or hosts have still to join; `summary` is there once the run has ended. `hosts` are the
+    names of the machines that train, by the number that samples have; `job` is the scheduler's
+    word of it, where there is one; `attempts` how often the ranks were started anew.
     """
 
     run_id: str

@@ -231,7 +231,7 @@ class Supervisor:
 
     async def _goes_on(self, done: asyncio.Task[int]) -> bool:
         """Give the launcher a moment to say how its ranks ended, and longer where it may start
-        them anew; True once it has.
+        them anew; True where it has, or there was no sign of an end.
         """
         talk, patience = self.talk, self._patience()
         deadline = time.monotonic() + patience
