@@ -174,24 +174,25 @@ class Conversation:
 
     def _greet(self, link: Line, hello: Hello) -> None:
         latest = max(self._attempt, self._nodes_attempt)
-        if hello.role in ("rank", "node", "task") and hello.attempt < latest:
-            return link.refuse("the ranks were started anew since")
-        if hello.role == "rank":
-            return self._greet_rank(link, hello)
-        if hello.role in ("node", "task"):
-            if hello.attempt > self._nodes_attempt:
-                self._nodes_attempt = hello.attempt
-                self.nodes.begin_anew()
-            self.nodes.greet(link, hello)
-        elif hello.role == "launcher":
-            self.launcher = link
-        return None
+        match hello.role:
+            case "rank" | "node" | "task" if hello.attempt < latest:
+                link.refuse("the ranks were started anew since")
+            case "rank":
+                self._greet_rank(link, hello)
+            case "node" | "task":
+                if hello.attempt > self._nodes_attempt:
+                    self._nodes_attempt = hello.attempt
+                    self.nodes.begin_anew()
+                self.nodes.greet(link, hello)
+            case "launcher":
+                self.launcher = link
 
     def _greet_rank(self, link: Line, hello: Hello) -> None:
         if self.restarts and (hello.rank in self._spoke or hello.attempt > self._attempt):
             self._begin_anew(hello.attempt, self._resumed_from())
         if hello.rank in self.links:
-            return link.refuse(f"rank {hello.rank} speaks already")
+            link.refuse(f"rank {hello.rank} speaks already")
+            return
         link.rank, link.host = hello.rank, hello.host
         self.links[hello.rank] = link
         if self.plan.spread:
@@ -203,7 +204,6 @@ class Conversation:
         self.writer.add(structs.replace(hello, token=""))
         if self.seen.stop_asked:
             link.send(Stop())
-        return None
 
     def _note(self, event: Event) -> None:
         """Keep what decides how the run goes on and why it ends."""

@@ -83,7 +83,8 @@ class Nodes:
         node = hello.node if hello.node >= 0 else self._free(hello)
         why = self._no_place(node, hello)
         if node is None or why:
-            return self._refuse(link, why)
+            self._refuse(link, why)
+            return
         self._links[link] = Member(node, hello.rank, node == 0 and hello.local_rank == 0)
         self._name(node, hello.host)
         self._wait.append(link)
@@ -95,7 +96,6 @@ class Nodes:
             run = f"run {self._welcome.run_id}, which has {everyone}"
             text = f"{place} of {run} and begins when all are there"
             link.send(Notice(time=time.time(), text=text, level="info"))
-        return None
 
     def _no_place(self, node: int | None, hello: Hello) -> str:
         """Why one cannot be taken in; empty where it can."""
@@ -166,7 +166,8 @@ class Nodes:
             return None
         member = self._links.pop(link)
         early = link not in self._wait and link not in self._over
-        self._wait = [other for other in self._wait if other is not link]
+        if link in self._wait:
+            self._wait.remove(link)
         self._over.discard(link)
         if member.leads:
             self._meeting = ""
