@@ -45,7 +45,7 @@ from runners.record import Record, RecordWriter
 from runners.slurm.nodes import own_address
 from runners.slurm.recording import ask_job
 from runners.state import read_meta
-from runners.verdict import broken, judge
+from runners.verdict import Verdict, broken, judge
 
 LOOK_S = 0.5  # between two looks whether devices have become free
 COMMIT_S = 0.5  # what a viewer lags behind
@@ -330,11 +330,29 @@ class Supervisor:
             await asyncio.sleep(STALL_LOOK_S)
             self.talk.look_for_stall()
 
+    def close(self, verdict: Verdict) -> None:
+        """Write the last of the record, and give free what the run had."""
+        with _disk_may_be_full():
+            self.writer.commit()
+        self.set_state(
+            status=verdict.status,
+            reason=verdict.reason,
+            error=verdict.error,
+            ended=time.time(),
+            waiting_for=[],
+            socket="",
+        )
+        with _disk_may_be_full():
+            self.writer.close()
+        # Lists of many runs read this instead of every database.
+        self.set_state(summary=Record(self.folder).summary())
+        if self.claim:
+            self.claim.close()
+
 
 async def supervise(folder: Path, ready: Callable[[], None]) -> None:
     """Run a record from start to end; calls `ready` once ranks and viewers can connect."""
     supervisor = Supervisor(folder)
-    writer, loop = supervisor.writer, asyncio.get_running_loop()
     reserve = folder / ".reserve"
     async with listening(
         supervisor.talk, folder, supervisor.listens_at(), supervisor.known_token()
@@ -342,10 +360,10 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
         reserve.write_bytes(bytes(RESERVE))
         supervisor.make_claim()
         started = None if supervisor.talk.seen.queued else time.time()
-        writer.set_state(started=started, socket=endpoint.local, **identity())
+        supervisor.writer.set_state(started=started, socket=endpoint.local, **identity())
         ready()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, supervisor.talk.stop)
+            asyncio.get_running_loop().add_signal_handler(number, supervisor.talk.stop)
         try:
             if await supervisor.may_start():
                 await supervisor.run(endpoint)
@@ -358,22 +376,7 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
             end_descendants(AT_ONCE)
         supervisor.talk.nodes.tell(Ended(status=verdict.status, reason=verdict.reason))
     reserve.unlink(missing_ok=True)
-    with _disk_may_be_full():
-        writer.commit()
-    supervisor.set_state(
-        status=verdict.status,
-        reason=verdict.reason,
-        error=verdict.error,
-        ended=time.time(),
-        waiting_for=[],
-        socket="",
-    )
-    with _disk_may_be_full():
-        writer.close()
-    # Lists of many runs read this instead of every database.
-    supervisor.set_state(summary=Record(folder).summary())
-    if supervisor.claim:
-        supervisor.claim.close()
+    supervisor.close(verdict)
 
 
 async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:
