@@ -64,6 +64,11 @@ def split(place: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def joined(host: str, port: int | str) -> str:
+    """HOST:PORT, with the brackets that an IPv6 address needs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_place(text: str) -> bool:
     """Whether it is HOST:PORT."""
     host, port = split(text)

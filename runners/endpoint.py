@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from weakref import WeakSet
 
-from runners.connecting import TOKEN, Endpoint, split
+from runners.connecting import TOKEN, Endpoint, joined, split
 from runners.errors import DistrainError
 from runners.line import Line, Listener
 
@@ -81,7 +81,7 @@ async def _resolved(host: str) -> str:
 
 def _address(bound: socket.socket) -> str:
     host, port, *_ = bound.getsockname()
-    return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
+    return f"tcp:{joined(host, port)}"
 
 
 def _keep(file: Path, token: str) -> None:

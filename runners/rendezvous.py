@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runners.config import RunConfig
-from runners.connecting import is_place, split
+from runners.connecting import is_place, joined, split
 from runners.errors import DistrainError
 from runners.network import address_of, interface_of, listening_address
 
@@ -90,8 +90,7 @@ def place(config: RunConfig) -> str:
         return method
     if method.startswith(TCP):
         return method.removeprefix(TCP)
-    host = os.environ["MASTER_ADDR"].strip("[]")
-    return f"{f'[{host}]' if ':' in host else host}:{os.environ['MASTER_PORT']}"
+    return joined(os.environ["MASTER_ADDR"].strip("[]"), os.environ["MASTER_PORT"])
 
 
 def report_address(config: RunConfig) -> str:

@@ -16,7 +16,16 @@ from runners.cli.following import NOW, STOPPING
 from runners.cli.signals import Signals
 from runners.cli.text import say
 from runners.config import RunConfig, parse_devices
-from runners.connecting import TOKEN, TOKEN_FILE, ask, given_token, is_place, read_token, split
+from runners.connecting import (
+    TOKEN,
+    TOKEN_FILE,
+    ask,
+    given_token,
+    is_place,
+    joined,
+    read_token,
+    split,
+)
 from runners.devices import devices_for
 from runners.errors import ConfigError
 from runners.events import Stop
@@ -58,11 +67,10 @@ def take_part(place: str, token_file: str, number: int | None, devices: str) -> 
     if devices:  # a wrong choice is told here; whether they suffice, once the run is known
         devices_for(RunConfig().with_changes({"devices": parse_devices(devices)}))
     host, port = split(place)
-    address = address_of(host)
-    where = f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
+    where = f"tcp:{joined(address_of(host), port)}"
     with Signals() as signals:
-        number_ = str(-1 if number is None else number)
-        guest = Guest(where, token_file, "runners.launchers.guest", number_, devices)
+        node = str(-1 if number is None else number)
+        guest = Guest(where, token_file, "runners.launchers.guest", node, devices)
         return guest.followed(signals)
 
 
