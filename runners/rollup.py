@@ -2,8 +2,7 @@
 
 A series is a raw table, one row per report, counted by `seq` for each key (a rank, a GPU),
 and a roll-up table, in which a row of level k stands for 8 neighbours of level k - 1.
-Roll-ups are written by SQL in the transaction of their rows: after a kill at any moment the
-two agree, and rows that no roll-up stands for yet are read from the levels below.
+`appender.py` writes both; rows that no roll-up stands for yet are read from the levels below.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby, islice
 from math import nan
-from operator import attrgetter, itemgetter, truediv
+from operator import itemgetter, truediv
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, get_type_hints
 
 import msgspec
@@ -31,13 +30,13 @@ NEAR = 512  # rows at the end of a curve in which a limit is looked for first
 FARTHEST = 1e300  # of a limit: SQL has no infinity
 
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", float | None: "REAL", str: "TEXT"}
-_AGGREGATE = {
+AGGREGATE = {
     "sum": "sum({0})",
     "min": "min({0})",
     "max": "max({0})",
     "last": f"max(CASE WHEN seq % {FACTOR} = {FACTOR - 1} THEN {{0}} END)",
 }
-_MERGED = {**_AGGREGATE, "last": "max(CASE WHEN seq = last - 1 THEN {0} END)"}
+_MERGED = {**AGGREGATE, "last": "max(CASE WHEN seq = last - 1 THEN {0} END)"}
 
 
 class Column(NamedTuple):
@@ -373,83 +372,3 @@ class Series(Generic[T]):
             rows = chain.from_iterable(islice(read, len(found)))
             columns = list(zip(*rows, strict=True))[1:] or [()] * len(names)
             yield (0, *map(combine, hows, columns))
-
-
-class Appender(Generic[T]):
-    """Writes rows of one series and the roll-ups that they fill. Transactions are the caller's."""
-
-    def __init__(self, series: Series[T]) -> None:
-        self.series = series
-        self._counts: dict[int, int] = {}
-        keyed = series.key in series.kind.__struct_fields__
-        self._key = attrgetter(series.key) if keyed else lambda _: 0
-        self._values = attrgetter(*series.fields[1:])
-        self._nested = [series.fields.index(name) for name in series.nested]
-        columns = [*series.fields, "seq"]
-        marks = ", ".join("?" * len(columns))
-        self._insert = f"INSERT INTO {series.name} ({', '.join(columns)}) VALUES ({marks})"
-        self._roll = [_roll(series, 0), _roll(series, 1)]
-
-    def append(self, db: sqlite3.Connection, items: Iterable[T]) -> None:
-        """Insert `items`, those of each key in their order of arrival."""
-        before = self._counts
-        self._counts = counts = dict(before)
-        db.executemany(self._insert, self._rows(items, counts))
-        grown = [(key, before.get(key, 0), now) for key, now in counts.items()]
-        grown = [growth for growth in grown if growth[1] < growth[2]]
-        level = 0
-        while grown := [(key, a // FACTOR, b // FACTOR) for key, a, b in grown if b >= FACTOR]:
-            level += 1
-            below = (level - 1,) if level > 1 else ()
-            groups = [
-                (level, key, seq, *below, key, seq * FACTOR, (seq + 1) * FACTOR)
-                for key, first, last in grown
-                for seq in range(first, last)
-            ]
-            db.executemany(self._roll[level > 1], groups)
-
-    def take_back(self, db: sqlite3.Connection, axis: str, end: float) -> None:
-        """Delete all rows beyond `end` of an axis, and the roll-ups that stand for any of them."""
-        name, key = self.series.name, self.series.key
-        counts = self.series.counts(db)
-        for value, (_, kept) in self.series.between(db, counts, axis, None, end).items():
-            db.execute(f"DELETE FROM {name} WHERE {key} = ? AND seq >= ?", (value, kept))
-            for level in range(1, top(counts[value]) + 1):
-                db.execute(
-                    f"DELETE FROM {name}_rollup WHERE level = ? AND {key} = ? AND seq >= ?",
-                    (level, value, kept // FACTOR**level),
-                )
-        self.recount(db)
-
-    def recount(self, db: sqlite3.Connection) -> None:
-        """Take the counts from the tables, after rows were deleted or rolled back."""
-        self._counts = {key: self.series.count(db, key) for key in self.series.keys(db)}
-
-    def _rows(self, items: Iterable[T], counts: dict[int, int]) -> Iterator[Row]:
-        # By key, as they lie in the table: with many ranks each page is then touched once.
-        for key, same in groupby(sorted(items, key=self._key), self._key):
-            seq = counts.get(key, 0)
-            for item in same:
-                values = self._values(item)
-                yield (key, *(self._plain(values) if self._nested else values), seq)
-                seq += 1
-            counts[key] = seq
-
-    def _plain(self, values: Row) -> Row:
-        return [
-            msgspec.json.encode(value).decode() if index in self._nested else value
-            for index, value in enumerate(values, 1)
-        ]
-
-
-def _roll(series: Series[T], level: int) -> str:
-    """SQL that makes one row of the level above: bind level + 1, key, seq, then `source`'s."""
-    values, source = series.source(level, series.columns)
-    sums = [
-        _AGGREGATE[column.how].format(value)
-        for column, value in zip(series.columns.values(), values, strict=True)
-    ]
-    where = f"{series.key} = ? AND seq >= ? AND seq < ?"
-    return (
-        f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(sums)} FROM {source} {where}"
-    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from runners.appender import Appender
 from runners.errors import RunsFolderError
 from runners.events import (
     Attempt,
@@ -26,7 +27,6 @@ from runners.events import (
     Window,
     encode,
 )
-from runners.rollup import Appender
 from runners.series import SERIES
 from runners.state import RunState, read_state, write_state
 

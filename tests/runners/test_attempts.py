@@ -22,6 +22,7 @@ from fabricated import a_window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.appender import Appender
 from runners.cli.lines import in_words
 from runners.cli.showing import everything, page
 from runners.comparison.figures import figures
@@ -49,7 +50,6 @@ from runners.events import (
 from runners.export import export
 from runners.plan import make_plan
 from runners.record import Record, RecordWriter, create_run
-from runners.rollup import Appender
 from runners.series import HOST, STEPS
 from runners.snapshot import Follower
 

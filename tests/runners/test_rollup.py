@@ -15,9 +15,10 @@ from fabricated import a_window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.appender import Appender
 from runners.events import GpuSample, HostSample, RankSample, Window
 from runners.levels import FACTOR
-from runners.rollup import Appender, Curve, Series
+from runners.rollup import Curve, Series
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, SERIES, STEPS, over_ranks
 
 EXACT = ("steps", "samples", "skipped", "loss_samples", "timed_samples")
