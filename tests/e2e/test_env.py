@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,22 @@ from typing import Any
 import psutil
 import pytest
 
-from runners import Record
 from runners.rendezvous import GIVEN
-from tests.e2e.conftest import processes_of, wait_until
-
-ENDLESS = {"task.name": "faulty:make", "task.args": "{pace = 0.02}", "train.epochs": 100_000}
-END_S = 120.0
+from tests.commands import DISTRAIN, ENDLESS, Commands, dotted, sets
+from tests.e2e.conftest import processes_of
 
 
-class Ranks:
-    """Two ranks, and what they said."""
+class Ranks(Commands):
+    """Two ranks, each with a log of its own."""
 
     def __init__(self, place: Path) -> None:
+        super().__init__(place / "runs", ranks=2)
         self.place, self.port = place, free_port()
-        self.started: list[subprocess.Popen[bytes]] = []
         self.settings: dict[str, Any] = {"launcher": "env", "train.threads": 1}
 
-    def start(self, rank: int, method: str = "env://", *, log: str = "", **variables: str) -> Any:
+    def start(
+        self, rank: int, method: str = "env://", *, log: str = "", **variables: str
+    ) -> subprocess.Popen[bytes]:
         """`distrain run` with the environment of a rank; empty variables are left out."""
         ours = {
             "RANK": str(rank),
@@ -42,11 +40,10 @@ class Ranks:
         }
         ours = {name: value for name, value in (ours | variables).items() if value}
         settings = {**self.settings, "dist.init_method": method}
-        words = [f"--set={key}={value}" for key, value in settings.items()]
         with (self.place / (log or f"{rank}.log")).open("wb") as file:
             self.started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "runners", "run", "ddp", *words],
+                    [*DISTRAIN, "run", "ddp", *sets(settings)],
                     env={k: v for k, v in os.environ.items() if k not in GIVEN} | ours,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
@@ -57,34 +54,24 @@ class Ranks:
         return self.started[-1]
 
     def change(self, **changes: Any) -> None:
-        self.settings = self.settings | {k.replace("__", "."): v for k, v in changes.items()}
+        self.settings = self.settings | dotted(changes)
 
     def said(self, name: int | str) -> str:
         return (self.place / f"{name}.log").read_text()
 
+    @property
+    def told(self) -> str:
+        return "\n".join(log.read_text() for log in sorted(self.place.glob("*.log")))
+
     def end(self, *processes: subprocess.Popen[bytes]) -> list[int]:
-        try:
-            return [process.wait(END_S) for process in processes or self.started]
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it goes on:\n{self.said(0)}\n{self.said(1)}") from None
+        return [self.ended(process) for process in processes or self.started]
 
     def train(self) -> list[subprocess.Popen[bytes]]:
         """A run that would go on for ever, after its first steps."""
-        self.settings = self.settings | ENDLESS
+        self.change(**ENDLESS)
         both = [self.start(rank) for rank in (0, 1)]
-        wait_until(lambda: self.step > 5 or any(each.poll() is not None for each in both))
-        assert self.step > 5, self.said(0) + self.said(1)
+        self.goes_on(both)
         return both
-
-    @property
-    def record(self) -> Record:
-        (file,) = wait_until(lambda: list(self.place.glob("runs/*/run.json")))
-        return Record(file.parent)
-
-    @property
-    def step(self) -> int:
-        latest = self.record.latest() if (self.place / "runs").exists() else {}
-        return min(window.step for window in latest.values()) if len(latest) == 2 else 0
 
 
 def free_port() -> int:
@@ -95,12 +82,9 @@ def free_port() -> int:
 
 @pytest.fixture
 def ranks(place: Path) -> Iterator[Ranks]:
-    ranks = Ranks(place)
-    yield ranks
-    for process in ranks.started:
-        process.kill()
-        process.wait()
-    if (place / "runs").exists():
+    with Ranks(place) as ranks:
+        yield ranks
+    if ranks.runs.exists():
         for process in processes_of(ranks.record.dir):
             process.kill()
 
@@ -117,23 +101,8 @@ def test_two_ranks_evaluate_as_one_process(method: str, ranks: Ranks) -> None:
     ranks.change(train__epochs=1, report__listen="127.0.0.1" if method == "file" else "")
     for rank in (1, 0):  # in whatever order
         ranks.start(rank, METHODS[method](ranks))
-    assert ranks.end() == [0, 0], ranks.said(0) + ranks.said(1)
-    alone = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "runners",
-            "run",
-            "single",
-            "--set=train.epochs=1",
-            "--runs-dir=alone",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert alone.returncode == 0, alone.stderr
-    (folder,) = (ranks.place / "alone").iterdir()
-    expected, found = (dict(each.summary()["eval"]) for each in (Record(folder), ranks.record))
+    assert ranks.end() == [0, 0], ranks.told
+    expected, found = ranks.alone(train__epochs=1), ranks.evaluation()
     assert found["samples"] == expected["samples"] == 360
     assert found == pytest.approx(expected, rel=1e-3)
     record = ranks.record
@@ -151,7 +120,7 @@ def test_what_a_killed_run_has_left_in_the_file_is_in_nobodys_way(ranks: Ranks) 
     with pytest.raises(subprocess.TimeoutExpired):
         other.wait(3)
     ranks.start(0, METHODS["file"](ranks))
-    assert ranks.end() == [0, 0], ranks.said(0) + ranks.said(1)
+    assert ranks.end() == [0, 0], ranks.told
 
 
 def test_a_token_that_all_know_is_told_to_nobody(ranks: Ranks) -> None:
@@ -190,7 +159,7 @@ def test_a_whole_task_that_is_killed_is_named(ranks: Ranks) -> None:
 def test_ctrl_c_on_another_rank_stops_all_at_one_step(ranks: Ranks) -> None:
     _, other = ranks.train()
     other.send_signal(2)
-    assert ranks.end() == [130, 130], ranks.said(0) + ranks.said(1)
+    assert ranks.end() == [130, 130], ranks.told
     assert "stopped on request after step" in ranks.record.state.reason
     assert ranks.record.last_checkpoint is not None
 
@@ -217,8 +186,7 @@ def test_a_rank_that_is_there_twice_is_refused(ranks: Ranks) -> None:
     assert ranks.end(again) == [1]
     assert "rank 1 of run" in ranks.said("again")
     assert "is there already" in ranks.said("again")
-    before = ranks.step
-    wait_until(lambda: ranks.step > before + 5)
+    ranks.goes_on(ranks.started[:2])
 
 
 def test_ranks_that_disagree_on_their_number_do_not_train(ranks: Ranks) -> None:

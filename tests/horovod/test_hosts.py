@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.conftest import possible
-from tests.hosts.test_runs import JOIN, Pair, alone, evaluation, pair
+from tests.hosts.conftest import hosts, pair, possible
+from tests.hosts.pair import JOIN, Pair
 
-__all__ = ["pair", "possible"]
+__all__ = ["hosts", "pair", "possible"]
 
 HOROVOD: dict[str, Any] = {"strategy": "horovod", "launcher": "horovodrun"}
 
@@ -17,7 +17,7 @@ HOROVOD: dict[str, Any] = {"strategy": "horovod", "launcher": "horovodrun"}
 def test_two_hosts_evaluate_as_one_process(pair: Pair) -> None:
     both = pair.begin(**HOROVOD, train__epochs=1), pair.join()
     assert [pair.ended(process) for process in both] == [0, 0], pair.told
-    assert evaluation(pair) == pytest.approx(alone(pair, train__epochs=1), rel=1e-3)
+    assert pair.evaluation() == pytest.approx(pair.alone(train__epochs=1), rel=1e-3)
     assert {rank.rank: rank.host for rank in pair.record.ranks()} == {
         0: "h0", 1: "h0", 2: "h1", 3: "h1",
     }  # fmt: skip

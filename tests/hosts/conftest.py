@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.pair import Pair
 from tests.namespaces import Host, network, problem
 
 
@@ -25,3 +26,9 @@ def hosts(possible: None, tmp_path: Path) -> Iterator[list[Host]]:
     """Two hosts, h0 and h1."""
     with network(tmp_path / "hosts") as hosts:
         yield hosts
+
+
+@pytest.fixture
+def pair(hosts: list[Host]) -> Iterator[Pair]:
+    with Pair(hosts) as pair:
+        yield pair

@@ -4,149 +4,21 @@ named on the first, ends the others, and leaves no process.
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import psutil
 import pytest
 
-from runners import Record
-from runners.events import Attempt, Event, Notice
+from runners.events import Attempt
+from tests.commands import ENDLESS, sets
 from tests.e2e.conftest import wait_until
+from tests.hosts.pair import JOIN, RUN, TWO, Pair
 from tests.namespaces import Host, network
-
-FAULTY = Path(__file__).parents[1] / "e2e" / "faulty.py"
-TWO = {"dist.nodes": 2, "devices": "cpu:2", "train.threads": 1, "report.sample_s": 0.5}
-ENDLESS = {"task.name": "faulty:make", "task.args": {"pace": 0.02}, "train.epochs": 100_000}
-RUN, JOIN = "run.log", "join.log"
-END_S = 120.0
-
-
-class Pair:
-    """Two hosts and the run that is begun on the first."""
-
-    def __init__(self, hosts: list[Host]) -> None:
-        self.first, self.second = hosts
-        self.started: list[subprocess.Popen[bytes]] = []
-        for host in hosts:
-            shutil.copy(FAULTY, host.folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.started:
-            process.kill()
-            process.wait()
-
-    def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
-        """`distrain run` on the first host; dotted keys have `__` for the dot."""
-        settings = TWO | {key.replace("__", "."): value for key, value in changes.items()}
-        words = [f"--set={key}={_toml(value)}" for key, value in settings.items()]
-        return self.distrain(self.first, RUN, "run", "ddp", *words, *more)
-
-    def distrain(self, host: Host, log: str, *words: str) -> subprocess.Popen[bytes]:
-        self.started.append(host.start(log, sys.executable, "-m", "runners", *words))
-        return self.started[-1]
-
-    def command(self) -> list[str]:
-        """What the first host tells to run on the other, whose copy of the token is made."""
-        told = r"distrain (join .*)\n.*token is a copy of (.*)"
-        found = wait_until(lambda: re.search(told, self.first.said(RUN)))
-        shutil.copy(found[2], self.second.folder / "token")
-        return shlex.split(found[1])
-
-    def join(self, *more: str) -> subprocess.Popen[bytes]:
-        return self.distrain(self.second, JOIN, *self.command(), "--devices", "cpu:2", *more)
-
-    def train(self, **changes: Any) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
-        """A run that would go on for ever, after its first steps."""
-        both = self.begin(**ENDLESS, **changes), self.join()
-        self.goes_on(both)
-        return both
-
-    def ended(self, process: subprocess.Popen[bytes], seconds: float = END_S) -> int:
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it goes on:\n{self.told}") from None
-
-    def goes_on(self, both: tuple[subprocess.Popen[bytes], ...], steps: int = 10) -> None:
-        wanted = self.step + steps
-        wait_until(lambda: self.step > wanted or any(one.poll() is not None for one in both))
-        assert self.step > wanted, self.told
-
-    @property
-    def record(self) -> Record:
-        (file,) = wait_until(lambda: list(self.first.runs.glob("*/run.json")))
-        return Record(file.parent)
-
-    @property
-    def step(self) -> int:
-        """That all four ranks have finished."""
-        latest = self.record.latest() if any(self.first.runs.iterdir()) else {}
-        return min(window.step for window in latest.values()) if len(latest) == 4 else 0
-
-    @property
-    def told(self) -> str:
-        """What was said on both hosts."""
-        logs = [(host, log) for host, log in ((self.first, RUN), (self.second, JOIN))]
-        return "\n".join(host.said(log) for host, log in logs if (host.folder / log).exists())
-
-    def events(self) -> list[Event]:
-        return [event for _, event in self.record.events()]
-
-    def notices(self) -> str:
-        return "\n".join(event.text for event in self.events() if isinstance(event, Notice))
-
-    def rank(self, number: int) -> psutil.Process:
-        """A rank, wherever it runs."""
-        for process in [*self.first.processes(), *self.second.processes()]:
-            with suppress(psutil.Error):
-                variables = process.environ()  # of Horovod's the last word has its own name
-                rank = variables.get("HOROVOD_RANK", variables.get("RANK"))
-                if rank == str(number) and "runners.worker" in process.cmdline():
-                    return process
-        raise AssertionError(f"there is no rank {number}")
-
-    def assert_nothing_left(self) -> None:
-        for host in (self.first, self.second):
-            wait_until(lambda host=host: not host.processes(), 30)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-@pytest.fixture
-def pair(possible: None, tmp_path: Path) -> Iterator[Pair]:
-    with network(tmp_path / "hosts") as hosts, Pair(hosts) as pair:
-        yield pair
-
-
-def evaluation(pair: Pair) -> dict[str, Any]:
-    return dict(pair.record.summary()["eval"])
-
-
-def alone(pair: Pair, **changes: Any) -> dict[str, Any]:
-    """The evaluation of the same run in one process."""
-    words = [f"--set={key.replace('__', '.')}={_toml(value)}" for key, value in changes.items()]
-    done = pair.first.run(
-        sys.executable, "-m", "runners", "run", "single", "--json", *words, "--runs-dir=alone"
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout)["eval"])
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
@@ -154,7 +26,7 @@ def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
     run = pair.begin(train__epochs=epochs)
     join = pair.join()
     assert (pair.ended(run), pair.ended(join)) == (0, 0), pair.told
-    expected, found = alone(pair, train__epochs=epochs), evaluation(pair)
+    expected, found = pair.alone(train__epochs=epochs), pair.evaluation()
     assert found["samples"] == expected["samples"] == 360
     if epochs:
         assert found == pytest.approx(expected, rel=1e-3)
@@ -221,7 +93,7 @@ def test_a_link_that_is_back_after_seconds_does_no_harm(pair: Pair) -> None:
         both[0].wait(8)
     pair.second.restore()
     pair.goes_on(both)
-    pair.first.run(sys.executable, "-m", "runners", "stop", "latest", "--wait")
+    pair.once("stop", "latest", "--wait")
     assert [pair.ended(process) for process in both] == [130, 130], pair.told
 
 
@@ -297,7 +169,7 @@ def test_a_host_without_enough_devices_is_told(pair: Pair) -> None:
 def test_a_stop_ends_both_at_one_step_with_a_checkpoint(pair: Pair, where: str) -> None:
     both = pair.train()
     stop: Callable[[], Any] = {
-        "first": lambda: pair.first.run(sys.executable, "-m", "runners", "stop", "latest"),
+        "first": lambda: pair.once("stop", "latest"),
         "second": lambda: _interrupt(pair.second),
     }[where]
     stop()
@@ -340,7 +212,7 @@ def test_ranks_that_are_started_anew_go_on_from_the_last_checkpoint(pair: Pair) 
     assert again.step >= 20
     wait_until(lambda: pair.step > again.lost + 10 or both[0].poll() is not None)
     assert both[0].poll() is None, pair.told
-    pair.first.run(sys.executable, "-m", "runners", "stop", "latest", "--wait")
+    pair.once("stop", "latest", "--wait")
     assert [pair.ended(process) for process in both] == [130, 130]
     assert len(list(pair.first.runs.iterdir())) == 1
 
@@ -348,19 +220,17 @@ def test_ranks_that_are_started_anew_go_on_from_the_last_checkpoint(pair: Pair) 
 @pytest.mark.parametrize("lives", [True, False])
 def test_ranks_that_another_has_started_on_each_host_are_one_run(pair: Pair, lives: bool) -> None:
     settings = {"launcher": "env", "train.epochs": 1, **({} if lives else ENDLESS)}
-    words = [f"--set={key}={_toml(value)}" for key, value in settings.items()]
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": pair.first.address, "MASTER_PORT": "29500"}
     both = [
-        host.start(log, sys.executable, "-m", "runners", "run", "ddp", *words, RANK=rank, **place)
+        pair.distrain(host, log, "run", "ddp", *sets(settings), RANK=rank, **place)
         for rank, host, log in (("0", pair.first, RUN), ("1", pair.second, JOIN))
     ]
-    pair.started += both
     if not lives:
         wait_until(lambda: len(pair.record.latest()) == 2 or both[0].poll() is not None)
         pair.rank(1).kill()
     assert [pair.ended(process) for process in both] == [1 - lives, 1 - lives], pair.told
     if lives:
-        assert evaluation(pair) == pytest.approx(alone(pair, train__epochs=1), rel=1e-3)
+        assert pair.evaluation() == pytest.approx(pair.alone(train__epochs=1), rel=1e-3)
     else:
         assert "rank 1 on h1: killed by SIGKILL" in pair.second.said(JOIN)
     assert pair.record.state.hosts == ["h0", "h1"]
@@ -374,15 +244,17 @@ def test_node_rank_in_the_config_does_the_same_as_join(pair: Pair) -> None:
     for host in (pair.first, pair.second):
         (host.folder / "secret").write_text("a word that both know")
     place = f"{pair.first.address}:4711"
-    words = [f"--set={key}={_toml(value)}" for key, value in TWO.items()]
-    common = ["run", "ddp", *words, "--set=train.epochs=1", f"--set=dist.rendezvous={place}"]
+    settings = {**TWO, "train.epochs": 1, "dist.rendezvous": place}
     both = [
-        host.start(
-            log, sys.executable, "-m", "runners", *common, f"--set=dist.node_rank={number}",
+        pair.distrain(
+            host,
+            log,
+            "run",
+            "ddp",
+            *sets({**settings, "dist.node_rank": number}),
             DISTRAIN_TOKEN_FILE="secret",
         )
         for number, (host, log) in enumerate(((pair.first, RUN), (pair.second, JOIN)))
-    ]  # fmt: skip
-    pair.started += both
+    ]
     assert [pair.ended(process) for process in both] == [0, 0], pair.told
-    assert evaluation(pair)["samples"] == 360
+    assert pair.evaluation()["samples"] == 360
