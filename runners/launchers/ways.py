@@ -35,38 +35,41 @@ def meeting(config: RunConfig, plan: Plan, address: str) -> Iterator[str]:
 
 def start(parent: Parent, place: Place, config: RunConfig, plan: Plan, meeting: str) -> int:
     """Start the ranks that belong here and wait for their end; 1 where one failed."""
-    ranks = place.ranks(plan.ranks_per_node)
-    if plan.backend != "horovod" and place.rank is None:
-        from runners.launchers.torchrun import elastic
-
-        return elastic(
-            parent,
-            len(ranks),
-            nodes=plan.nodes,
-            node=place.node,
-            meeting=meeting,
-            restarts=config.dist.max_restarts,
-            patience=config.dist.join_timeout_s,
-        )
     if plan.backend == "horovod":
-        from runners.launchers.horovodrun import settings
+        return parent.train(_slots(place, config, plan, meeting))
+    if place.rank is not None:
+        return parent.train({place.rank: _alone(place, plan, meeting)})
+    from runners.launchers.torchrun import elastic
 
-        os.environ |= settings(config, Path(os.environ["DISTRAIN_RUN"]))
-    return parent.train(
-        {rank: _where(plan, place.node, rank, local, meeting) for local, rank in ranks.items()}
+    return elastic(
+        parent,
+        plan.ranks_per_node,
+        nodes=plan.nodes,
+        node=place.node,
+        meeting=meeting,
+        restarts=config.dist.max_restarts,
+        patience=config.dist.join_timeout_s,
     )
 
 
-def _where(plan: Plan, node: int, rank: int, local: int, meeting: str) -> dict[str, str]:
-    """How one rank knows its place, and where to meet the others."""
-    host, _, port = meeting.rpartition(":")
-    if plan.backend == "horovod":
-        from runners.launchers.horovodrun import slot
+def _slots(place: Place, config: RunConfig, plan: Plan, meeting: str) -> dict[int, dict[str, str]]:
+    """What Horovod's ranks find in their environment, by rank."""
+    from runners.launchers.horovodrun import settings, slot
 
-        return slot(plan.nodes, plan.ranks_per_node, node, local, host, port)
+    ours = settings(config, Path(os.environ["DISTRAIN_RUN"]))
+    nodes, per_node, (host, _, port) = plan.nodes, plan.ranks_per_node, meeting.rpartition(":")
     return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local),
+        rank: ours | slot(nodes, per_node, place.node, local, host, port)
+        for local, rank in place.ranks(per_node).items()
+    }
+
+
+def _alone(place: Place, plan: Plan, meeting: str) -> dict[str, str]:
+    """What a rank that is started by itself finds in its environment."""
+    host, _, port = meeting.rpartition(":")
+    return {
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local_rank),
         "WORLD_SIZE": str(plan.world_size),
         "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
