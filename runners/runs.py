@@ -262,10 +262,9 @@ def launch(
     """Start a run that goes on without us; returns once its supervisor listens.
 
     `cwd` is where relative paths and the user's own modules are looked for, `environment` what is
-    added to ours. With `queue` the run
-    waits until its devices are free; without, it starts whoever has them. Raises ConfigError
-    before anything is started, RunsFolderError, or DistrainError where the supervisor fails or
-    there can be no queue.
+    added to ours. With `queue` the run waits until its devices are free; without, it starts
+    whoever has them. Raises ConfigError before anything is started, RunsFolderError, or
+    DistrainError where the supervisor fails or there can be no queue.
     """
     with _FOLDER, contextlib.chdir(cwd or "."):
         plan = _check(config)

@@ -39,7 +39,7 @@ ENOUGH = 3  # of Ctrl-C, to leave a run that does not stop
 
 def join(arguments: Namespace) -> int:
     """Join the run at HOST:PORT; its exit code is the run's."""
-    return take_part(
+    return join_at(
         arguments.place, arguments.token_file, arguments.node_rank, arguments.devices or ""
     )
 
@@ -52,10 +52,10 @@ def of_config(config: RunConfig) -> int:
     if not token:
         raise ConfigError(f"a host that joins needs the run's token: set {TOKEN_FILE}")
     chosen = devices if isinstance(devices, str) else ",".join(map(str, devices))
-    return take_part(place, token, config.dist.node_rank, "" if chosen == "auto" else chosen)
+    return join_at(place, token, config.dist.node_rank, "" if chosen == "auto" else chosen)
 
 
-def take_part(place: str, token_file: str, number: int | None, devices: str) -> int:
+def join_at(place: str, token_file: str, number: int | None, devices: str) -> int:
     """Raises ConfigError before anything is started, DistrainError where the name of the host is
     not known.
     """
@@ -70,8 +70,8 @@ def take_part(place: str, token_file: str, number: int | None, devices: str) -> 
     where = f"tcp:{joined(address_of(host), port)}"
     with Signals() as signals:
         node = str(-1 if number is None else number)
-        guest = Guest(where, token_file, "runners.launchers.guest", node, devices)
-        return guest.followed(signals)
+        command = ("runners.launchers.guest", node, devices)
+        return GuestProcess(where, token_file, *command).followed(signals)
 
 
 def as_task(config: RunConfig) -> int:
@@ -87,10 +87,10 @@ def as_task(config: RunConfig) -> int:
         token.touch(0o600)
         token.write_text(given_token())
         command = ("runners.launchers.env", "joins", method, patience)
-        return Guest("", str(token), *command, launcher="env").followed(signals)
+        return GuestProcess("", str(token), *command, launcher="env").followed(signals)
 
 
-class Guest:
+class GuestProcess:
     """The process that does the work, in a session of its own: a Ctrl-C is ours to answer."""
 
     def __init__(self, place: str, token_file: str, *command: str, launcher: str = "") -> None:
