@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from runners import DistrainError, Run
 from runners.events import Job, Notice
 from runners.slurm.nodes import address, own_address
+from tests.commands import DISTRAIN
 from tests.e2e.conftest import assert_nothing_left, place, start, wait_until
 from tests.slurm import network
 from tests.slurm.cluster import Cluster, node
@@ -38,6 +38,17 @@ def starter(cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     usual = {"launcher": "slurm", "slurm__nodes": 2, "slurm__poll_s": 0.5, "train__threads": 1}
     return lambda **changes: start(**{**usual, **changes})
+
+
+def distrain(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command on the controller's machine from start to end."""
+    return subprocess.run(
+        [*DISTRAIN, *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
 
 
 def jobs(run: Run) -> list[Job]:
@@ -106,21 +117,7 @@ def test_four_ranks_on_two_nodes_evaluate_as_one_process(started: Start, start: 
 
 def test_watch_tells_of_the_job_and_of_the_run(started: Start) -> None:
     run = started(train__epochs=1)
-    watched = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "runners",
-            "watch",
-            run.id,
-            "--runs-dir",
-            str(run.record.dir.parent),
-        ],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
+    watched = distrain("watch", run.id, "--runs-dir", str(run.record.dir.parent))
     job = job_of(run)
     assert watched.returncode == 0, watched.stderr
     for told in (f"job {job} PENDING", f"job {job} RUNNING", f"job {job} COMPLETED", "all steps"):
@@ -157,13 +154,7 @@ def test_the_script_in_the_record_is_what_a_dry_run_shows(
     run = started(train__epochs=1, task__name="classification")
     assert ended(run) == "completed", run.record.state.reason
     (place / "same.toml").write_text(run.record.config.to_toml())
-    shown = subprocess.run(
-        [sys.executable, "-m", "runners", "run", "./same.toml", "--dry-run"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    shown = distrain("run", "./same.toml", "--dry-run")
     real = (run.record.dir / "job.sh").read_text()
     socket = next(line for line in real.splitlines() if "DISTRAIN_SOCKET" in line)
     told = shown.stdout.replace("/RUN", f"/{run.id}").replace("Run RUN", f"Run {run.id}")
