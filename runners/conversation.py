@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from runners import words
+from runners import jobs, words
 from runners.config import RunConfig
 from runners.events import (
     Attempt,
@@ -42,8 +42,6 @@ from runners.nodes import Nodes
 from runners.plan import Plan
 from runners.verdict import Evidence, judge
 from runners.writer import Item, RecordWriter
-
-IN_THE_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SUSPENDED")
 
 
 class Sets(Protocol):
@@ -107,8 +105,8 @@ class Conversation:
 
     @property
     def in_the_queue(self) -> bool:
-        """Whether a scheduler's job waits, for the first time or once more."""
-        return self.seen.job is not None and self.seen.job.state in IN_THE_QUEUE
+        """Whether the ranks are a scheduler's job that waits."""
+        return jobs.in_the_queue(self.seen.job)
 
     @property
     def _waits(self) -> bool:

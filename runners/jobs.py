@@ -18,6 +18,13 @@ COLOURS = {
     "COMPLETED": "green",
 }
 
+IN_THE_QUEUE = (PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SUSPENDED")
+
+
+def in_the_queue(job: Job | None) -> bool:
+    """Whether there is a job that waits, for the first time or once more."""
+    return job is not None and job.state in IN_THE_QUEUE
+
 
 def waits(state: RunState) -> bool:
     """Whether a live run waits for its job, for the first time or again."""
