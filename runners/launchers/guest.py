@@ -8,8 +8,6 @@ import traceback
 from contextlib import suppress
 from queue import Empty
 
-import msgspec
-
 from runners import words
 from runners.config import RunConfig
 from runners.devices import of_rank
@@ -97,8 +95,7 @@ class Guest(Node):
 
     def _told(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
         config, plan = super()._told(welcome)
-        place = msgspec.structs.replace(self._place, node=welcome.node)
-        ranks = place.ranks(plan.ranks_per_node)
+        ranks = self._place.ranks(plan.ranks_per_node)
         labels = " ".join(of_rank(plan.devices, local).label for local in ranks)
         numbers = words.ranks(list(ranks.values()))
         tell("training", f"{numbers} of {plan.world_size} on {labels}")

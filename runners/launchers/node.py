@@ -113,7 +113,7 @@ class Node:
         )
 
     def _train(self, parent: Parent, welcome: Welcome) -> int:
-        place = msgspec.structs.replace(self._place, node=welcome.node)
+        self._place = place = msgspec.structs.replace(self._place, node=welcome.node)
         config, plan = self._told(welcome)
         with ExitStack() as stack:
             folder = stack.enter_context(_folder(welcome.run_id, config, plan))
