@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from runners.events import (
     Over,
     Phase,
     Printed,
+    Requeue,
     Sampled,
     Stop,
     StopAt,
@@ -65,7 +66,6 @@ class Conversation:
         host: str,
     ) -> None:
         self.config, self.plan, self.writer, self.set_state = config, plan, writer, set_state
-        self.ask_ranks: Callable[[Stop], None] | None = None  # those that another hears for us
         self.host = host
         self.seen = self._nothing_seen(queued=writer.state.status == "queued")
         self.links: dict[int, Line] = {}
@@ -84,6 +84,8 @@ class Conversation:
         self._save = True
         self._spoke: set[int] = set()
         self._attempt = self._nodes_attempt = 0  # as Slurm counts them
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_second_hand = False
 
     def _nothing_seen(self, **known: Any) -> Evidence:
         return Evidence(
@@ -109,6 +111,16 @@ class Conversation:
         return jobs.in_the_queue(self.seen.job)
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked the run to end, not only its ranks to be started anew."""
+        return self.writer.state.status == "stopping"
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether no other host can come in the place of one that leaves."""
+        return self.plan.scheduled or bool(self._spoke)
+
+    @property
     def _waits(self) -> bool:
         """Whether ranks cannot begin yet: for a scheduler's word, or for hosts that join."""
         return self.in_the_queue or (not self.plan.scheduled and bool(self.nodes.missing))
@@ -124,9 +136,7 @@ class Conversation:
             return
         match event:
             case Window():
-                self.seen.steps[event.rank] = event.step
-                self.progress, self.stalled = time.monotonic(), False
-                self.writer.add(event)
+                self._went_on(event)
             case Sampled():
                 for sample in self.nodes.samples(link, event):
                     self.writer.add(sample)
@@ -139,13 +149,16 @@ class Conversation:
             case Over():
                 self.nodes.over(link)
             case Stop():
+                if link in self.nodes:
+                    self._told_to_end(link)
+                    return
                 if link is self.launcher:
                     self.seen.stopped = "shortly before the job's time limit"
                 self.stop(now=event.now, again=event.again)
             case Stopping():
                 self._answers[event.rank] = event.step
                 self._agree()
-            case Attempt() | Welcome() | Ended() | StopAt():
+            case Attempt() | Welcome() | Ended() | StopAt() | Requeue():
                 link.refuse("only the supervisor says that")
             case Job() if not self.plan.scheduled:
                 link.refuse("this run is no job")
@@ -154,21 +167,28 @@ class Conversation:
                 self.writer.add(event)
 
     def replay(self, item: Item | dict[str, Any]) -> None:
-        """What a journal tells: heard elsewhere, and just as good."""
+        """What a journal tells: heard elsewhere, and just as good; what follows was told there."""
+        self._at_second_hand = True
         match item:
             case dict():
                 self.set_state(**item)
             case Attempt():
-                self._begin_anew(self._attempt, item.step)
+                self._begin_anew(self._attempt, item.step, item.reason)
             case Window():
-                self.seen.steps[item.rank] = item.step
-                self.progress = time.monotonic()
-                self.writer.add(item)
+                self._went_on(item)
             case Event():
+                if isinstance(item, Hello) and self.plan.spread:
+                    self.seen.hosts[item.rank] = item.host
                 self._note(item)
                 self.writer.add(item)
             case _:
                 self.writer.add(item)
+        self._at_second_hand = False
+
+    def _went_on(self, window: Window) -> None:
+        self.seen.steps[window.rank] = window.step
+        self.progress, self.stalled = time.monotonic(), False
+        self.writer.add(window)
 
     def _greet(self, link: Line, hello: Hello) -> None:
         latest = max(self._attempt, self._nodes_attempt)
@@ -218,6 +238,7 @@ class Conversation:
                 self.seen.finished[event.rank] = event
                 if len(self.seen.finished) == self.plan.world_size:
                     self.all_finished.set()
+                    self._all_have_left()
             case Exited():
                 self.seen.exits[event.rank] = event
                 if event.code:
@@ -251,6 +272,9 @@ class Conversation:
     def _scheduled(self, job: Job) -> None:
         self.seen.job = job
         if self.in_the_queue and not self.links:
+            if self.is_stopping:  # which nobody is there to hear
+                self.stop()
+                return
             self.set_state(job=job, status="queued")
         elif self.writer.state.status == "queued":
             self.set_state(job=job, status="running")
@@ -260,7 +284,7 @@ class Conversation:
     def _print(self, printed: Printed) -> None:
         if 0 <= printed.rank < self.plan.world_size:
             log: Path = self.writer.dir / "logs" / f"rank-{printed.rank}.log"
-            with log.open("a") as file:
+            with suppress(OSError), log.open("a") as file:  # a full disk costs lines, no host
                 file.write(printed.text)
 
     def left(self, link: Line) -> None:
@@ -268,7 +292,7 @@ class Conversation:
         rank, gone = None, self.nodes.left(link)
         if gone and gone.early and self.plan.tasks:
             rank = gone.rank
-        elif gone and gone.early and not self.all_finished.is_set():
+        elif gone and gone.early and self._has_begun and not self.all_finished.is_set():
             self.seen.deserted.setdefault(gone.host, time.monotonic())
             self.trouble.set()
         host = gone.host if gone else link.host
@@ -286,30 +310,42 @@ class Conversation:
     def _silent(self, host: str, since: float) -> None:
         if host not in self.seen.silent:
             self.notice(f"{host} has not answered since {words.clock(since)}")
+            # Slurm may notice much later, or never; its job holds what it has until then.
+            if self.plan.scheduled and self.config.slurm.requeue and self.launcher:
+                self.launcher.send(Requeue())
         self.seen.silent.setdefault(host, since)
         self.trouble.set()
 
     def notice(self, text: str) -> None:
-        self.writer.add(Notice(time=time.time(), text=text))
+        if not self._at_second_hand:
+            self.writer.add(Notice(time=time.time(), text=text))
 
     # --- a new attempt ---------------------------------------------------------------------
 
-    def _begin_anew(self, attempt: int, step: int) -> None:
+    def _begin_anew(self, attempt: int, step: int, reason: str = "") -> None:
         """The ranks were started again: take back what they do once more."""
-        reason, lost = judge(self.seen).reason, max(self.seen.steps.values(), default=0)
-        number = self.writer.state.attempts + 1
+        reason = reason or self._why_anew(attempt)
+        number, lost = self.writer.state.attempts + 1, max(self.seen.steps.values(), default=step)
         for link in self.links.values():
             link.forget()
         for known in (self.links, self.pids, self.phases, self._answers, self._spoke):
             known.clear()
-        self.seen = self._nothing_seen(job=self.seen.job)
+        self.seen = self._nothing_seen(job=self.seen.job, stop_asked=self.is_stopping)
+        if self._timer and not self.is_stopping:
+            self._timer.cancel()
         self.stalled, self._attempt = False, attempt
         self.trouble.clear()
         self.all_finished.clear()
         self.writer.add(
             Attempt(time=time.time(), number=number, step=step, lost=max(lost, step), reason=reason)
         )
-        self.set_state(attempts=number, status="running")
+        self.set_state(attempts=number, status="stopping" if self.is_stopping else "running")
+
+    def _why_anew(self, attempt: int) -> str:
+        """Why the ranks had to be started again, in a sentence."""
+        if self.plan.scheduled and attempt > self._attempt and not self.seen.silent:
+            return "the job was queued again"
+        return judge(self.seen).reason
 
     def _resumed_from(self) -> int:
         """The step that the ranks go on after: of the last checkpoint, as they find it."""
@@ -338,11 +374,31 @@ class Conversation:
             self.set_state(status="stopping")
         if not self.seen.stop_asked:
             self.seen.stop_asked, self._save = True, save
+            patience = self.config.report.stop_timeout_s
+            self._timer = asyncio.get_running_loop().call_later(patience, self._overdue)
             for link in self.links.values():
                 link.send(Stop())
-            if self.ask_ranks:
-                self.ask_ranks(Stop(again=again))
-            asyncio.get_running_loop().call_later(self.config.report.stop_timeout_s, self._overdue)
+
+    def _told_to_end(self, link: Line) -> None:
+        """By Slurm, with a signal, as where its job is cancelled or has to give way; a while later
+        all there is killed. Often that is enough for a checkpoint.
+        """
+        if not self.links or self.trouble.is_set() or self.end_now.is_set():
+            link.send(Stop(now=True))
+            return
+        self._has_to_give_way()
+        self.stop(again=True)
+
+    def _all_have_left(self) -> None:
+        """Those who stop though nobody here has asked them have been told by another."""
+        stopped = any(finished.stopped for finished in self.seen.finished.values())
+        if stopped and self.plan.scheduled and not self.seen.stop_asked:
+            self._has_to_give_way()
+
+    def _has_to_give_way(self) -> None:
+        self.seen.stopped = "when Slurm told its job to end"
+        if self.launcher:
+            self.launcher.send(Stop(again=True))
 
     def _agree(self) -> None:
         if len(self._answers) == self.plan.world_size:

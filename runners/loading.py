@@ -15,7 +15,7 @@ from models.task import Task
 from runners.config import Data, RunConfig
 from runners.order import Order
 from runners.plan import Plan, share
-from runners.processes import die_with_parent
+from runners.processes import blocks_sigterm, die_with_parent, ended_by_parent_only
 
 
 class Batches:
@@ -115,6 +115,8 @@ def _loader(
 
 def _begin_worker(_: int) -> None:
     die_with_parent()
+    if blocks_sigterm():
+        ended_by_parent_only()
     info = get_worker_info()
     assert info is not None
     random.seed(info.seed)

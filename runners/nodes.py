@@ -78,6 +78,9 @@ class Nodes:
         everyone = range(self._plan.nodes if self._plan.nodes > 1 else 0)
         return [node for node in everyone if node not in self._numbers()]
 
+    def __contains__(self, link: Line) -> bool:
+        return link in self._links
+
     def greet(self, link: Line, hello: Hello) -> None:
         """Take in a node or a task, or say why there is no place for it."""
         node = hello.node if hello.node >= 0 else self._free(hello)

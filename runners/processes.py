@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +40,28 @@ def die_with_parent(
     _prctl(_PR_SET_PDEATHSIG, number)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)
+
+
+def ended_by_parent_only() -> None:
+    """Let SIGTERM end this process where its parent has sent it, and nobody else: a scheduler sends
+    it to every process of a job, of which one answers for all. To be called before there are
+    threads; children begin with SIGTERM blocked.
+    """
+    number = signal.SIGTERM
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+
+    def wait() -> None:
+        while signal.sigwaitinfo({number}).si_pid != os.getppid():
+            pass
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
+
+
+def blocks_sigterm() -> bool:
+    """Whether this process was begun by one that is `ended_by_parent_only`."""
+    return signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:

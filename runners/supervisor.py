@@ -28,7 +28,7 @@ from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError, SlurmError
-from runners.events import Ended, Exited, Requeue
+from runners.events import Ended, Exited, Stop
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader, recorded_beside
 from runners.network import listening_address, sockets
@@ -97,10 +97,10 @@ class Supervisor:
             return ""
         try:
             return own_address(slurm.partition)
-        except SlurmError as error:
-            if slurm.report == "tcp":
+        except DistrainError as error:
+            if slurm.report == "tcp" or isinstance(error, SlurmError):
                 raise
-            self.talk.notice(str(error))
+            self.talk.notice(f"where nodes reach this host is not known: {error}")
             return ""
 
     def known_token(self) -> str:
@@ -201,12 +201,19 @@ class Supervisor:
     async def _read_journal(self) -> None:
         while self.plan.scheduled:
             self._hear_journal()
+            self._pass_on_a_stop()
             await asyncio.sleep(JOURNAL_S)
+
+    def _pass_on_a_stop(self) -> None:
+        """To a job that hears its ranks itself, until they have left."""
+        talk = self.talk
+        if self.journal.there and talk.seen.stop_asked and not talk.all_finished.is_set():
+            with suppress(OSError):
+                ask_job(self.folder, Stop(again=not talk.is_stopping))
 
     def _hear_journal(self) -> None:
         """What a job tells that does not reach us otherwise."""
         for item in self.journal.news():
-            self.talk.ask_ranks = partial(ask_job, self.folder)
             self.talk.replay(item)
             if self.writer.waiting > MOST_WAITING:
                 self.writer.commit()
@@ -233,14 +240,13 @@ class Supervisor:
         """Give the launcher a moment to say how its ranks ended, and longer where it may start
         them anew; True where it has, or there was no sign of an end.
         """
-        talk, patience = self.talk, self._patience()
-        deadline = time.monotonic() + patience
+        talk, since = self.talk, time.monotonic()
         while not (done.done() or talk.end_now.is_set()):
             if not (talk.trouble.is_set() or talk.all_finished.is_set()):
                 return True
             if talk.in_the_queue and not talk.complete:  # as long as it takes
-                deadline = time.monotonic() + patience
-            if time.monotonic() > deadline:
+                since = time.monotonic()
+            if time.monotonic() > since + self._patience():
                 return False
             await asyncio.wait([done], timeout=SETTLE_LOOK_S)
         return False
@@ -250,11 +256,8 @@ class Supervisor:
         talk = self.talk
         if talk.complete or not talk.restarts:
             return LEAVE_S if talk.all_finished.is_set() else SETTLE_S
-        if talk.seen.silent and self.plan.scheduled:
-            # Slurm may notice much later, or never; its job holds what it has until then.
-            if not (self.config.slurm.requeue and talk.launcher):
-                return SETTLE_S
-            talk.launcher.send(Requeue())
+        if talk.seen.silent and self.plan.scheduled and not self.config.slurm.requeue:
+            return SETTLE_S
         return RESTART_S + (self.config.slurm.poll_s if self.plan.scheduled else 0.0)
 
     # --- meanwhile -------------------------------------------------------------------------

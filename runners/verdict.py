@@ -60,7 +60,8 @@ def judge(seen: Evidence) -> Verdict:
     complete = len(seen.finished) == seen.world_size
     if complete and any(finished.stopped for finished in seen.finished.values()):
         step = max(finished.step for finished in seen.finished.values())
-        return Verdict(status="stopped", reason=f"stopped {seen.stopped} after step {step:,}")
+        why = f": {seen.job.ended}" if seen.job and _was_ended(seen.job) else ""
+        return Verdict(status="stopped", reason=f"stopped {seen.stopped} after step {step:,}{why}")
     if complete:
         return Verdict(status="completed", reason="all steps done")
     if seen.missing:
@@ -217,6 +218,11 @@ def _cut_off(seen: Evidence) -> RunError:
         + _positions(seen),
         collateral=sorted(seen.vanished.keys() | seen.failures.keys()),
     )
+
+
+def _was_ended(job: Job) -> bool:
+    """Whether Slurm or somebody else ended it, and not its script itself."""
+    return bool(job.ended) and job.state != "COMPLETED"
 
 
 def _left_first(seen: Evidence) -> bool:

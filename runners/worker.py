@@ -15,7 +15,7 @@ from runners.devices import found_here, of_rank
 from runners.errors import ConfigError
 from runners.events import Failure, Phase
 from runners.launchers.place import take_place
-from runners.processes import die_with_parent, without_collecting
+from runners.processes import die_with_parent, ended_by_parent_only, without_collecting
 from runners.record import Record
 from runners.reporter import NullReporter, Reporter
 from runners.verification import TAP
@@ -32,6 +32,8 @@ def main() -> int:
     _log_to(record.dir / "logs" / f"rank-{rank}.log")
     plan = record.state.plan
     assert plan is not None
+    if plan.scheduled:
+        ended_by_parent_only()
     device = found_here(of_rank(plan.devices, int(os.environ.get("LOCAL_RANK", "0"))))
     with Reporter.from_env(_supervisor_is_gone, device.label, device.uuid) as reporter:
         reporter.say(Phase(time=time.time(), rank=rank, phase="loading"))

@@ -26,7 +26,7 @@ from runners.config import RunConfig, parse_devices
 from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
 from runners.devices import Device, devices_for, usable
 from runners.errors import ConfigError, DistrainError
-from runners.events import Event, Failure, Meeting, Notice, Over, Welcome
+from runners.events import Event, Failure, Meeting, Notice, Over, Stop, Welcome
 from runners.launchers import ways
 from runners.launchers.beside import samples, shipped
 from runners.launchers.parent import Parent
@@ -58,15 +58,15 @@ class Node:
         self._place, self._first, self._devices = place, first, devices
         self._meeting = meeting
         self._answers: SimpleQueue[Welcome | None] = SimpleQueue()
-        self._working = self._gone = False
+        self._scheduled = self._working = self._gone = self._is_over = False
         self.exit_code = 1  # where the run ends before the ranks here do
 
     def work(self) -> int:
         """0 when all ranks here ended well; raises DistrainError where the run has no place, or
         has gone.
         """
-        signal.signal(signal.SIGTERM, _ended)
-        parent = Parent(
+        signal.signal(signal.SIGTERM, self._told_to_end)
+        self._parent = parent = Parent(
             self._first,
             role="node" if self._place.rank is None else "task",
             node=self._place.node,
@@ -115,6 +115,7 @@ class Node:
     def _train(self, parent: Parent, welcome: Welcome) -> int:
         self._place = place = msgspec.structs.replace(self._place, node=welcome.node)
         config, plan = self._told(welcome)
+        self._scheduled = plan.scheduled
         with ExitStack() as stack:
             folder = stack.enter_context(_folder(welcome.run_id, config, plan))
             if place.node > 0 or plan.scheduled:  # else the supervisor does
@@ -135,15 +136,32 @@ class Node:
         return code
 
     def _heard(self, event: Event) -> None:
-        if isinstance(event, Welcome):
-            self._answers.put(event)
+        match event:
+            case Welcome():
+                self._answers.put(event)
+            case Stop(now=True):
+                self._end_now()
 
     def _lost(self) -> None:
         """The supervisor is gone: what still runs here has nobody to train for."""
         self._answers.put(None)
         self._gone = True
+        self._end_now()
+
+    def _told_to_end(self, *_: object) -> None:
+        """By a signal. Slurm sends it a while before it kills what is there: time enough for a
+        checkpoint, if the supervisor thinks so.
+        """
+        if self._scheduled and self._working and not self._is_over:
+            # Not in this thread: it may be about to say something itself.
+            threading.Thread(target=self._parent.say, args=(Stop(),), daemon=True).start()
+            return
+        raise ways.ended(ENDED)
+
+    def _end_now(self) -> None:
+        self._is_over = True
         if self._working:
-            os.kill(os.getpid(), signal.SIGTERM)  # which the elastic agent ends in order by
+            os.kill(os.getpid(), signal.SIGTERM)
             # Not in this thread: whoever closes the connection waits for it.
             threading.Thread(target=self._end, daemon=True).start()
 
@@ -216,10 +234,6 @@ def _environment(config: RunConfig, plan: Plan, folder: Path, place: Place) -> d
     if "DISTRAIN_RUN" in os.environ:  # whoever started us knows where the token lies
         ours[TOKEN_FILE] = os.environ[TOKEN_FILE]
     return {**ours, "DISTRAIN_NODE": str(place.node)}
-
-
-def _ended(*_: object) -> None:
-    raise DistrainError(ENDED)
 
 
 def main() -> int:

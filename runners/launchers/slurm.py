@@ -31,6 +31,7 @@ ENDING = {signal.SIGINT, signal.SIGTERM}
 ORPHANED = signal.SIGUSR1
 SILENT_S = 30.0  # after which it is told that Slurm does not answer
 COMPLETING_S = 30.0
+HEARSAY_S = 3.0  # for the supervisor to read what the job's journal tells
 HURRY_S = 0.5  # between two looks at a job that was cancelled
 TAIL = 2000  # characters
 # What holds on the login node only, and is not for the job.
@@ -42,16 +43,19 @@ def main() -> int:
     # the job was submitted.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING, ORPHANED})
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
-    again = threading.Event()
+    again, gives_way = threading.Event(), threading.Event()
 
     def heard(event: Event) -> None:
-        if isinstance(event, Requeue):
-            again.set()
+        match event:
+            case Requeue():
+                again.set()
+            case Stop():
+                gives_way.set()
 
     with Parent(on_event=heard) as parent:
         die_with_parent(number=ORPHANED)
         try:
-            return Watch(parent, record, _submitted(record), again).until_over()
+            return Watch(parent, record, _submitted(record), again, gives_way).until_over()
         except SlurmError as error:
             print(error, flush=True)
             parent.say(Job(time=time.time(), id="", state="REFUSED", ended=str(error)))
@@ -73,8 +77,16 @@ def _submitted(record: Record) -> str:
 class Watch:
     """Follows one job to its end, through every time that it is queued again."""
 
-    def __init__(self, parent: Parent, record: Record, job: str, again: threading.Event) -> None:
-        self._parent, self._record, self._id, self._again = parent, record, job, again
+    def __init__(
+        self,
+        parent: Parent,
+        record: Record,
+        job: str,
+        again: threading.Event,
+        gives_way: threading.Event,
+    ) -> None:
+        self._parent, self._record, self._id = parent, record, job
+        self._again, self._gives_way = again, gives_way
         self._config = record.config.slurm
         self._seen: Seen | None = None
         self._cancelled, self._patience = False, 0.0
@@ -174,18 +186,29 @@ class Watch:
         """Queue a job again whose time was up; nodes that fail and jobs that come first are
         Slurm's own business.
         """
-        state, paused = seen.job.state, self._paused == seen.job.restarts
-        if state != "TIMEOUT" and not (state == "COMPLETED" and paused):
-            return False
         unwanted = self._cancelled or self._record.state.status == "stopping"
-        if unwanted or not self._config.requeue:
+        if unwanted or not self._config.requeue or not self._has_paused(seen):
             return False
         try:
             commands.requeue(self._id)
         except SlurmError as error:
             self._notice(f"the job was not queued again: {error}")
             return False
+        self._gives_way.clear()
         return True
+
+    def _has_paused(self, seen: Seen) -> bool:
+        """Whether the job is over because its time was, or because Slurm told it to end."""
+        match seen.job.state:
+            case "TIMEOUT":
+                return True
+            case "COMPLETED" | "FAILED" if self._paused == seen.job.restarts:
+                return True
+            case "COMPLETED" | "FAILED" if recorded_beside(self._record):
+                return self._gives_way.wait(HEARSAY_S)
+            case "COMPLETED" | "FAILED":
+                return self._gives_way.is_set()
+        return False
 
     def _requeue(self) -> None:
         try:

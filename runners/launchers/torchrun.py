@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import tempfile
 from runners.launchers.parent import LOOPBACK, Parent
 from runners.processes import without_collecting
 
+SIGNALS = "SIGINT,SIGHUP,SIGQUIT"  # which end the agent
 LAST_CALL_S = 1  # nobody comes late: the number of hosts is fixed
 
 
@@ -50,6 +52,7 @@ def elastic(
     if restarts:
         # The store of the agent, which it keeps, would lead new ranks to the addresses of the old.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    ours = signal.getsignal(signal.SIGTERM)  # a node takes care of that itself
     # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
         arguments = [
@@ -61,6 +64,7 @@ def elastic(
             f"--local-addr={parent.address if meeting else LOOPBACK}",
             f"--max-restarts={restarts}",
             f"--log-dir={logs}",
+            f"--signals-to-handle={SIGNALS if callable(ours) else f'SIGTERM,{SIGNALS}'}",
             "-m",
             "runners.worker",
         ]

@@ -5,15 +5,25 @@ store for ranks that are started one by one, Horovod's server.
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from runners.config import RunConfig
+from runners.errors import DistrainError
 from runners.launchers.parent import Parent
 from runners.launchers.place import Place
 from runners.plan import Plan
 from runners.processes import without_collecting
+
+
+def ended(why: str) -> Exception:
+    """What a signal's handler raises to end the work here; the elastic agent knows its own."""
+    if agent := sys.modules.get("torch.distributed.elastic.multiprocessing.api"):
+        return agent.SignalException(why, signal.SIGTERM)  # type: ignore[no-any-return]
+    return DistrainError(why)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import NamedTuple
@@ -49,7 +50,8 @@ FOREVER = {
 
 class Seen(NamedTuple):
     """A job at one moment. `limit` is its time limit in Slurm's words, `code` and `signal` how
-    its script ended; `priority` is the higher the sooner it starts.
+    its script ended; `priority` is the higher the sooner it starts; a `preempted` one was told to
+    end in favour of another, which its state may not tell.
     """
 
     job: Job
@@ -58,6 +60,7 @@ class Seen(NamedTuple):
     limit: str = ""
     code: int = 0
     signal: int = 0
+    preempted: bool = False
 
     @property
     def waits(self) -> bool:
@@ -103,7 +106,9 @@ def read(shown: str) -> Seen:
         restarts=int(fields.get("Restarts", "0")),
     )
     priority, partition = int(fields.get("Priority", "0")), fields.get("Partition", "")
-    return Seen(job, partition, priority, fields.get("TimeLimit", ""), int(code), int(signal))
+    preempted = (_moment(fields.get("PreemptTime", "")) or 0.0) >= (job.starts or math.inf)
+    limit = fields.get("TimeLimit", "")
+    return Seen(job, partition, priority, limit, int(code), int(signal), preempted)
 
 
 def _fields(shown: str) -> dict[str, str]:
@@ -167,7 +172,7 @@ def ending(seen: Seen) -> str:
             return f"the time limit of job {job.id} was reached{_of(seen.limit)}"
         case "NODE_FAIL":
             return f"{_named(down(job.nodes))} of job {job.id} failed"
-        case "PREEMPTED":
+        case "PREEMPTED" | "FAILED" if seen.preempted or job.state == "PREEMPTED":
             return f"job {job.id} had to give way to another"
         case "OUT_OF_MEMORY":
             return f"job {job.id} took more memory than it was given; set slurm.memory"

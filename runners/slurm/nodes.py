@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runners import network
-from runners.errors import DistrainError, SlurmError
+from runners.errors import SlurmError
 from runners.slurm.commands import asked
 
 LISTED = ("sinfo", "--noheader", "--Node")
@@ -44,10 +44,7 @@ def address_of(node: str) -> str:
 
 
 def own_address(partition: str | None) -> str:
-    """This host's address towards the nodes of a partition. Raises SlurmError."""
-    try:
-        return network.own_address(address(partition))
-    except SlurmError:
-        raise
-    except DistrainError as error:
-        raise SlurmError(f"where nodes reach this host is not known: {error}") from None
+    """This host's address towards the nodes of a partition. Raises SlurmError, or DistrainError
+    where no way leads to them.
+    """
+    return network.own_address(address(partition))

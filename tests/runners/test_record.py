@@ -53,7 +53,7 @@ from runners.record import (
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS
 from runners.state import RunError
 
-CONFIG = RunConfig.from_dict({"devices": "cpu:2", "train": {"epochs": 3}})
+CONFIG = RunConfig.from_dict({"nodes": 1, "devices": "cpu:2", "train": {"epochs": 3}})
 
 
 def facts(**changes: Any) -> Facts:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
-from runners.errors import SlurmError
+from runners.errors import DistrainError
 from runners.events import (
     Attempt,
     Event,
@@ -211,7 +211,7 @@ def test_a_login_node_that_knows_no_way_to_the_nodes_leaves_the_record_to_the_jo
     config = RunConfig.from_dict({"launcher": "slurm", "slurm": {"report": report}})
     supervisor = Supervisor(create_run(tmp_path, config, plan=make_plan(config), word="lost"))
     if report == "tcp":
-        with pytest.raises(SlurmError, match=r"no address is found for the name n1\.invalid"):
+        with pytest.raises(DistrainError, match=r"no address is found for the name n1\.invalid"):
             supervisor.listens_at()
     else:
         assert supervisor.listens_at() == ""
