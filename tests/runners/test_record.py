@@ -53,7 +53,7 @@ from runners.record import (
 from runners.series import GPU, HOST, PROCS, RANK_COLUMNS, STEPS
 from runners.state import RunError
 
-CONFIG = RunConfig.from_dict({"nodes": 1, "devices": "cpu:2", "train": {"epochs": 3}})
+CONFIG = RunConfig.from_dict({"devices": "cpu:2", "train": {"epochs": 3}})
 
 
 def facts(**changes: Any) -> Facts:
@@ -528,6 +528,7 @@ def test_the_summary_counts_real_samples_and_leaves_warm_up_out(writer: RecordWr
         "launcher": "torchrun",
         "precision": "fp32",
         "world_size": 2,
+        "nodes": 1,
         "devices": ["cpu:0", "cpu:1"],
         "epochs": 2,
         "steps": 25,
