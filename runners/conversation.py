@@ -396,7 +396,7 @@ class Conversation:
             self._has_to_give_way()
 
     def _has_to_give_way(self) -> None:
-        self.seen.stopped = "when Slurm told its job to end"
+        self.seen.stopped = "by Slurm"
         if self.launcher:
             self.launcher.send(Stop(again=True))
 

@@ -27,13 +27,17 @@ def python() -> Iterator[list[subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 def script(started: list[subprocess.Popen[str]], code: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     started.append(process)
     return process
@@ -48,7 +52,9 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
 PRELUDE = """
 import os, signal, subprocess, sys, time
 from signal import SIGINT, SIGKILL, SIGTERM
-from runners.processes import adopt_orphans, descendants, die_with_parent, end_descendants
+from runners.processes import (
+    adopt_orphans, descendants, die_with_parent, end_descendants, ended_by_parent_only
+)
 
 def child(code):
     "A child that has run `code` and then sleeps; it says so by one byte."
@@ -160,6 +166,27 @@ def test_a_child_whose_parent_has_gone_before_ends_at_once() -> None:
     code = PRELUDE + "die_with_parent(os.getppid() + 1); print('still here')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_signal_of_anybody_else_than_the_parent_ends_nothing(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    parent = script(
+        python,
+        """
+        pid = child('ended_by_parent_only()')
+        print(pid, flush=True)
+        sys.stdin.readline()
+        print(os.waitpid(pid, os.WNOHANG), flush=True)
+        os.kill(pid, SIGTERM)
+        print(code_of(pid))
+        """,
+    )
+    assert parent.stdout is not None
+    os.kill(int(parent.stdout.readline()), signal.SIGTERM)
+    assert parent.stdin is not None
+    parent.stdin.write("\n")
+    assert lines_of(parent) == ["(0, 0)", str(-signal.SIGTERM)]
 
 
 def test_descendants_of_who_is_no_more_are_none() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.config import RunConfig
+from runners.conversation import Conversation
 from runners.errors import DistrainError
 from runners.events import (
     Attempt,
@@ -26,6 +27,7 @@ from runners.events import (
     Phase,
     RankSample,
     Sampled,
+    Stop,
 )
 from runners.line import Line
 from runners.plan import make_plan
@@ -33,6 +35,17 @@ from runners.record import Record
 from runners.state import RunState, create_run, read_state
 from runners.supervisor import Supervisor
 from runners.verdict import judge
+
+
+class Spoken(Line):
+    """A connection that keeps what it is told."""
+
+    def __init__(self, listener: Conversation) -> None:
+        super().__init__(listener)
+        self.told: list[Event] = []
+
+    def send(self, event: Event) -> None:
+        self.told.append(event)
 
 
 @pytest.fixture
@@ -190,6 +203,57 @@ def test_a_host_that_comes_back_from_an_old_attempt_is_refused(scheduled: Superv
     talk.heard(late, Hello(role="node", node=0, host="n1"))
     talk.heard(late, Hello(rank=0, host="n1"))
     assert talk.links == {}
+
+
+def test_a_stop_outlives_the_attempt_that_it_was_asked_of(scheduled: Supervisor) -> None:
+    talk, rank = scheduled.talk, Spoken(scheduled.talk)
+
+    async def stopped() -> None:
+        talk.heard(Line(talk), Hello(rank=0, host="n1"))
+        talk.stop()
+        talk.heard(rank, Hello(rank=0, host="n1", attempt=1))
+
+    asyncio.run(stopped())
+    assert rank.told == [Stop()]
+    assert scheduled.writer.state.status == "stopping"
+
+
+def test_a_job_that_turns_up_after_a_stop_is_ended(scheduled: Supervisor) -> None:
+    talk = scheduled.talk
+
+    async def stopped() -> None:
+        talk.stop()
+        talk.heard(Line(talk), Job(time=0.0, id="7", state="PENDING"))
+
+    asyncio.run(stopped())
+    assert talk.end_now.is_set()
+
+
+def test_a_node_that_slurm_tells_to_end_has_the_ranks_save(scheduled: Supervisor) -> None:
+    talk, node, launcher = scheduled.talk, Spoken(scheduled.talk), Spoken(scheduled.talk)
+    ranks = [Spoken(talk), Spoken(talk)]
+
+    async def told() -> None:
+        talk.heard(launcher, Hello(role="launcher"))
+        talk.heard(node, Hello(role="node", node=0, host="n1"))
+        for rank, link in enumerate(ranks):
+            talk.heard(link, Hello(rank=rank, host=f"n{rank + 1}"))
+        talk.heard(node, Stop())
+
+    asyncio.run(told())
+    assert [link.told for link in ranks] == [[Stop()], [Stop()]]
+    assert launcher.told == [Stop(again=True)]
+    assert Stop(now=True) not in node.told
+    assert scheduled.writer.state.status != "stopping"
+
+
+def test_a_node_whose_ranks_cannot_save_any_more_ends_at_once(scheduled: Supervisor) -> None:
+    talk, node = scheduled.talk, Spoken(scheduled.talk)
+    talk.heard(node, Hello(role="node", node=0, host="n1"))
+    talk.heard(Line(talk), Hello(rank=1, host="n2"))
+    talk.heard(node, Failure(time=0.0, rank=1, error="OSError", message="gone"))
+    talk.heard(node, Stop())
+    assert node.told[-1] == Stop(now=True)
 
 
 def test_a_job_that_never_began_is_taken_out_of_the_queue(scheduled: Supervisor) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from runners import DistrainError, Run
 from runners.events import Job, Notice
+from runners.horovod import problem
 from runners.slurm.nodes import address, own_address
 from tests.commands import DISTRAIN
 from tests.e2e.conftest import assert_nothing_left, place, start, wait_until
@@ -103,9 +104,17 @@ def test_a_run_over_two_nodes_completes(started: Start, via: str) -> None:
     assert (last.nodes, last.ended) == (["n1", "n2"], f"job {last.id} completed")
 
 
-def test_four_ranks_on_two_nodes_evaluate_as_one_process(started: Start, start: Start) -> None:
+HOROVOD = {"strategy": "horovod", "slurm__via": "srun"}
+
+
+@pytest.mark.parametrize("how", [{}, HOROVOD], ids=["ddp", "horovod"])
+def test_four_ranks_on_two_nodes_evaluate_as_one_process(
+    how: dict[str, str], started: Start, start: Start
+) -> None:
+    if how and (why := problem()):
+        pytest.skip(why)
     weights = {"train__epochs": 0, "task__name": "classification"}  # the very same, from the seed
-    far = started(slurm__tasks_per_node=2, **weights)
+    far = started(slurm__tasks_per_node=2, **how, **weights)
     here = start(launcher="inline", strategy="single", devices="cpu:1", **weights)
     for run in (far, here):
         assert ended(run) == "completed", run.record.state.reason
@@ -239,9 +248,12 @@ def test_a_job_that_somebody_cancels(started: Start, cluster: Cluster) -> None:
 
     cluster.run("scancel", job_of(run))
 
-    assert ended(run) == "failed"
-    reason = run.record.state.reason
-    assert reason.startswith(f"job {job_of(run)} was cancelled outside distrain; last seen: ")
+    assert ended(run) == "stopped"
+    step = step_of(run)
+    told = f"stopped by Slurm after step {step}: job {job_of(run)} was cancelled outside distrain"
+    assert run.record.state.reason == told
+    assert run.record.last_checkpoint is not None
+    assert run.record.last_checkpoint.stem == f"step-{step}"
 
 
 def test_a_node_that_is_lost_is_named(started: Start, cluster: Cluster) -> None:
@@ -272,9 +284,10 @@ def test_a_node_that_is_cut_off_is_named_long_before_slurm_notices(
 
 def test_a_time_limit_that_nobody_warned_of_is_named(started: Start) -> None:
     run = started(**SLOW, slurm__time="1", slurm__warn_s=0)
-    assert ended(run) == "failed"
-    told = f"the time limit of job {job_of(run)} was reached: 0:01:00; last seen: "
-    assert run.record.state.reason.startswith(told)
+    assert ended(run) == "stopped"
+    told = f"stopped by Slurm after step {step_of(run)}: the time limit of job {job_of(run)} was "
+    assert run.record.state.reason == told + "reached: 0:01:00"
+    assert run.record.last_checkpoint is not None
 
 
 def test_a_rank_that_fails_is_the_headline_not_its_job(started: Start) -> None:
@@ -369,8 +382,41 @@ def test_a_run_goes_on_when_somebody_requeues_its_job(started: Start, cluster: C
     cluster.run("scontrol", "requeue", job_of(run))
 
     wait_until(lambda: run.record.state.attempts == 1, LONG)
+    (attempt,) = run.record.attempts()
+    assert attempt.lost == attempt.step, "there was time to save all"
     run.stop()
     assert ended(run) == "stopped"
+
+
+@pytest.mark.parametrize("report", ["tcp", "files"])
+def test_a_run_goes_on_when_its_job_had_to_give_way(
+    started: Start, cluster: Cluster, report: str
+) -> None:
+    run = started(
+        **SLOW, slurm__partition="tiny", slurm__requeue=True, slurm__warn_s=0, slurm__report=report
+    )
+    wait_for_step(run, 4)
+
+    cluster.submit("exec sleep 5", "--partition=main", "--nodes=2", "--exclusive")
+
+    wait_until(lambda: run.record.state.attempts == 1, LONG)
+    (attempt,) = run.record.attempts()
+    assert attempt.lost == attempt.step
+    run.stop()
+    assert ended(run) == "stopped"
+
+
+def test_a_stop_that_comes_while_the_ranks_start_anew_holds(
+    started: Start, cluster: Cluster
+) -> None:
+    run = started(**SLOW, slurm__requeue=True, slurm__prologue=["sleep 5"])
+    wait_for_step(run, 4)
+    job = job_of(run)
+    cluster.run("scontrol", "requeue", job)
+    wait_until(lambda: jobs(run)[-1].restarts and jobs(run)[-1].state == "RUNNING", LONG)
+    run.stop()
+    assert ended(run) == "stopped"
+    assert cluster.job(job)["JobState"] == "COMPLETED"
 
 
 # --- a controller that does not answer ----------------------------------------------------------

@@ -13,7 +13,8 @@ RUNNING = (
     "Priority=4294901758 Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None "
     "Dependency=(null) Requeue=1 Restarts=1 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:05 "
     "TimeLimit=00:10:00 TimeMin=N/A SubmitTime=1795347252 EligibleTime=1795347252 "
-    "AccrueTime=1795347252 StartTime=1795347252 EndTime=1795347852 Deadline=N/A SuspendTime=None "
+    "AccrueTime=1795347252 StartTime=1795347252 EndTime=1795347852 Deadline=N/A "
+    "PreemptTime=None SuspendTime=None "
     "SecsPreSuspend=0 LastSchedEval=1795347252 Scheduler=Backfill Partition=main "
     "AllocNode:Sid=login:12190 ReqNodeList=(null) ExcNodeList=(null) NodeList=n1 BatchHost=n1 "
     "NumNodes=1 NumCPUs=8 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=8,node=1,billing=8 "
@@ -122,6 +123,14 @@ def test_a_job_that_is_still_ending_has_not_ended(written: str, state: str) -> N
             "the time limit of job 2 was reached: 1-00:00:00",
         ),
         ({"JobState": "PREEMPTED"}, "job 2 had to give way to another"),
+        (
+            {"JobState": "FAILED", "ExitCode": "143:0", "PreemptTime": "1795347300"},
+            "job 2 had to give way to another",
+        ),
+        (  # the time before
+            {"JobState": "FAILED", "ExitCode": "4:0", "PreemptTime": "1795347251"},
+            "job 2 ended with exit code 4",
+        ),
         (
             {"JobState": "OUT_OF_MEMORY", "ExitCode": "0:125"},
             "job 2 took more memory than it was given; set slurm.memory",
