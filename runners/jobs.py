@@ -18,7 +18,15 @@ COLOURS = {
     "COMPLETED": "green",
 }
 
-IN_THE_QUEUE = (PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SUSPENDED")
+IN_THE_QUEUE = (
+    PENDING,
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "CONFIGURING",
+    "SUSPENDED",
+)
 
 
 def in_the_queue(job: Job | None) -> bool:

@@ -99,10 +99,9 @@ def make_plan(config: RunConfig, devices: list[Device] | None = None) -> Plan:
 
 def one_of_many(plan: Plan) -> Plan:
     """The plan of a run of a bench or check; raises ConfigError where hosts would have to join."""
-    if plan.nodes > 1 and not plan.scheduled:
-        raise ConfigError(
-            [("dist.nodes", "hosts join a single run, not those of a bench or check")]
-        )
+    if plan.spread and plan.world_size > 1 and not plan.scheduled:
+        key = "launcher" if plan.tasks else "dist.nodes"
+        raise ConfigError([(key, "hosts join a single run, not those of a bench or check")])
     return plan
 
 

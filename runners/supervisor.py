@@ -58,7 +58,8 @@ RESTART_S = 60.0  # after the first sign of trouble, for ranks that are started 
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
-CANCEL = [(signal.SIGTERM, 90.0), (signal.SIGKILL, 3.0)]  # the launcher waits for the job's end
+# The launcher cancels the job and waits for its end; Slurm may be slow to answer both times.
+CANCEL = [(signal.SIGTERM, 180.0), (signal.SIGKILL, 3.0)]
 RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
 
 

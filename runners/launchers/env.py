@@ -91,9 +91,13 @@ def told(meeting: str, text: str) -> Iterator[None]:
 
 @contextmanager
 def _told_by_file(store: Path, note: Path, text: str) -> Iterator[None]:
-    """What a run that was killed has left is in nobody's way."""
+    """What a run that was killed has left is in nobody's way; any other file stays as it is."""
     if note.exists() and _is_live(note.read_text()):
         raise DistrainError(f"another run meets at {store}")
+    if store.exists() and not note.exists():
+        raise DistrainError(
+            f"there is a file {store} already, and no run has left it: name another"
+        )
     new = note.with_name(f"{note.name}.new")
     try:
         store.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 
+from runners.connecting import split
 from runners.launchers.parent import LOOPBACK, Parent
 from runners.processes import without_collecting
 
@@ -52,6 +53,7 @@ def elastic(
     if restarts:
         # The store of the agent, which it keeps, would lead new ranks to the addresses of the old.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    host, port = split(meeting or f"{LOOPBACK}:0")
     ours = signal.getsignal(signal.SIGTERM)  # a node takes care of that itself
     # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
@@ -59,7 +61,7 @@ def elastic(
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={meeting or f'{LOOPBACK}:0'}",
+            f"--rdzv-endpoint={host}:{port}",  # of an IPv6 address without brackets
             f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",
             f"--local-addr={parent.address if meeting else LOOPBACK}",
             f"--max-restarts={restarts}",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runners.config import RunConfig
+from runners.connecting import joined, split
 from runners.errors import DistrainError
 from runners.launchers.parent import Parent
 from runners.launchers.place import Place
@@ -33,13 +34,13 @@ def meeting(config: RunConfig, plan: Plan, address: str) -> Iterator[str]:
         from runners.launchers.horovodrun import rendezvous
 
         with rendezvous(plan.nodes, plan.ranks_per_node, address) as port:
-            yield f"{address}:{port}"
+            yield joined(address, port)
         return
     with without_collecting():
         from torch.distributed import TCPStore
 
     store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
-    yield f"{address}:{store.port}"
+    yield joined(address, store.port)
     del store
 
 
@@ -67,22 +68,22 @@ def _slots(place: Place, config: RunConfig, plan: Plan, meeting: str) -> dict[in
     from runners.launchers.horovodrun import settings, slot
 
     ours = settings(config, Path(os.environ["DISTRAIN_RUN"]))
-    nodes, per_node, (host, _, port) = plan.nodes, plan.ranks_per_node, meeting.rpartition(":")
+    nodes, per_node, (host, port) = plan.nodes, plan.ranks_per_node, split(meeting)
     return {
-        rank: ours | slot(nodes, per_node, place.node, local, host, port)
+        rank: ours | slot(nodes, per_node, place.node, local, host, str(port))
         for local, rank in place.ranks(per_node).items()
     }
 
 
 def _alone(place: Place, plan: Plan, meeting: str) -> dict[str, str]:
     """What a rank that is started by itself finds in its environment."""
-    host, _, port = meeting.rpartition(":")
+    host, port = split(meeting)
     return {
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local_rank),
         "WORLD_SIZE": str(plan.world_size),
-        "MASTER_ADDR": host.strip("[]"),
-        "MASTER_PORT": port,
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
         # The store is this launcher's, so that no port need be agreed on before.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }

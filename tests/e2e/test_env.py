@@ -123,6 +123,13 @@ def test_what_a_killed_run_has_left_in_the_file_is_in_nobodys_way(ranks: Ranks) 
     assert ranks.end() == [0, 0], ranks.told
 
 
+def test_a_file_that_no_run_has_left_stays_as_it_is(ranks: Ranks) -> None:
+    (ranks.place / "meeting").write_text("somebody's work")
+    assert ranks.end(ranks.start(0, METHODS["file"](ranks))) == [1]
+    assert "and no run has left it: name another" in ranks.said(0)
+    assert (ranks.place / "meeting").read_text() == "somebody's work"
+
+
 def test_a_token_that_all_know_is_told_to_nobody(ranks: Ranks) -> None:
     ranks.change(train__epochs=1)
     ranks.start(0, DISTRAIN_TOKEN="a word")
