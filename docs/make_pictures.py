@@ -1,6 +1,7 @@
 """Makes the pictures of the app in docs/pictures: `python docs/make_pictures.py`.
 
-It trains a few small runs for real and takes every screen at three sizes, as SVG.
+It trains a few small runs for real and takes every screen at three sizes, as SVG. Those of a job
+are made by `python docs/make_pictures.py slurm`, where there are two nodes: see `make slurm`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("bench", "two ways", ()),
     ("help", "steady", ("question_mark",)),
 )
+SCREENS_OF_A_JOB = (("slurm", "far", ()),)
 
 
 def runs_to_show(folder: Path) -> Run:
@@ -87,6 +89,25 @@ def runs_to_show(folder: Path) -> Run:
     return live
 
 
+def job_to_show(folder: Path) -> Run:
+    """A run of four ranks on two nodes, some seconds old."""
+    far = {
+        "train.epochs": 9000,
+        "report.window_s": 0.05,
+        "checkpoint.every_epochs": 100,
+        "eval.every_epochs": 5,
+        "slurm.nodes": 2,
+        "slurm.tasks_per_node": 2,
+        "slurm.time": "5:00",
+        "slurm.poll_s": 1.0,
+    }
+    command = ["distrain", "run", "slurm", "--name", "far"]
+    live = launch(load_preset("slurm", far), name="far", runs_dir=folder / "runs", command=command)
+    while len(live.record.evaluations()) < 5:
+        time.sleep(0.5)
+    return live
+
+
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """The screen after some keys, as SVG."""
     settings.path().unlink(missing_ok=True)  # what the picture before has left there
@@ -109,16 +130,16 @@ def anywhere(picture: str) -> str:
     return picture
 
 
-def main() -> None:
+def main(job: bool) -> None:
     FOLDER.mkdir(exist_ok=True)
     scratch = Path(tempfile.gettempdir(), "pictures")
     scratch.mkdir()  # on the pictures: no random name
     try:
         os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
         os.chdir(scratch)
-        live = runs_to_show(scratch)
+        live = (job_to_show if job else runs_to_show)(scratch)
         try:
-            for name, run, keys in SCREENS:
+            for name, run, keys in SCREENS_OF_A_JOB if job else SCREENS:
                 for width, height in SIZES:
                     picture = asyncio.run(take(scratch / "runs", run, keys, (width, height)))
                     path = FOLDER / f"{name}-{width}x{height}.svg"
@@ -132,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(job=sys.argv[1:] == ["slurm"])
