@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runners import words
 from runners.events import Job
+from runners.slurm.job import ENDED, UNKNOWN
 from runners.state import RunState
 
 PENDING, RUNNING, COMPLETING = "PENDING", "RUNNING", "COMPLETING"
@@ -34,9 +35,24 @@ def in_the_queue(job: Job | None) -> bool:
     return job is not None and job.state in IN_THE_QUEUE
 
 
+def over(job: Job) -> bool:
+    """Whether it is known to have ended."""
+    return bool(job.ended) or job.state in ENDED or job.state == UNKNOWN
+
+
 def waits(state: RunState) -> bool:
     """Whether a live run waits for its job, for the first time or again."""
     return state.live and state.job is not None and state.job.state not in (RUNNING, COMPLETING)
+
+
+def of_run(state: RunState, now: float) -> str:
+    """How a run's job stands; of one that nobody saw end "job 4711, RUNNING when last seen"."""
+    job = state.job
+    if job is None:
+        return ""
+    if state.live or over(job):
+        return told(job, now)
+    return f"job {job.id}, {word(job)} when last seen"
 
 
 def told(job: Job, now: float) -> str:

@@ -16,12 +16,10 @@ from msgspec import structs
 
 from runners.errors import DistrainError
 from runners.events import Event, Said, decode, encode
-from runners.record import Record
 from runners.series import SERIES
-from runners.state import RunState, read_state
+from runners.state import JOURNAL, RunState, read_state
 from runners.writer import Item
 
-FILE = "journal.ndjson"
 KEPT = ("hosts", "provenance")  # of run.json; the rest follows from the events
 _SAMPLES = {series.kind: series.name for series in SERIES}
 _KINDS = {name: kind for kind, name in _SAMPLES.items()}
@@ -42,7 +40,7 @@ class Journal:
         self.dir = folder
         # Whoever writes one runs, whatever the queue's last word was.
         self.state: RunState = structs.replace(read_state(folder), status="running")
-        self._file = (folder / FILE).open("ab", buffering=0)
+        self._file = (folder / JOURNAL).open("ab", buffering=0)
         self._pending = bytearray()
 
     def add(self, item: Item) -> None:
@@ -78,16 +76,14 @@ class Journal:
             self._file.close()
 
 
-def recorded_beside(record: Record) -> bool:
-    """Whether a run is, or will be, recorded by its job, so that it needs no supervisor."""
-    return record.config.slurm.report == "files" or (record.dir / FILE).exists()
-
-
 class Reader:
-    """Reads a journal from its beginning, again and again; what is read once is not read twice."""
+    """Reads a journal from its beginning, again and again; what is read once is not read twice.
+
+    `entries` is how many were read.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._at = folder / FILE, 0
+        self._path, self._at, self.entries = folder / JOURNAL, 0, 0
 
     @property
     def there(self) -> bool:
@@ -103,6 +99,7 @@ class Reader:
                 if not line.endswith(b"\n"):
                     return
                 self._at += len(line)
+                self.entries += 1
                 yield _read(line)
 
 

@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast, overload
 
 import msgspec
+from msgspec import structs
 
+from runners import jobs
 from runners.config import RunConfig
 from runners.errors import ConfigError, DistrainError, RunsFolderError
 from runners.events import Attempt, Evaluation, Said, Window, decode
@@ -26,6 +28,9 @@ from runners.older import fill_in
 from runners.rollup import Curve, Reading, Series
 from runners.series import RANK_COLUMNS, SERIES, STEPS, over_ranks
 from runners.state import (
+    JOURNAL,
+    LOST,
+    UNFOLLOWED,
     Meta,
     RunState,
     Status,
@@ -103,9 +108,28 @@ class Record:
     @property
     def state(self) -> RunState:
         """run.json; "failed" by SupervisorLost where it is live but its supervisor is gone, or
-        writes to another folder.
+        writes to another folder. As long as a job that records it may go on it stays live, and
+        `reason` says that nobody follows it.
         """
-        return as_it_is(self._written(), self.id)
+        written = self._written()
+        state = as_it_is(written, self.id)
+        if self._goes_on_alone(state) and state.job and not jobs.over(state.job):
+            return structs.replace(written, reason=UNFOLLOWED.format(self.id))
+        return state
+
+    @property
+    def unfollowed(self) -> bool:
+        """Whether a job has recorded it since its supervisor was gone, or does so yet."""
+        return self._goes_on_alone(as_it_is(self._written(), self.id))
+
+    def _goes_on_alone(self, state: RunState) -> bool:
+        lost = state.error is not None and state.reason == LOST
+        return lost and state.job is not None and self.recorded_beside
+
+    @property
+    def recorded_beside(self) -> bool:
+        """Whether the run is, or will be, recorded by its job, so that it needs no supervisor."""
+        return (self.dir / JOURNAL).exists() or self.config.slurm.report == "files"
 
     @property
     def status(self) -> Status:

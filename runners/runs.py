@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import sys
 import threading
 import time
@@ -66,7 +65,7 @@ class Run:
         """Everything but windows, in order; while the run is live, waits for more."""
         last = 0
         while True:
-            live = self.is_live
+            live = self.attend() if follow else self.is_live
             for last, event in self.record.events(after_id=last):  # noqa: B007, B020
                 yield event
             if not (live and follow):
@@ -74,9 +73,11 @@ class Run:
             time.sleep(POLL_S)
 
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the end and give the summary; raises TimeoutError after so many seconds."""
+        """Wait for the end, as `attend` does, and give the summary; raises TimeoutError after so
+        many seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self.is_live:
+        while self.attend():
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"run {self.id} has not ended within {timeout} s")
             time.sleep(POLL_S)
@@ -85,9 +86,10 @@ class Run:
     def stop(self, now: bool = False) -> None:
         """Ask for a graceful stop with a checkpoint, or end it at once; returns when asked.
 
-        A queued run leaves the queue and never starts. Raises DistrainError where the run has
-        ended already.
+        A queued run leaves the queue and never starts; one that nobody follows is taken up first.
+        Raises DistrainError where the run has ended already.
         """
+        self.recover()
         state = self.record.state
         if not state.live:
             raise DistrainError(f"run {self.id} has ended: {state.status}")
@@ -104,18 +106,19 @@ class Run:
         """Have a Slurm job that is recorded beside its run supervised again, if nobody does; its
         record is merged from the journal. Raises DistrainError where no supervisor starts.
         """
-        from runners.journal import recorded_beside
-
-        state = self.record.state
-        lost = state.error is not None and state.error.type == "SupervisorLost"
-        if not (lost and state.job and state.host == socket.gethostname()):
+        if not self.record.unfollowed:
             return False
-        if not recorded_beside(self.record):
-            return False
-        self.record.close()
         if processes.start("runners.supervisor", str(self.record.dir)):
-            raise _stillborn(self.record.dir)
+            if not self.record.unfollowed:  # somebody else was quicker
+                return False
+            raise DistrainError(_why_stillborn(self.record.dir))
         return True
+
+    def attend(self) -> bool:
+        """Whether the run is live, so that its end can be waited for: one that nobody follows is
+        taken up (see `recover`).
+        """
+        return self.recover() or self.is_live
 
     def summary(self) -> dict[str, Any]:
         """What `distrain run --json` prints."""
@@ -291,14 +294,18 @@ def launch(
     return Run(Record(folder))
 
 
-def _stillborn(folder: Path) -> DistrainError:
+def _why_stillborn(folder: Path) -> str:
     log = folder / "logs" / "supervisor.log"
     said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    why = f"the supervisor did not start: {said[-1] if said else 'it said nothing'}"
+    return f"the supervisor did not start: {said[-1] if said else 'it said nothing'}"
+
+
+def _stillborn(folder: Path) -> DistrainError:
+    why = _why_stillborn(folder)
     error = RunError(rank=None, type="SupervisorLost", message=why)
     state = read_state(folder)
     write_state(folder, structs.replace(state, status="failed", reason=why, error=error))
-    return DistrainError(f"{why}; see {log}")
+    return DistrainError(f"{why}; see {folder / 'logs' / 'supervisor.log'}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:

@@ -28,11 +28,13 @@ from runners.processes import is_running
 FORMAT = 1
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
+JOURNAL = "journal.ndjson"  # of a run whose job records it: see journal.py
 LAUNCH_S = 60.0  # a run that has no supervisor after this long will never have one
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 LOST = "the supervisor is gone (killed?); everything recorded until then is here"
+UNFOLLOWED = "nobody follows its job now; `distrain watch {}` takes it up"
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 
 

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError, SlurmError
-from runners.events import Ended, Exited, Stop
+from runners.events import Ended, Exited, Notice, Stop
 from runners.hardware import GpuSampler, RankSampler, sample_host
-from runners.journal import Reader, recorded_beside
+from runners.journal import Reader
 from runners.network import listening_address, sockets
 from runners.processes import (
     AT_ONCE,
@@ -44,7 +45,7 @@ from runners.processes import (
 from runners.record import Record, RecordWriter
 from runners.slurm.nodes import own_address
 from runners.slurm.recording import ask_job
-from runners.state import read_meta
+from runners.state import is_supervised, read_meta, read_state
 from runners.verdict import Verdict, broken, judge
 
 LOOK_S = 0.5  # between two looks whether devices have become free
@@ -58,6 +59,7 @@ RESTART_S = 60.0  # after the first sign of trouble, for ranks that are started 
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
+HALF_DEAD_S = 5.0  # for what was killed
 # The launcher cancels the job and waits for its end; Slurm may be slow to answer both times.
 CANCEL = [(signal.SIGTERM, 180.0), (signal.SIGKILL, 3.0)]
 RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
@@ -74,7 +76,7 @@ class Supervisor:
         plan = record.state.plan
         assert plan is not None
         self.plan = plan
-        self.writer = RecordWriter(folder, afresh=recorded_beside(record))
+        self.writer = RecordWriter(folder, beside=record.recorded_beside)
         self.claim: Holder | None = None
         self._unsaved: dict[str, Any] = {}
         self.talk = Conversation(
@@ -121,6 +123,19 @@ class Supervisor:
             leads = rendezvous.towards(rendezvous.place(self.config), leads)
         return sockets(self.config.dist.interface, leads).variables
 
+    def take_up(self) -> None:
+        """Know again how a run stands whose supervisor was killed, and go on from there."""
+        for item in islice(self.journal.news(), self.writer.merged):
+            self.talk.replay(item)
+            self.writer.forget()
+        self.hear_journal()
+        said = Notice(time=time.time(), level="info", text="taken up: its supervisor was gone")
+        self.writer.add(said)
+        with _disk_may_be_full():
+            self.writer.commit()
+        if self.talk.is_stopping:
+            self.talk.stop()
+
     def make_claim(self) -> None:
         """Say what this run takes or waits for; one that does not queue starts without it too."""
         name = read_meta(self.folder).name
@@ -151,7 +166,8 @@ class Supervisor:
         return True
 
     async def run(self, endpoint: Endpoint) -> None:
-        self.set_state(status="running")
+        if not self.talk.is_stopping:
+            self.set_state(status="running")
         log = (self.folder / "logs" / "launcher.log").open("wb")
         environment = launchers.environment(self.config, self.plan, self.folder, endpoint)
         launcher = await asyncio.create_subprocess_exec(
@@ -160,9 +176,11 @@ class Supervisor:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # Before it can say what to do about them, they would end it but not its job.
+            preexec_fn=_hold_signals if self.plan.scheduled else None,
         )
         log.close()
-        for text in self.plan.notices:
+        for text in [] if self.writer.taken_up else self.plan.notices:
             self.talk.notice(text)
         jobs = (
             self._commit,
@@ -175,8 +193,7 @@ class Supervisor:
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
         done = asyncio.create_task(launcher.wait())
         seen = environment | self._sockets(endpoint)
-        origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, seen))
-        origin.add_done_callback(lambda task: self.set_state(provenance=task.result()))
+        origin = asyncio.create_task(_kept_up(partial(self._tell_origin, seen)))
         await self._until_over(done)
         await asyncio.to_thread(end_descendants, self._how_to_end())
         self._launcher_ended(launcher.pid, await done)
@@ -185,6 +202,11 @@ class Supervisor:
         await asyncio.gather(origin, *helpers, return_exceptions=True)
         await self._hear_the_last()
         self.talk.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
+
+    async def _tell_origin(self, environment: dict[str, str]) -> None:
+        if not self.writer.state.provenance:  # who takes it up may be elsewhere
+            found = await asyncio.to_thread(_provenance, self.folder, environment)
+            self.set_state(provenance=found)
 
     def _how_to_end(self) -> list[tuple[signal.Signals, float]]:
         if self.plan.scheduled:
@@ -197,11 +219,11 @@ class Supervisor:
         await asyncio.sleep(0.05)
         while (self.talk.links or self.talk.nodes.at_work) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        self._hear_journal()
+        self.hear_journal()
 
     async def _read_journal(self) -> None:
         while self.plan.scheduled:
-            self._hear_journal()
+            self.hear_journal()
             self._pass_on_a_stop()
             await asyncio.sleep(JOURNAL_S)
 
@@ -212,10 +234,11 @@ class Supervisor:
             with suppress(OSError):
                 ask_job(self.folder, Stop(again=not talk.is_stopping))
 
-    def _hear_journal(self) -> None:
+    def hear_journal(self) -> None:
         """What a job tells that does not reach us otherwise."""
         for item in self.journal.news():
             self.talk.replay(item)
+            self.writer.merged = self.journal.entries
             if self.writer.waiting > MOST_WAITING:
                 self.writer.commit()
 
@@ -357,14 +380,18 @@ class Supervisor:
 async def supervise(folder: Path, ready: Callable[[], None]) -> None:
     """Run a record from start to end; calls `ready` once ranks and viewers can connect."""
     supervisor = Supervisor(folder)
-    reserve = folder / ".reserve"
+    writer, reserve = supervisor.writer, folder / ".reserve"
+    if writer.taken_up:
+        writer.set_state(socket="", **identity())  # nobody else is to take it up meanwhile
+        supervisor.take_up()
     async with listening(
         supervisor.talk, folder, supervisor.listens_at(), supervisor.known_token()
     ) as endpoint:
         reserve.write_bytes(bytes(RESERVE))
         supervisor.make_claim()
-        started = None if supervisor.talk.seen.queued else time.time()
-        supervisor.writer.set_state(started=started, socket=endpoint.local, **identity())
+        known = writer.state.started
+        started = known or (None if supervisor.talk.seen.queued else time.time())
+        writer.set_state(started=started, socket=endpoint.local, **identity())
         ready()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.talk.stop)
@@ -401,6 +428,10 @@ def _disk_may_be_full() -> Iterator[None]:
             print(error, file=sys.stderr, flush=True)
 
 
+def _hold_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
 def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     from runners.provenance import provenance  # while the ranks start, not before
 
@@ -419,6 +450,18 @@ def identity() -> dict[str, float]:
     }
 
 
+def _lock(descriptor: int, folder: Path) -> None:
+    """Raises BlockingIOError where another supervises; one that was killed may be half dead yet."""
+    deadline = time.monotonic() + HALF_DEAD_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if is_supervised(read_state(folder)) or time.monotonic() > deadline:
+                raise
+        time.sleep(SETTLE_LOOK_S)
+
+
 def main() -> int:
     """0 once a detached process listens, 1 if it could not."""
     folder = Path(sys.argv[1]).resolve()
@@ -428,7 +471,7 @@ def main() -> int:
         more_descriptors()
         alone = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(alone, folder)
             asyncio.run(supervise(folder, ready))
         except BlockingIOError:
             print("there is a supervisor of this run already", file=sys.stderr)

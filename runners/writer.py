@@ -28,7 +28,7 @@ from runners.events import (
     encode,
 )
 from runners.series import SERIES
-from runners.state import RunState, read_state, write_state
+from runners.state import RunState, Status, read_state, write_state
 
 Item = Event | GpuSample | HostSample | RankSample
 
@@ -70,30 +70,50 @@ class RecordWriter:
 
     One thread may `add` while another is in `commit`. What is not committed is lost with the
     process. Raises RunsFolderError where the disk refuses; the batch is kept for the next try.
-    A record that is written `afresh` begins anew: all that is in it is known from elsewhere.
 
     An Attempt takes back what was added before it and is later than its step; do not add what a
     rank of an older attempt says after that. Windows are deleted, and roll-ups that stand for any
     of them. Of a window across the step (none is: they end where checkpoints begin) the steps
     before it are lost too, for sums cannot be parted. Evaluations, checkpoints and losses that
     were not finite stay as events of kind UNDONE. Samples are of times, and stay.
+
+    Where its job keeps a journal beside it (`beside`), a record whose writer was killed is taken
+    up where its last commit left it. `merged` is how many of the journal's entries it has: set it,
+    in the thread that commits, once all of such an entry is added.
     """
 
-    def __init__(self, folder: Path, afresh: bool = False) -> None:
+    def __init__(self, folder: Path, beside: bool = False) -> None:
         self.dir = Path(folder)
         self.state: RunState = read_state(self.dir)
-        if afresh and (self.dir / "metrics.db").exists():
-            self.state = msgspec.structs.replace(self.state, **_BEGINNING)
-            for path in self.dir.glob("metrics.db*"):
-                path.unlink()
         self.ranks: dict[int, RankInfo] = {}
         self._pending: list[Item] = []
         self._series = {series.kind: Appender(series) for series in SERIES}
         self._there: set[tuple[str, int]] = set()
+        path = self.dir / "metrics.db"
+        self.taken_up = beside and path.exists()
         try:
-            self._db = _create(self.dir / "metrics.db")
+            if not self.taken_up:
+                _create(path)
+            self._db = _open(path)
+            self.merged: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if self.taken_up:
+                self._take_up()
         except (sqlite3.Error, OSError) as error:
             raise self._refused(error) from None
+
+    def _take_up(self) -> None:
+        # What follows from the journal is told anew; a stop that was asked for is still wanted.
+        status: Status = "stopping" if self.state.status == "stopping" else "running"
+        self.state = msgspec.structs.replace(self.state, status=status, **_BEGINNING)
+        columns = ", ".join(_RANK_COLUMNS)
+        for row in self._db.execute(f"SELECT {columns} FROM ranks").fetchall():
+            known = dict(zip(_RANK_COLUMNS, row, strict=True))
+            self.ranks[known["rank"]] = msgspec.convert(known, RankInfo, strict=False)
+        last = "SELECT step FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
+        for (step,) in self._db.execute(last).fetchall():
+            self._there = self._known_of(step)
+        for appender in self._series.values():
+            appender.recount(self._db)
 
     def add(self, item: Item) -> None:
         """Keep an event or a sample for the next commit."""
@@ -104,15 +124,20 @@ class RecordWriter:
         """How many rows the next commit will write."""
         return len(self._pending)
 
+    def forget(self) -> None:
+        """Drop what was added since the last commit: the record has it."""
+        self._pending.clear()
+
     def commit(self) -> None:
         """Write all that was added, in one transaction."""
-        batch = self._pending[:]
+        batch, merged = self._pending[:], self.merged
         if not batch:
             return
         now = time.time()
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._write(batch, now)
+            self._db.execute(f"PRAGMA user_version = {merged}")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             if self._db.in_transaction:  # a full disk has rolled back already
@@ -159,8 +184,13 @@ class RecordWriter:
             f"UPDATE events SET kind = ? WHERE kind IN ({kinds}) AND step > ?",
             (UNDONE, *_OF_A_STEP, attempt.step),
         )
+        self._there = self._known_of(attempt.step)
+
+    def _known_of(self, step: int) -> set[tuple[str, int]]:
+        """What is not to be said once more of a step that ranks go on after."""
+        kinds = ", ".join("?" * len(_OF_A_STEP))
         there = f"SELECT DISTINCT kind, step FROM events WHERE kind IN ({kinds}) AND step = ?"
-        self._there = set(self._db.execute(there, (*_OF_A_STEP, attempt.step)))
+        return set(self._db.execute(there, (*_OF_A_STEP, step)))
 
     def _insert(self, batch: list[Item], now: float) -> None:
         by_kind: dict[type, list[Any]] = {kind: [] for kind in self._series}
@@ -224,9 +254,7 @@ class RecordWriter:
 
 
 _BEGINNING: dict[str, Any] = {
-    "status": "running",
     "attempts": 0,
-    "facts": None,
     "ended": None,
     "error": None,
     "reason": "",
@@ -235,7 +263,7 @@ _BEGINNING: dict[str, Any] = {
 _SAID_AT_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
 
 
-def _create(path: Path) -> sqlite3.Connection:
+def _create(path: Path) -> None:
     """A new database, under its name only once its tables are there."""
     if path.exists():
         raise FileExistsError("it has been written already; a resumed run is a new record")
@@ -252,7 +280,11 @@ def _create(path: Path) -> sqlite3.Connection:
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(draft, path)
+
+
+def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     # A thousand ranks append at a thousand places: keep those pages, in KiB.
     db.execute("PRAGMA cache_size = -16000")

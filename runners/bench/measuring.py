@@ -168,7 +168,7 @@ def _reaches(target: Target, event: Evaluation) -> bool:
 def _until_measured(run: Run, definition: Definition, stopped: Callable[[], bool]) -> None:
     wanted, record = definition.rules.seconds, run.record
     deadline = float("inf")
-    while run.is_live:
+    while run.attend():
         if stopped():
             raise StoppedError
         began = time.thread_time()

@@ -34,6 +34,7 @@ STOPPING = (
     "Ctrl-C again to end it now"
 )
 UNQUEUED = "taking it out of the queue; it never starts"
+TAKEN_UP = "its supervisor was gone; what its job recorded meanwhile is merged"
 NOW = "ending it now, without a checkpoint; Ctrl-C again only leaves this view"
 
 
@@ -52,7 +53,7 @@ def watch(arguments: Namespace) -> int:
         if isinstance(run, Bench):
             return benching.follow(run, signals, stream=sys.stdout)
         if run.recover():
-            say("its supervisor was gone; what its job recorded meanwhile is being merged")
+            say(TAKEN_UP)
         return follow(run, signals, stream=sys.stdout, every=arguments.every)
 
 
@@ -97,7 +98,9 @@ def _look_on(run: runs.Run, signals: Signals, view: View, stops: bool) -> int | 
         began = time.monotonic()
         if began >= due or not run.is_live:
             view.show(follower, follower.news())
-            if not follower.state.live:
+            if run.recover():  # before the run reads as ended, or after
+                view.say(TAKEN_UP)
+            elif not follower.state.live:
                 return None
             took = time.monotonic() - began
             due = began + max(REPAINT_S, took * MOST_OF_US)

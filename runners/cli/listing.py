@@ -53,7 +53,9 @@ def runs(arguments: Namespace) -> int:
         for row in rows:
             for sentence in row["waiting_for"]:
                 say(f"{row['run_id']} waits: {sentence}")
-            if (job := row.get("job")) and row["status"] in LIVE:
+            if row["kind"] == "run" and row["status"] in LIVE and row["reason"]:
+                say(f"{row['run_id']}: {row['reason']}")
+            elif (job := row.get("job")) and row["status"] in LIVE:
                 say(f"{row['run_id']}: {jobs.told(job, time.time())}")
     elif not unreadable:
         say(f"no runs in {folder} yet; `distrain run ddp` starts one")
@@ -127,6 +129,8 @@ def _status(run: dict[str, Any]) -> str:
     """With the state of its job, where that is another thing: "starting PENDING"."""
     job: Job | None = run["job"]
     if job is None or job.state in (jobs.RUNNING, "COMPLETED"):
+        return str(run["status"])
+    if run["status"] not in LIVE and not jobs.over(job):  # nobody saw it end
         return str(run["status"])
     return f"{run['status']} {job.state}"
 

@@ -53,7 +53,7 @@ def logs(arguments: Namespace) -> int:
     tails: dict[str, Tail] = {}
     try:
         while True:
-            live = arguments.follow and run.is_live
+            live = arguments.follow and run.attend()
             for name in _wanted(run, arguments.rank):
                 path = run.record.dir / "logs" / f"{name}.log"
                 prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""

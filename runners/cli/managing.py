@@ -29,7 +29,7 @@ def stop(arguments: Namespace) -> int:
     how = UNQUEUED if queued else NOW if arguments.now else STOPPING
     say(f"stopping {run.id}: {how}")
     if arguments.wait:
-        while run.is_live:
+        while run.attend():
             time.sleep(runs.POLL_S)
         state = run.record.state
         say(f"{state.status}: {state.reason}")

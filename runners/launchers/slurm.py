@@ -18,7 +18,6 @@ from runners import words
 from runners.connecting import Endpoint
 from runners.errors import SlurmError
 from runners.events import Event, Job, Notice, Requeue, Stop
-from runners.journal import recorded_beside
 from runners.launchers.parent import Parent
 from runners.processes import OWNER, die_with_parent
 from runners.record import Record
@@ -107,7 +106,7 @@ class Watch:
                     return self._end(seen)
             self._mind_the_time()
             if told := signal.sigtimedwait({*ENDING, ORPHANED}, self._pause()):
-                if told.si_signo == ORPHANED and recorded_beside(self._record):
+                if told.si_signo == ORPHANED and self._record.recorded_beside:
                     return 1
                 self._cancelled = True
                 self._patience = time.monotonic() + COMPLETING_S
@@ -204,7 +203,7 @@ class Watch:
                 return True
             case "COMPLETED" | "FAILED" if self._paused == seen.job.restarts:
                 return True
-            case "COMPLETED" | "FAILED" if recorded_beside(self._record):
+            case "COMPLETED" | "FAILED" if self._record.recorded_beside:
                 return self._gives_way.wait(HEARSAY_S)
             case "COMPLETED" | "FAILED":
                 return self._gives_way.is_set()

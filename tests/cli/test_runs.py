@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from runners.bench import contestants, make, plans
 from runners.bench import state as states
 from runners.errors import ConfigError
 from runners.events import Job
-from runners.state import RunError
+from runners.state import RunError, read_state, write_state
 
 from .conftest import Distrain, Fabricated
 
@@ -68,6 +72,81 @@ def test_a_run_of_slurm_is_told_in_slurms_own_words(
     told = json.loads(distrain("show", "big", "--json").stdout)
     assert told["job"]["id"] == "4711"
     assert (told["hosts"], told["attempts"]) == (["node-1", "node-2"], 1)
+
+
+RUNNING = Job(time=1000.0, id="4711", state="RUNNING", nodes=["a", "b"], ends=time.time() + 9000)
+
+
+@pytest.fixture
+def unfollowed(fabricate: Fabricate) -> Fabricated:
+    """A run whose job went on when its supervisor was killed."""
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    run = fabricate("far", launcher="slurm", **{"slurm.report": "files"}).steps(3)
+    run.writer.set_state(job=RUNNING, supervisor_pid=gone.pid)
+    run.writer.close()
+    return run
+
+
+def test_a_job_that_goes_on_without_a_supervisor_has_not_failed(
+    distrain: Distrain, unfollowed: Fabricated
+) -> None:
+    sentence = f"nobody follows its job now; `distrain watch {unfollowed.id}` takes it up"
+    listed = distrain("runs")
+    assert " running " in listed.stdout
+    assert listed.stderr == f"{unfollowed.id}: {sentence}\n"
+    page = distrain("show", "far").stdout
+    assert page.startswith("running ")
+    assert sentence in page
+    assert "left, on 2 nodes" in page
+    refused = distrain("rm", "far")
+    assert refused.returncode == 1
+    assert f"`distrain stop {unfollowed.id}` first" in refused.stderr
+
+
+def test_a_job_that_is_known_to_be_over_goes_on_no_more(
+    distrain: Distrain, unfollowed: Fabricated
+) -> None:
+    over = structs.replace(RUNNING, state="COMPLETED", ended="job 4711 completed")
+    write_state(unfollowed.dir, structs.replace(read_state(unfollowed.dir), job=over))
+    assert distrain("show", "far").stdout.startswith("failed ")
+
+
+@pytest.mark.parametrize("how", ["stop", "watch"])
+def test_a_job_that_nobody_follows_is_taken_up_and_ends(
+    how: str, distrain: Distrain, unfollowed: Fabricated, tmp_path: Path
+) -> None:
+    before = read_state(unfollowed.dir)
+    over = tmp_path / "over"
+    if how == "watch":
+        over.touch()
+    shown = f"JobId=4711 JobState=$(test -e {over} && echo CANCELLED || echo RUNNING)"
+    for name, does in (("scontrol", f'echo "{shown}"'), ("scancel", f"touch {over}")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    if how == "stop":
+        told = distrain("stop", "far", "--now", "--wait", PATH=path)
+        assert "stopped: stopped at once on request" in told.stderr
+    else:
+        told = distrain("watch", "far", PATH=path)
+        assert "job 4711 was cancelled outside distrain" in told.stderr
+        assert "its supervisor was gone" in told.stderr
+    state = read_state(unfollowed.dir)
+    assert state.job is not None
+    assert (state.started, state.job.state) == (before.started, "CANCELLED")
+    assert "taken up: its supervisor was gone" in distrain("show", "far").stdout
+
+
+def test_nothing_of_an_ended_run_looks_alive(distrain: Distrain, fabricate: Fabricate) -> None:
+    run = fabricate("dead").steps(3)
+    run.writer.set_state(job=RUNNING)
+    run.end("stopped", reason="stopped at once")
+    page = distrain("show", "dead").stdout
+    assert "job 4711, RUNNING when last seen" in page
+    assert " left" not in page
+    assert page.count(" gone ") == 2
+    assert " stopped " in distrain("runs").stdout
 
 
 PENDING = Job(

@@ -8,11 +8,13 @@ import csv
 import io
 import json
 import random
+import shutil
 import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pytest
 from fabricated import a_window
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from runners.appender import Appender
 from runners.cli.lines import in_words
@@ -42,16 +45,20 @@ from runners.events import (
     HostSample,
     Metric,
     NonFinite,
+    Notice,
     Phase,
     RankSample,
     Saved,
     Window,
 )
 from runners.export import export
+from runners.journal import Journal
 from runners.plan import make_plan
 from runners.record import Record, RecordWriter, create_run
 from runners.series import HOST, STEPS
 from runners.snapshot import Follower
+from runners.state import JOURNAL
+from runners.supervisor import Supervisor
 
 CONFIG = RunConfig.from_dict({"devices": "cpu:2"})
 
@@ -195,6 +202,49 @@ def test_what_is_left_is_a_record_of_the_steps_that_count(seed: int) -> None:
         plain.close()
 
 
+def heard_by(supervisor: Supervisor) -> list[Any]:
+    """All that was heard, but for when."""
+    supervisor.writer.commit()
+    with Record(supervisor.folder) as record:
+        said = [
+            (type(event), getattr(event, "step", None), getattr(event, "lost", None))
+            for _, event in record.events()
+            if not isinstance(event, Notice)
+        ]
+        ranks = [structs.replace(rank, last_seen=0.0) for rank in record.ranks()]
+        return [said, ranks, record.state.attempts, record.state.facts, *tables(record)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_a_journal_that_is_merged_by_several_is_merged_once(seed: int) -> None:
+    story = Story(seed)
+    with tempfile.TemporaryDirectory() as name:
+        plan = make_plan(CONFIG)
+        shared, alone = (create_run(Path(name), CONFIG, word="far", plan=plan) for _ in "12")
+        journal, said, one = Journal(shared), iter(story.said), Supervisor(shared)
+        one.talk.notice("only the first knows")
+        one.writer.commit()
+        while part := list(islice(said, story.rng.randint(1, 60))):
+            for event in part:
+                journal.add(event)
+            journal.commit()
+            if story.rng.random() < 0.4:  # and the one before is killed
+                one = Supervisor(shared)
+                one.take_up()
+            one.hear_journal()
+            if story.rng.random() < 0.5:
+                one.writer.commit()
+        journal.close()
+        shutil.copy(shared / JOURNAL, alone)
+        another = Supervisor(alone)
+        another.hear_journal()
+        assert heard_by(one) == heard_by(another)
+        with Record(shared) as record:
+            told = [event.text for _, event in record.events(kinds=["notice"])]  # type: ignore
+        assert told.count("only the first knows") == 1
+
+
 # --- one by one --------------------------------------------------------------------------------
 
 
@@ -287,6 +337,21 @@ def test_a_last_step_that_is_evaluated_and_saved_anew_counts_once(writer: Record
         assert record.evaluations() == [evaluated(10)]
         assert [event for _, event in record.events(kinds=["saved"])] == [saved(10)]
         assert record.summary()["steps_again"] == 0
+
+
+def test_a_last_step_counts_once_also_where_another_merges_the_rest(tmp_path: Path) -> None:
+    journal = Journal(create_run(tmp_path, CONFIG, word="far", plan=make_plan(CONFIG)))
+    for event in (a_window(0, 5), evaluated(5), attempt(1, step=5, lost=5)):
+        journal.add(event)
+    journal.commit()
+    first = Supervisor(journal.dir)
+    first.hear_journal()
+    first.writer.commit()
+    journal.add(evaluated(5))
+    journal.close()
+    Supervisor(journal.dir).take_up()
+    with Record(journal.dir) as record:
+        assert len(record.evaluations()) == 1
 
 
 def test_what_happened_stays_to_be_seen(writer: RecordWriter) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import resource
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,8 +16,10 @@ import pytest
 from runners.config import RunConfig
 from runners.errors import DistrainError
 from runners.events import Attempt, GpuSample, HostSample, Notice, RankSample, Window
-from runners.journal import FILE, Journal, Reader
-from runners.state import create_run
+from runners.journal import Journal, Reader
+from runners.plan import make_plan
+from runners.record import Record
+from runners.state import JOURNAL, create_run
 from tests.fabricated import a_window
 
 ITEMS = [
@@ -27,7 +34,8 @@ ITEMS = [
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal(create_run(tmp_path, RunConfig(), word="far"))
+    config = RunConfig.from_dict({"devices": "cpu:2"})
+    journal = Journal(create_run(tmp_path, config, plan=make_plan(config), word="far"))
     yield journal
     journal.close()
 
@@ -49,7 +57,7 @@ def test_everything_comes_back_in_order_and_once(journal: Journal) -> None:
 def test_half_a_line_is_left_for_later(journal: Journal) -> None:
     journal.add(ITEMS[1])
     journal.commit()
-    path = journal.dir / FILE
+    path = journal.dir / JOURNAL
     line = path.read_bytes()
     path.write_bytes(line + line[:-9])
     reader = Reader(journal.dir)
@@ -80,12 +88,55 @@ def test_a_full_disk_loses_nothing(journal: Journal) -> None:
     journal.add(ITEMS[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
-        with pytest.raises(DistrainError, match=FILE):
+        with pytest.raises(DistrainError, match=JOURNAL):
             journal.commit()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     journal.close()
     assert list(Reader(journal.dir).news()) == [ITEMS[1]]
+
+
+MERGE = """
+import sys
+from pathlib import Path
+from runners import supervisor
+supervisor.MOST_WAITING = 50
+one = supervisor.Supervisor(Path(sys.argv[1]))
+if not one.writer.taken_up:
+    one.talk.notice("only the first knows")
+    one.writer.commit()
+print("begun", flush=True)
+if one.writer.taken_up:
+    one.take_up()
+one.hear_journal()
+one.writer.close()
+print("merged", flush=True)
+"""
+
+
+def test_every_sample_is_merged_once_whenever_its_supervisors_are_killed(
+    journal: Journal,
+) -> None:
+    for step in range(1, 3001):
+        for rank in range(2):
+            journal.add(a_window(rank, step))
+    journal.close()
+    command, killed = [sys.executable, "-c", MERGE, str(journal.dir)], 0
+    for seconds in count(0.02, 0.02):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            time.sleep(seconds)
+            process.send_signal(signal.SIGKILL)
+            if process.stdout.readline():
+                break
+            killed += 1
+    assert killed
+    with Record(journal.dir) as record:
+        assert [total["samples"] for total in record.totals().values()] == [12_000, 12_000]
+        assert [total["steps"] for total in record.totals().values()] == [3000, 3000]
+        told = [said.text for _, said in record.events(kinds=["notice"])]  # type: ignore[union-attr]
+    assert told.count("only the first knows") == 1
 
 
 def test_windows_are_windows(journal: Journal) -> None:

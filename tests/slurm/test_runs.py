@@ -461,13 +461,29 @@ def test_a_stop_reaches_ranks_that_report_by_files(started: Start) -> None:
 
 def test_a_job_outlives_its_supervisor_and_is_merged_when_somebody_looks(started: Start) -> None:
     run = started(slurm__report="files", task__args={"pace": 0.1}, train__epochs=4)
+    began = run.record.state.started
     for step in (2, 4, 6):  # what sees it die may see it half dead: see ORPHANED
         wait_for_step(run, step)
         pid = run.record.state.supervisor_pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not run.is_live)
+        wait_until(lambda: run.record.unfollowed)
+        assert run.is_live, "its job goes on"
         assert run.recover()
         assert not run.recover(), "it is supervised again"
+    assert run.record.state.started == began
     assert ended(run) == "completed", run.record.state.reason
     assert each_sample_once(run)
+    assert jobs(run)[0].state == "PENDING", "what only the first supervisor has heard"
+
+
+def test_a_job_that_nobody_follows_is_stopped(started: Start) -> None:
+    run = started(slurm__report="files", **SLOW)
+    wait_for_step(run, 2)
+    pid = run.record.state.supervisor_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: run.record.unfollowed)
+    run.stop()
+    assert ended(run) == "stopped", run.record.state.reason
+    assert run.record.last_checkpoint is not None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runners.events import Job
 from runners.record import Record, list_records
 from tui.data.listing import FIRST_BATCH, MOST_DETAILS, Lister, News
 from tui.data.rows import Row, matching, ordered
@@ -103,6 +104,15 @@ def test_a_live_run_is_followed_until_it_has_ended(make: Make, runs_dir: Path) -
     row = seen(lister)[run.id]
     assert (row.live, row.status, row.reason) == (False, "stopped", "stopped by hand")
     lister.close()
+
+
+def test_a_run_whose_job_nobody_follows_stays_live_and_says_so(make: Make, runs_dir: Path) -> None:
+    run = make(launcher="slurm", **{"slurm.report": "files"}).steps(10)
+    job = Job(time=run.now, id="7", state="RUNNING")
+    run.writer.set_state(job=job, supervisor_pid=2**22 + 1, supervisor_started=1.0)
+    row = seen(Lister(runs_dir))[run.id]
+    assert (row.status, row.live, row.step) == ("running", True, 10)
+    assert row.reason.startswith("nobody follows its job now; `distrain watch")
 
 
 def test_a_run_that_left_no_summary_is_summed_up(make: Make, runs_dir: Path) -> None:

@@ -142,7 +142,7 @@ def live_row(now: Snapshot, record: Record) -> Row:
     return Row(
         **_told(record, state),
         live=state.live,
-        reason=_pending(now) or "; ".join(state.waiting_for) or state.reason,
+        reason=state.reason or _pending(now) or "; ".join(state.waiting_for),
         strategy=config.strategy,
         launcher=config.launcher,
         precision=state.plan.precision if state.plan else config.precision,

@@ -86,10 +86,10 @@ class RunScreen(PlottingScreen):
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
         worker, seen, told = get_current_worker(), None, ""
-        self._recover()
         with self.run.record as record:
-            feed = Feed(record)
+            feed, takes_up = Feed(record), not self.distrain.readonly
             while not (worker.is_cancelled or self._left.is_set()):
+                takes_up = takes_up and self._recover()
                 view, began = self._view, time.process_time()
                 try:
                     if self.is_current and (feed.changed() or view != seen):
@@ -101,13 +101,15 @@ class RunScreen(PlottingScreen):
                         self.post_message(self.Looked(None, told))
                 self._pause(began)
 
-    def _recover(self) -> None:
-        """Take up a run again that went on without its supervisor."""
+    def _recover(self) -> bool:
+        """Take up a run that goes on without its supervisor; whether that can be tried again."""
         try:
-            if not self.distrain.readonly and self.run.recover():
+            if self.run.recover():
                 self._was_live = True
         except DistrainError as error:
             self.post_message(self.Looked(None, str(error)))
+            return False
+        return True
 
     def on_run_screen_looked(self, event: Looked) -> None:
         if event.frame is None:
