@@ -37,7 +37,8 @@ _SUMS = ("loss_sum", "loss_samples", *_WHOLE)
 
 class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank over the last RECENT_S seconds; None where nothing is known (yet). Once the run has
-    ended, `samples_per_s` and `shares` are of all its steps.
+    ended, `samples_per_s` and `shares` are of all its steps, and the phase of a rank that did not
+    end by itself is "gone".
 
     `shares` are parts of its time by phase, the rest as "other", and beside them "overlap", in
     which gradients travelled behind backward; `cpu` percent of one core, `rss` bytes of host
@@ -158,6 +159,8 @@ class Follower:
         recent = self._recent(windows, totals)
         found = []
         for info in self.record.ranks(windows):
+            if not (self.state.live or info.finished or info.phase == "failed"):
+                info.phase = "gone"
             gpu, whole = gpus.get(info.device_uuid), totals.get(info.rank, {})
             sums = recent.get(info.rank, {}) | {name: whole[name] for name in _WHOLE if whole}
             found.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))

@@ -118,8 +118,9 @@ def _title(follower: Follower, now: Snapshot) -> Text:
 def _scheduled(now: Snapshot) -> str:
     """What the scheduler says, and how often the ranks were started anew."""
     state = now.state
-    told = jobs.told(state.job, now.time) if state.job else ""
-    return "; ".join(filter(None, (told, jobs.anew(state.attempts, now.done_again))))
+    return "; ".join(
+        filter(None, (jobs.of_run(state, now.time), jobs.anew(state.attempts, now.done_again)))
+    )
 
 
 def _bar(now: Snapshot, width: int) -> Text:

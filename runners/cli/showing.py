@@ -128,7 +128,7 @@ def _what(record: Record, state: RunState, facts: dict[str, Any], now: Snapshot)
         ("name", record.name),
         ("reason", "" if state.error else state.reason),
         ("waits for", "\n".join(state.waiting_for)),
-        ("job", jobs.told(state.job, now.time) if state.job else ""),
+        ("job", jobs.of_run(state, now.time)),
         ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),
         ("times", ", ".join(times)),
         ("parent", state.parent or ""),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from math import isclose, isnan
 
 import psutil
 import pytest
 
-from runners.events import Attempt, GpuSample, HostSample, RankSample
+from runners.events import Attempt, GpuSample, HostSample, Job, RankSample
 from runners.state import RunError
 from tui.data.advice import advice
 from tui.data.comparison import Comparer
 from tui.data.feed import Feed
 from tui.data.plots import PLOTS, View
+from tui.widgets.run_header import head
 
 from .conftest import Made
 
@@ -37,6 +39,20 @@ def test_each_plot_has_a_line_per_rank_and_one_for_the_run(make: Make) -> None:
 def test_x_is_by_step_or_epoch(axis: str, last: float, make: Make) -> None:
     frame = Feed(make().steps(40).record).look(View(plots=("loss",), axis=axis))
     assert frame.charts["loss"].lines[0].x[-1] == last
+
+
+def test_nothing_of_an_ended_run_looks_alive(make: Make) -> None:
+    run = make(name="dead").steps(10)
+    job = Job(time=run.now, id="7", state="RUNNING", nodes=["a"], ends=time.time() + 9000)
+    run.writer.set_state(job=job)
+    now = Feed(run.record).look(View(plots=())).snapshot
+    assert "job 7 RUNNING, 2 h" in head(now, run.record.config, 120)[0].plain
+    run.end("stopped", reason="stopped at once")
+    now = Feed(run.record).look(View(plots=())).snapshot
+    told = head(now, run.record.config, 120)[0].plain
+    assert "job 7, RUNNING when last seen" in told
+    assert " left" not in told
+    assert [rank.info.phase for rank in now.ranks] == ["gone"] * 2
 
 
 def test_another_axis_is_there_before_the_record_is_read_again(make: Make) -> None:

@@ -7,7 +7,7 @@ from rich.text import Text
 from runners import jobs, words
 from runners.config import RunConfig
 from runners.diagnosis import Diagnosis
-from runners.events import Evaluation
+from runners.events import Evaluation, Job
 from runners.snapshot import Snapshot
 from tui.widgets.inks import STATUSES
 from tui.widgets.text_pane import TextLines
@@ -53,17 +53,24 @@ def _what(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
     if job is None or jobs.waits(now.state):
         parts += [id, done]
     else:  # which matters more than an id beside a name
-        told = ", ".join(filter(None, (f"job {job.id} {jobs.word(job)}", jobs.left(job, now.time))))
-        scheduled = Text(told, jobs.COLOURS.get(job.state, "red"))
+        scheduled = _job(job, now)
         parts += [scheduled, done, id] if now.name else [id, scheduled, done]
     parts.append(Text(f"{config.model.name} on {config.data.name}", "dim"))
     return _fitted(parts, width, Text(hint, "dim"))
 
 
+def _job(job: Job, now: Snapshot) -> Text:
+    if not (now.state.live or jobs.over(job)):
+        return Text(jobs.of_run(now.state, now.time), "dim")
+    told = ", ".join(filter(None, (f"job {job.id} {jobs.word(job)}", jobs.left(job, now.time))))
+    return Text(told, jobs.COLOURS.get(job.state, "red"))
+
+
 def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     state = now.state
-    if state.error is not None and not state.live:
-        return Text(words.line(state.reason), "red", no_wrap=True, overflow="ellipsis")
+    if (state.live and state.reason) or state.error is not None:
+        colour = "yellow" if state.live else "red"
+        return Text(words.line(state.reason), colour, no_wrap=True, overflow="ellipsis")
     if now.total_steps is None or now.fraction is None or jobs.waits(state):
         waiting = Text(_waiting(now), "yellow" if jobs.waits(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")
