@@ -14,8 +14,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from runners.slurm.nodes import own_address
 from runners.slurm.recording import ask_job
 from runners.state import read_meta
 from runners.verdict import Verdict, broken, judge
+from runners.writer import disk_may_be_full
 
 LOOK_S = 0.5  # between two looks whether devices have become free
 COMMIT_S = 0.5  # what a viewer lags behind
@@ -217,7 +218,8 @@ class Supervisor:
         for item in self.journal.news():
             self.talk.replay(item)
             if self.writer.waiting > MOST_WAITING:
-                self.writer.commit()
+                with disk_may_be_full():
+                    self.writer.commit()
 
     def _launcher_ended(self, pid: int, code: int) -> None:
         self.talk.seen.launcher_code = code
@@ -268,14 +270,14 @@ class Supervisor:
         while True:
             await asyncio.sleep(pause)
             self.set_state()
-            with _disk_may_be_full():  # the batch is kept and tried again
+            with disk_may_be_full():  # the batch is kept and tried again
                 self.writer.commit()
 
     def set_state(self, **changes: Any) -> None:
         """Change run.json; where the disk refuses, with the next commit."""
         self._unsaved |= changes
         if self._unsaved:
-            with _disk_may_be_full():
+            with disk_may_be_full():
                 self.writer.set_state(**self._unsaved)
                 self._unsaved = {}
 
@@ -336,7 +338,7 @@ class Supervisor:
 
     def close(self, verdict: Verdict) -> None:
         """Write the last of the record, and give free what the run had."""
-        with _disk_may_be_full():
+        with disk_may_be_full():
             self.writer.commit()
         self.set_state(
             status=verdict.status,
@@ -346,7 +348,7 @@ class Supervisor:
             waiting_for=[],
             socket="",
         )
-        with _disk_may_be_full():
+        with disk_may_be_full():
             self.writer.close()
         # Lists of many runs read this instead of every database.
         self.set_state(summary=Record(self.folder).summary())
@@ -390,15 +392,6 @@ async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:
     except Exception:
         with suppress(OSError):
             traceback.print_exc()
-
-
-@contextmanager
-def _disk_may_be_full() -> Iterator[None]:
-    try:
-        yield
-    except DistrainError as error:
-        with suppress(OSError):  # the log lies on the same disk
-            print(error, file=sys.stderr, flush=True)
 
 
 def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
