@@ -69,6 +69,8 @@ def _submitted(record: Record) -> str:
     if (known := record.state.job) and known.id:
         return known.id  # its supervisor was gone for a while
     script, endpoint = folder / "job.sh", Endpoint("", os.environ["DISTRAIN_SOCKET"])
+    if script.exists() and (job := commands.submitted(script)):
+        return job  # of a launcher that was killed before it could tell
     script.write_text(batch_script(config, plan, folder, endpoint))
     passed_on = {name: value for name, value in os.environ.items() if name not in HERE}
     return commands.submit(script, options(config, plan, folder), passed_on)
