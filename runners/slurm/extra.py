@@ -1,5 +1,5 @@
-"""What may not stand in `slurm.extra`: options that another key decides, and those with which sbatch
-would do something else than queue one job and tell its id.
+"""What may not stand in `slurm.extra`: options that another key decides, and those with which
+sbatch would do something else than queue one job and tell its id.
 """
 
 from __future__ import annotations
