@@ -102,7 +102,10 @@ def _of_launchers(config: RunConfig, world: int) -> list[Rule]:
             "slurm.via",
             'torchrun does not start the ranks of horovod; use slurm.via = "srun"',
         ),
-        *((launcher == "slurm", "slurm.extra", text) for text in extra.problems(config.slurm.extra)),
+        *(
+            (launcher == "slurm", "slurm.extra", text)
+            for text in extra.problems(config.slurm.extra)
+        ),
         (
             bool(config.dist.max_restarts) and launcher != "torchrun",
             "dist.max_restarts",

@@ -14,13 +14,14 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec import structs
 
 from runners import launchers, rendezvous, words
 from runners.claims import Claim, Holder
@@ -28,7 +29,7 @@ from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError, SlurmError
-from runners.events import Ended, Exited, Stop
+from runners.events import Ended, Exited, Job, Stop
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader, recorded_beside
 from runners.network import listening_address, sockets
@@ -42,8 +43,11 @@ from runners.processes import (
     owner_is_gone,
 )
 from runners.record import Record, RecordWriter
+from runners.slurm import commands
+from runners.slurm.job import ENDED, UNKNOWN
 from runners.slurm.nodes import own_address
 from runners.slurm.recording import ask_job
+from runners.slurm.script import SCRIPT
 from runners.state import read_meta
 from runners.verdict import Verdict, broken, judge
 from runners.writer import disk_may_be_full
@@ -55,6 +59,7 @@ STALL_LOOK_S = 1.0
 JOURNAL_S = 1.0
 MOST_WAITING = 20_000  # rows of a long journal
 SETTLE_LOOK_S = 0.1
+ANEW = 3  # times that a launcher is started again which was killed while its job goes on
 RESTART_S = 60.0  # after the first sign of trouble, for ranks that are started anew
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
@@ -153,16 +158,8 @@ class Supervisor:
 
     async def run(self, endpoint: Endpoint) -> None:
         self.set_state(status="running")
-        log = (self.folder / "logs" / "launcher.log").open("wb")
         environment = launchers.environment(self.config, self.plan, self.folder, endpoint)
-        launcher = await asyncio.create_subprocess_exec(
-            *launchers.command(self.config, self.plan),
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-        log.close()
+        launcher = await self._start_launcher(environment)
         for text in self.plan.notices:
             self.talk.notice(text)
         jobs = (
@@ -174,18 +171,60 @@ class Supervisor:
             partial(self._wait_for_hosts, endpoint),
         )
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
-        done = asyncio.create_task(launcher.wait())
         seen = environment | self._sockets(endpoint)
         origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, seen))
         origin.add_done_callback(lambda task: self.set_state(provenance=task.result()))
-        await self._until_over(done)
+        await self._until_over(launcher)
+        for _ in range(ANEW):
+            if not self._leaves_a_job(launcher) or self.talk.end_now.is_set():
+                break
+            self.talk.notice("the launcher was killed; another goes on watching the job")
+            await asyncio.to_thread(end_descendants, CANCEL)  # what it asked Slurm last
+            launcher = await self._start_launcher(environment)
+            await self._until_over(launcher)
         await asyncio.to_thread(end_descendants, self._how_to_end())
-        self._launcher_ended(launcher.pid, await done)
+        self._launcher_ended(launcher.pid, await launcher.wait())
+        if self._leaves_a_job(launcher):
+            self._without_launcher(await asyncio.to_thread(self._cancel_job))
         for helper in helpers:
             helper.cancel()
         await asyncio.gather(origin, *helpers, return_exceptions=True)
         await self._hear_the_last()
         self.talk.seen.launcher_log = _tail(self.folder / "logs" / "launcher.log")
+
+    async def _start_launcher(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+        with (self.folder / "logs" / "launcher.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *launchers.command(self.config, self.plan),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _leaves_a_job(self, launcher: asyncio.subprocess.Process) -> bool:
+        """Whether it was killed, and nobody watches a job that may go on."""
+        job, code = self.talk.seen.job, launcher.returncode
+        over = job is not None and (job.state in {*ENDED, UNKNOWN} or not job.id)
+        return self.plan.scheduled and code is not None and code < 0 and not over
+
+    def _cancel_job(self) -> Job:
+        job = self.talk.seen.job or Job(time=time.time(), id="", state="REFUSED")
+        try:
+            if known := job.id or commands.submitted(self.folder / SCRIPT):
+                commands.cancel(known)
+                job = structs.replace(job, id=known, state="CANCELLED")
+            then = f"job {known} was cancelled" if known else "there is no job"
+        except SlurmError as error:
+            then = f"its job may go on: {error}"
+        return structs.replace(job, time=time.time(), ended=f"the launcher was killed; {then}")
+
+    def _without_launcher(self, job: Job) -> None:
+        """What became of a job is why the run ends, unless it was to end already."""
+        if self.talk.end_now.is_set() or not self.talk.seen.launcher_killed:
+            self.talk.notice(job.ended)
+            job = structs.replace(job, ended="")
+        self.talk.replay(job)
 
     def _how_to_end(self) -> list[tuple[signal.Signals, float]]:
         if self.plan.scheduled:
@@ -226,9 +265,9 @@ class Supervisor:
         if self.config.launcher == "inline":
             self.talk.seen.exits[0] = Exited(time=time.time(), rank=0, pid=pid, code=code)
 
-    async def _until_over(self, done: asyncio.Task[int]) -> None:
+    async def _until_over(self, launcher: asyncio.subprocess.Process) -> None:
         """Wait for the launcher to end, or for a reason to end it."""
-        talk = self.talk
+        talk, done = self.talk, asyncio.create_task(launcher.wait())
         while not (done.done() or talk.end_now.is_set()):
             signs = (talk.end_now, talk.trouble, talk.all_finished)
             waits = [asyncio.create_task(event.wait()) for event in signs]

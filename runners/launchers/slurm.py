@@ -24,7 +24,7 @@ from runners.processes import OWNER, die_with_parent
 from runners.record import Record
 from runners.slurm import commands
 from runners.slurm.job import Seen, ending, forever, look
-from runners.slurm.script import LOG, batch_script, options
+from runners.slurm.script import LOG, SCRIPT, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 # A signal of its own: while a parent of several threads dies, getppid() tells its number yet.
@@ -63,12 +63,12 @@ def main() -> int:
 
 
 def _submitted(record: Record) -> str:
-    """The id of the run's job; its script lies in the record as job.sh. Raises SlurmError."""
+    """The id of the run's job; its script lies in the record. Raises SlurmError."""
     config, plan, folder = record.config, record.state.plan, record.dir
     assert plan is not None
     if (known := record.state.job) and known.id:
         return known.id  # its supervisor was gone for a while
-    script, endpoint = folder / "job.sh", Endpoint("", os.environ["DISTRAIN_SOCKET"])
+    script, endpoint = folder / SCRIPT, Endpoint("", os.environ["DISTRAIN_SOCKET"])
     if script.exists() and (job := commands.submitted(script)):
         return job  # of a launcher that was killed before it could tell
     script.write_text(batch_script(config, plan, folder, endpoint))

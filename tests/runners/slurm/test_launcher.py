@@ -1,0 +1,121 @@
+"""What becomes of a job whose launcher is killed; Slurm's commands are played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runners import Run
+from runners.events import Notice
+from runners.supervisor import ANEW
+from tests.e2e.conftest import place, start, wait_until
+from tests.runners.slurm.conftest import Plays
+
+__all__ = ["place", "start"]
+
+Started = Callable[[], Run]
+JOB = "JobId=12 JobName=a JobState=$(cat state) Restarts=0 Partition=main NodeList=n1"
+
+
+@pytest.fixture
+def started(place: Path, start: Callable[..., Run], plays: Plays) -> Started:
+    """Launch a run whose job waits; `submitted` lists the jobs, `state` is the job's."""
+    lines = {
+        "sinfo": "echo '127.0.0.1 main*'",
+        "sbatch": 'for script; do :; done; echo "12 $script" >> submitted; echo 12',
+        "squeue": "case $* in *PENDING*) ;; *) cat submitted ;; esac",
+        "scontrol": f'test "$1" = --oneliner && echo "{JOB}"',
+        "scancel": "echo CANCELLED > state",
+    }
+    for name, told in lines.items():
+        plays(name, f"cd {place}\n{told}")
+    (place / "state").write_text("PENDING")
+    (place / "submitted").touch()
+    return lambda: start(launcher="slurm", slurm__poll_s=0.1)
+
+
+def launcher_of(run: Run) -> psutil.Process:
+    """Once it runs."""
+
+    def found() -> psutil.Process | None:
+        for child in psutil.Process(run.record.state.supervisor_pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if child.cmdline()[3:4] == ["runners.launchers.slurm"]:
+                    return child
+        return None
+
+    process: psutil.Process = wait_until(found)
+    return process
+
+
+def is_known(run: Run) -> bool:
+    return bool(run.record.state.job)
+
+
+def kill_launcher(run: Run) -> None:
+    process = launcher_of(run)
+    process.kill()
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_launcher_that_is_killed_is_started_again_and_goes_on_with_its_job(
+    started: Started, place: Path
+) -> None:
+    run = started()
+    wait_until(lambda: is_known(run))
+    kill_launcher(run)
+    launcher_of(run)
+    (place / "state").write_text("CANCELLED")
+    run.wait(60)
+    assert run.record.state.reason == "job 12 was cancelled outside distrain"
+    assert len((place / "submitted").read_text().splitlines()) == 1
+    notices = [event.text for event in run.events(follow=False) if isinstance(event, Notice)]
+    assert "the launcher was killed; another goes on watching the job" in notices
+
+
+def test_a_launcher_that_is_killed_again_and_again_leaves_no_job(
+    started: Started, place: Path
+) -> None:
+    run = started()
+    wait_until(lambda: is_known(run))
+    for _ in range(1 + ANEW):
+        kill_launcher(run)
+    run.wait(60)
+    assert run.record.state.status == "failed"
+    assert run.record.state.reason == "the launcher was killed; job 12 was cancelled"
+    assert (place / "state").read_text().strip() == "CANCELLED"
+
+
+def test_a_job_that_cannot_be_cancelled_is_told(started: Started, plays: Plays) -> None:
+    plays("scancel", "echo 'scancel: error: Slurm is down' >&2; exit 1")
+    run = started()
+    wait_until(lambda: is_known(run))
+    for _ in range(1 + ANEW):
+        kill_launcher(run)
+    run.wait(60)
+    said = "the launcher was killed; its job may go on: scancel refused: Slurm is down"
+    assert run.record.state.reason == said
+
+
+def test_a_job_whose_launcher_was_killed_before_it_knew_is_not_submitted_twice(
+    started: Started, place: Path, plays: Plays
+) -> None:
+    plays(
+        "sbatch",
+        f'cd {place}; for script; do :; done; echo "12 $script" >> submitted\n'
+        "while ! test -e goes-on; do sleep 0.1; done; echo 12",
+    )
+    run = started()
+    wait_until((place / "submitted").read_text)
+    kill_launcher(run)
+    (place / "goes-on").touch()
+    wait_until(lambda: is_known(run))
+    assert len((place / "submitted").read_text().splitlines()) == 1
+    run.stop()
+    run.wait(60)
+    assert run.record.state.status == "stopped"
+    assert (place / "state").read_text().strip() == "CANCELLED"
