@@ -5,6 +5,7 @@ and ends with it; where it is told to end, or its supervisor is gone, it cancels
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -34,6 +35,7 @@ COMPLETING_S = 30.0
 HEARSAY_S = 3.0  # for the supervisor to read what the job's journal tells
 HURRY_S = 0.5  # between two looks at a job that was cancelled
 TAIL = 2000  # characters
+SLURMS = re.compile(r"(srun|slurmstepd\S*):")
 # What holds on the login node only, and is not for the job.
 HERE = ("DISTRAIN_SUPERVISOR", OWNER)
 
@@ -227,9 +229,12 @@ class Watch:
     def _end(self, seen: Seen) -> int:
         told = "" if self._cancelled else ending(seen)
         self._tell(seen._replace(job=structs.replace(seen.job, ended=told)))
+        told = told or f"job {self._id} was cancelled"
         if seen.job.state == "FAILED":
-            print(self._log(), flush=True)
-        print(told or f"job {self._id} was cancelled", flush=True)
+            log = self._log()
+            print(log, flush=True)
+            told = "; ".join(filter(None, [last_words(log), told]))
+        print(told, flush=True)
         return 0 if seen.job.state == "COMPLETED" else 1
 
     def _log(self) -> str:
@@ -240,6 +245,12 @@ class Watch:
     def _notice(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
         print(text, flush=True)
         self._parent.say(Notice(time=time.time(), text=text, level=level))
+
+
+def last_words(log: str) -> str:
+    """The last line that is not Slurm's own: how a step ended it tells, and not why."""
+    lines = [line for line in log.splitlines() if line.strip() and not SLURMS.match(line)]
+    return words.line(lines[-1]) if lines else ""
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -90,6 +94,30 @@ def test_a_launcher_that_is_killed_again_and_again_leaves_no_job(
     assert (place / "state").read_text().strip() == "CANCELLED"
 
 
+OUT_OF_REACH = "the run at 10.0.0.1:1 is out of reach from n1: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("log", "last"),
+    [
+        (f"{OUT_OF_REACH}\nsrun: error: n1: task 0: Exited with exit code 1\n", OUT_OF_REACH),
+        ("slurmstepd: error: execve(): no\nslurmstepd-n1: error\nsrun: error\n\n", ""),
+        ("", ""),
+    ],
+)
+def test_why_a_job_failed_stands_before_that_it_did(
+    started: Started, place: Path, log: str, last: str
+) -> None:
+    run = started()
+    wait_until(lambda: is_known(run))
+    (run.record.dir / "logs" / "job.log").write_text(log)
+    (place / "state").write_text("FAILED ExitCode=1:0")
+    run.wait(60)
+    end = "job 12 ended with exit code 1"
+    told = f"{last}; {end}" if last else end
+    assert run.record.state.reason.endswith(f"it last printed: {told}")
+
+
 def test_a_job_that_cannot_be_cancelled_is_told(started: Started, plays: Plays) -> None:
     plays("scancel", "echo 'scancel: error: Slurm is down' >&2; exit 1")
     run = started()
@@ -119,3 +147,20 @@ def test_a_job_whose_launcher_was_killed_before_it_knew_is_not_submitted_twice(
     run.wait(60)
     assert run.record.state.status == "stopped"
     assert (place / "state").read_text().strip() == "CANCELLED"
+
+
+def test_a_node_that_does_not_reach_the_run_says_so_in_a_sentence() -> None:
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
+        task = {"DISTRAIN_SOCKET": f"tcp:{place}", "SLURM_NODEID": "0", "SLURM_PROCID": "0"}
+        done = subprocess.run(
+            [sys.executable, "-m", "runners.launchers.node"],
+            env={**os.environ, **task, "SLURM_LOCALID": "0"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    here = socket.gethostname()
+    said = f"the run at {place} is out of reach from {here}: Connection refused\n"
+    assert (done.returncode, done.stderr) == (1, said)
