@@ -66,6 +66,8 @@ LAST_WORDS_S = 2.0
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 # The launcher cancels the job and waits for its end; Slurm may be slow to answer both times.
 CANCEL = [(signal.SIGTERM, 180.0), (signal.SIGKILL, 3.0)]
+# What a launcher that was killed has asked Slurm last: its sbatch may just queue the job.
+FINISH = [(signal.SIGCONT, commands.PATIENCE_S), (signal.SIGKILL, 3.0)]
 RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
 
 
@@ -179,7 +181,7 @@ class Supervisor:
             if not self._leaves_a_job(launcher) or self.talk.end_now.is_set():
                 break
             self.talk.notice("the launcher was killed; another goes on watching the job")
-            await asyncio.to_thread(end_descendants, CANCEL)  # what it asked Slurm last
+            await asyncio.to_thread(end_descendants, FINISH)
             launcher = await self._start_launcher(environment)
             await self._until_over(launcher)
         await asyncio.to_thread(end_descendants, self._how_to_end())

@@ -7,17 +7,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from runners import Run
 from runners.events import Notice
 from runners.supervisor import ANEW
 from tests.e2e.conftest import place, start, wait_until
-from tests.runners.slurm.conftest import Plays
+from tests.runners.slurm.conftest import Plays, kill_launcher, launcher_of
 
 __all__ = ["place", "start"]
 
@@ -42,28 +40,8 @@ def started(place: Path, start: Callable[..., Run], plays: Plays) -> Started:
     return lambda: start(launcher="slurm", slurm__poll_s=0.1)
 
 
-def launcher_of(run: Run) -> psutil.Process:
-    """Once it runs."""
-
-    def found() -> psutil.Process | None:
-        for child in psutil.Process(run.record.state.supervisor_pid).children():
-            with suppress(psutil.NoSuchProcess):
-                if child.cmdline()[3:4] == ["runners.launchers.slurm"]:
-                    return child
-        return None
-
-    process: psutil.Process = wait_until(found)
-    return process
-
-
 def is_known(run: Run) -> bool:
     return bool(run.record.state.job)
-
-
-def kill_launcher(run: Run) -> None:
-    process = launcher_of(run)
-    process.kill()
-    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_launcher_that_is_killed_is_started_again_and_goes_on_with_its_job(
