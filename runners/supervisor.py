@@ -176,14 +176,7 @@ class Supervisor:
         seen = environment | self._sockets(endpoint)
         origin = asyncio.create_task(asyncio.to_thread(_provenance, self.folder, seen))
         origin.add_done_callback(lambda task: self.set_state(provenance=task.result()))
-        await self._until_over(launcher)
-        for _ in range(ANEW):
-            if not self._leaves_a_job(launcher) or self.talk.end_now.is_set():
-                break
-            self.talk.notice("the launcher was killed; another goes on watching the job")
-            await asyncio.to_thread(end_descendants, FINISH)
-            launcher = await self._start_launcher(environment)
-            await self._until_over(launcher)
+        launcher = await self._until_the_last_is_over(launcher, environment)
         await asyncio.to_thread(end_descendants, self._how_to_end())
         self._launcher_ended(launcher.pid, await launcher.wait())
         if self._leaves_a_job(launcher):
@@ -203,6 +196,20 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
             )
+
+    async def _until_the_last_is_over(
+        self, launcher: asyncio.subprocess.Process, environment: Mapping[str, str]
+    ) -> asyncio.subprocess.Process:
+        """Of the launcher and those that take its place: one that was killed may leave a job."""
+        await self._until_over(launcher)
+        for _ in range(ANEW):
+            if not self._leaves_a_job(launcher) or self.talk.end_now.is_set():
+                break
+            self.talk.notice("the launcher was killed; another goes on watching the job")
+            await asyncio.to_thread(end_descendants, FINISH)
+            launcher = await self._start_launcher(environment)
+            await self._until_over(launcher)
+        return launcher
 
     def _leaves_a_job(self, launcher: asyncio.subprocess.Process) -> bool:
         """Whether it was killed, and nobody watches a job that may go on."""
