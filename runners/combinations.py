@@ -9,6 +9,7 @@ from runners.config import ONE_PROCESS, RunConfig
 from runners.connecting import is_place
 from runners.devices import Device, usable
 from runners.network import missing
+from runners.slurm import extra
 
 Rule = tuple[bool, str, str]
 """Whether it is broken, the key of the config, and why that cannot run."""
@@ -100,6 +101,10 @@ def _of_launchers(config: RunConfig, world: int) -> list[Rule]:
             launcher == "slurm" and config.slurm.via == "torchrun" and strategy == "horovod",
             "slurm.via",
             'torchrun does not start the ranks of horovod; use slurm.via = "srun"',
+        ),
+        *(
+            (launcher == "slurm", "slurm.extra", text)
+            for text in extra.problems(config.slurm.extra)
         ),
         (
             bool(config.dist.max_restarts) and launcher != "torchrun",

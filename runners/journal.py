@@ -7,7 +7,10 @@ its newline is there.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import msgspec
 from msgspec import structs
 
 from runners.errors import DistrainError
-from runners.events import Event, Said, decode, encode
+from runners.events import Event, Notice, Said, decode, encode
 from runners.series import SERIES
 from runners.state import JOURNAL, RunState, read_state
 from runners.writer import Item
@@ -34,14 +37,24 @@ class Entry(msgspec.Struct):
 
 
 class Journal:
-    """Writes one, with the face of a RecordWriter; what is not committed is lost."""
+    """Writes one, with the face of a RecordWriter; what is not committed is lost.
+
+    What an earlier one has left unfinished, on a full disk or without power, stays a line of its
+    own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.dir = folder
         # Whoever writes one runs, whatever the queue's last word was.
         self.state: RunState = structs.replace(read_state(folder), status="running")
-        self._file = (folder / JOURNAL).open("ab", buffering=0)
-        self._pending = bytearray()
+        self._file = (folder / JOURNAL).open("a+b", buffering=0)
+        self._pending = bytearray(b"\n" if self._torn() else b"")
+
+    def _torn(self) -> bool:
+        if not self._file.seek(0, os.SEEK_END):
+            return False
+        self._file.seek(-1, os.SEEK_END)
+        return self._file.read(1) != b"\n"
 
     def add(self, item: Item) -> None:
         if isinstance(item, Event):
@@ -60,8 +73,15 @@ class Journal:
         entry = Entry(kind=kind, body=msgspec.Raw(body.rstrip(b"\n")))
         self._pending += msgspec.json.encode(entry) + b"\n"
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes the next commit will write."""
+        return len(self._pending)
+
     def commit(self) -> None:
-        """Append what was added; raises DistrainError where the disk refuses."""
+        """Append what was added. Raises DistrainError where the disk refuses; what it did not take
+        is kept for the next try.
+        """
         while self._pending:
             try:
                 written = self._file.write(self._pending)
@@ -84,23 +104,37 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self._path, self._at, self.entries = folder / JOURNAL, 0, 0
+        self._told = False
 
     @property
     def there(self) -> bool:
         return self._path.exists()
 
     def news(self) -> Iterator[Item | dict[str, Any]]:
-        """Events and samples in order, and changes of the state; none of a line not yet whole."""
-        if not self.there:
-            return
-        with self._path.open("rb") as file:
+        """Events and samples in order, and changes of the state; none of a line not yet whole.
+
+        A Notice stands for the first line that is damaged, nothing for others. Where the file
+        system does not answer, there are none for now.
+        """
+        with suppress(OSError), self._path.open("rb") as file:
             file.seek(self._at)
             for line in file:
                 if not line.endswith(b"\n"):
                     return
                 self._at += len(line)
-                self.entries += 1
-                yield _read(line)
+                for item in self._entries(line):
+                    self.entries += 1
+                    yield item
+
+    def _entries(self, line: bytes) -> Iterator[Said | Item | dict[str, Any]]:
+        """What a line tells; of all that is damaged one notice."""
+        try:
+            yield _read(line)
+        except (msgspec.MsgspecError, KeyError, RecursionError):
+            if not self._told:
+                self._told = True
+                text = f"the job could not write all of {JOURNAL}: what it recorded then is missing"
+                yield Notice(time=time.time(), text=text)
 
 
 def _read(line: bytes) -> Said | Item | dict[str, Any]:

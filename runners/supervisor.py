@@ -14,14 +14,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec import structs
 
 from runners import launchers, rendezvous, words
 from runners.claims import Claim, Holder
@@ -29,7 +30,7 @@ from runners.connecting import TOKEN, Endpoint, given_token
 from runners.conversation import Conversation
 from runners.endpoint import listening
 from runners.errors import DistrainError, SlurmError
-from runners.events import Ended, Exited, Notice, Stop
+from runners.events import Ended, Exited, Job, Notice, Stop
 from runners.hardware import GpuSampler, RankSampler, sample_host
 from runners.journal import Reader
 from runners.network import listening_address, sockets
@@ -43,10 +44,14 @@ from runners.processes import (
     owner_is_gone,
 )
 from runners.record import Record, RecordWriter
+from runners.slurm import commands
+from runners.slurm.job import ENDED, UNKNOWN
 from runners.slurm.nodes import own_address
 from runners.slurm.recording import ask_job
+from runners.slurm.script import SCRIPT
 from runners.state import is_supervised, read_meta, read_state
 from runners.verdict import Verdict, broken, judge
+from runners.writer import disk_may_be_full
 
 LOOK_S = 0.5  # between two looks whether devices have become free
 COMMIT_S = 0.5  # what a viewer lags behind
@@ -55,6 +60,7 @@ STALL_LOOK_S = 1.0
 JOURNAL_S = 1.0
 MOST_WAITING = 20_000  # rows of a long journal
 SETTLE_LOOK_S = 0.1
+ANEW = 3  # times that a launcher is started again which was killed while its job goes on
 RESTART_S = 60.0  # after the first sign of trouble, for ranks that are started anew
 SETTLE_S = 2.0  # after the first sign of trouble: long enough to hear who died of what
 LAST_WORDS_S = 2.0
@@ -62,6 +68,8 @@ LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 HALF_DEAD_S = 5.0  # for what was killed
 # The launcher cancels the job and waits for its end; Slurm may be slow to answer both times.
 CANCEL = [(signal.SIGTERM, 180.0), (signal.SIGKILL, 3.0)]
+# What a launcher that was killed has asked Slurm last: its sbatch may just queue the job.
+FINISH = [(signal.SIGCONT, commands.PATIENCE_S), (signal.SIGKILL, 3.0)]
 RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
 
 
@@ -131,7 +139,7 @@ class Supervisor:
         self.hear_journal()
         said = Notice(time=time.time(), level="info", text="taken up: its supervisor was gone")
         self.writer.add(said)
-        with _disk_may_be_full():
+        with disk_may_be_full():
             self.writer.commit()
         if self.talk.is_stopping:
             self.talk.stop()
@@ -168,18 +176,8 @@ class Supervisor:
     async def run(self, endpoint: Endpoint) -> None:
         if not self.talk.is_stopping:
             self.set_state(status="running")
-        log = (self.folder / "logs" / "launcher.log").open("wb")
         environment = launchers.environment(self.config, self.plan, self.folder, endpoint)
-        launcher = await asyncio.create_subprocess_exec(
-            *launchers.command(self.config, self.plan),
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # Before it can say what to do about them, they would end it but not its job.
-            preexec_fn=_hold_signals if self.plan.scheduled else None,
-        )
-        log.close()
+        launcher = await self._start_launcher(environment)
         for text in [] if self.writer.taken_up else self.plan.notices:
             self.talk.notice(text)
         jobs = (
@@ -191,12 +189,13 @@ class Supervisor:
             partial(self._wait_for_hosts, endpoint),
         )
         helpers = [asyncio.create_task(_kept_up(job)) for job in jobs]
-        done = asyncio.create_task(launcher.wait())
         seen = environment | self._sockets(endpoint)
         origin = asyncio.create_task(_kept_up(partial(self._tell_origin, seen)))
-        await self._until_over(done)
+        launcher = await self._until_the_last_is_over(launcher, environment)
         await asyncio.to_thread(end_descendants, self._how_to_end())
-        self._launcher_ended(launcher.pid, await done)
+        self._launcher_ended(launcher.pid, await launcher.wait())
+        if self._leaves_a_job(launcher):
+            self._without_launcher(await asyncio.to_thread(self._cancel_job))
         for helper in helpers:
             helper.cancel()
         await asyncio.gather(origin, *helpers, return_exceptions=True)
@@ -207,6 +206,56 @@ class Supervisor:
         if not self.writer.state.provenance:  # who takes it up may be elsewhere
             found = await asyncio.to_thread(_provenance, self.folder, environment)
             self.set_state(provenance=found)
+
+    async def _start_launcher(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+        with (self.folder / "logs" / "launcher.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *launchers.command(self.config, self.plan),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Before it can say what to do about them, they would end it but not its job.
+                preexec_fn=_hold_signals if self.plan.scheduled else None,
+            )
+
+    async def _until_the_last_is_over(
+        self, launcher: asyncio.subprocess.Process, environment: Mapping[str, str]
+    ) -> asyncio.subprocess.Process:
+        """Of the launcher and those that take its place: one that was killed may leave a job."""
+        await self._until_over(launcher)
+        for _ in range(ANEW):
+            if not self._leaves_a_job(launcher) or self.talk.end_now.is_set():
+                break
+            self.talk.notice("the launcher was killed; another goes on watching the job")
+            await asyncio.to_thread(end_descendants, FINISH)
+            launcher = await self._start_launcher(environment)
+            await self._until_over(launcher)
+        return launcher
+
+    def _leaves_a_job(self, launcher: asyncio.subprocess.Process) -> bool:
+        """Whether it was killed, and nobody watches a job that may go on."""
+        job, code = self.talk.seen.job, launcher.returncode
+        over = job is not None and (job.state in {*ENDED, UNKNOWN} or not job.id)
+        return self.plan.scheduled and code is not None and code < 0 and not over
+
+    def _cancel_job(self) -> Job:
+        job = self.talk.seen.job or Job(time=time.time(), id="", state="REFUSED")
+        try:
+            if known := job.id or commands.submitted(self.folder / SCRIPT):
+                commands.cancel(known)
+                job = structs.replace(job, id=known, state="CANCELLED")
+            then = f"job {known} was cancelled" if known else "there is no job"
+        except SlurmError as error:
+            then = f"its job may go on: {error}"
+        return structs.replace(job, time=time.time(), ended=f"the launcher was killed; {then}")
+
+    def _without_launcher(self, job: Job) -> None:
+        """What became of a job is why the run ends, unless it was to end already."""
+        if self.talk.end_now.is_set() or not self.talk.seen.launcher_killed:
+            self.talk.notice(job.ended)
+            job = structs.replace(job, ended="")
+        self.talk.replay(job)
 
     def _how_to_end(self) -> list[tuple[signal.Signals, float]]:
         if self.plan.scheduled:
@@ -240,16 +289,17 @@ class Supervisor:
             self.talk.replay(item)
             self.writer.merged = self.journal.entries
             if self.writer.waiting > MOST_WAITING:
-                self.writer.commit()
+                with disk_may_be_full():
+                    self.writer.commit()
 
     def _launcher_ended(self, pid: int, code: int) -> None:
         self.talk.seen.launcher_code = code
         if self.config.launcher == "inline":
             self.talk.seen.exits[0] = Exited(time=time.time(), rank=0, pid=pid, code=code)
 
-    async def _until_over(self, done: asyncio.Task[int]) -> None:
+    async def _until_over(self, launcher: asyncio.subprocess.Process) -> None:
         """Wait for the launcher to end, or for a reason to end it."""
-        talk = self.talk
+        talk, done = self.talk, asyncio.create_task(launcher.wait())
         while not (done.done() or talk.end_now.is_set()):
             signs = (talk.end_now, talk.trouble, talk.all_finished)
             waits = [asyncio.create_task(event.wait()) for event in signs]
@@ -291,14 +341,14 @@ class Supervisor:
         while True:
             await asyncio.sleep(pause)
             self.set_state()
-            with _disk_may_be_full():  # the batch is kept and tried again
+            with disk_may_be_full():  # the batch is kept and tried again
                 self.writer.commit()
 
     def set_state(self, **changes: Any) -> None:
         """Change run.json; where the disk refuses, with the next commit."""
         self._unsaved |= changes
         if self._unsaved:
-            with _disk_may_be_full():
+            with disk_may_be_full():
                 self.writer.set_state(**self._unsaved)
                 self._unsaved = {}
 
@@ -359,7 +409,7 @@ class Supervisor:
 
     def close(self, verdict: Verdict) -> None:
         """Write the last of the record, and give free what the run had."""
-        with _disk_may_be_full():
+        with disk_may_be_full():
             self.writer.commit()
         self.set_state(
             status=verdict.status,
@@ -369,7 +419,7 @@ class Supervisor:
             waiting_for=[],
             socket="",
         )
-        with _disk_may_be_full():
+        with disk_may_be_full():
             self.writer.close()
         # Lists of many runs read this instead of every database.
         self.set_state(summary=Record(self.folder).summary())
@@ -417,15 +467,6 @@ async def _kept_up(job: Callable[[], Awaitable[None]]) -> None:
     except Exception:
         with suppress(OSError):
             traceback.print_exc()
-
-
-@contextmanager
-def _disk_may_be_full() -> Iterator[None]:
-    try:
-        yield
-    except DistrainError as error:
-        with suppress(OSError):  # the log lies on the same disk
-            print(error, file=sys.stderr, flush=True)
 
 
 def _hold_signals() -> None:

@@ -279,6 +279,8 @@ def _launcher_failed(seen: Evidence) -> RunError:
         last = seen.launcher_log.strip().splitlines()[-1:]
         said = f"it last printed: {last[0].strip()}" if last else "it printed nothing"
         text = f"the launcher ended with code {code} before its ranks did; {said}"
+        if seen.job and last:  # which is a sentence of ours
+            text = last[0].strip()
     return RunError(rank=None, type="LauncherFailed", message=text, traceback=seen.launcher_log)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from runners.appender import Appender
-from runners.errors import RunsFolderError
+from runners.errors import DistrainError, RunsFolderError
 from runners.events import (
     Attempt,
     Event,
@@ -251,6 +253,16 @@ class RecordWriter:
 
     def _refused(self, error: Exception) -> RunsFolderError:
         return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
+
+
+@contextmanager
+def disk_may_be_full() -> Iterator[None]:
+    """Around writing that keeps what the disk refuses for the next try: for now it is only told."""
+    try:
+        yield
+    except DistrainError as error:
+        with suppress(OSError):  # the log lies on the same disk
+            print(error, file=sys.stderr, flush=True)
 
 
 _BEGINNING: dict[str, Any] = {

@@ -245,6 +245,13 @@ def main() -> int:
     except DistrainError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.filename:  # else it is the connection's
+            raise
+        where, here = os.environ["DISTRAIN_SOCKET"].removeprefix("tcp:"), socket.gethostname()
+        why = error.strerror or error
+        print(f"the run at {where} is out of reach from {here}: {why}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

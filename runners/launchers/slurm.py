@@ -5,6 +5,7 @@ and ends with it; where it is told to end, or its supervisor is gone, it cancels
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from runners.processes import OWNER, die_with_parent
 from runners.record import Record
 from runners.slurm import commands
 from runners.slurm.job import Seen, ending, forever, look
-from runners.slurm.script import LOG, batch_script, options
+from runners.slurm.script import LOG, SCRIPT, batch_script, options
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 # A signal of its own: while a parent of several threads dies, getppid() tells its number yet.
@@ -33,6 +34,7 @@ COMPLETING_S = 30.0
 HEARSAY_S = 3.0  # for the supervisor to read what the job's journal tells
 HURRY_S = 0.5  # between two looks at a job that was cancelled
 TAIL = 2000  # characters
+SLURMS = re.compile(r"(srun|slurmstepd\S*):")
 # What holds on the login node only, and is not for the job.
 HERE = ("DISTRAIN_SUPERVISOR", OWNER)
 
@@ -62,12 +64,14 @@ def main() -> int:
 
 
 def _submitted(record: Record) -> str:
-    """The id of the run's job; its script lies in the record as job.sh. Raises SlurmError."""
+    """The id of the run's job; its script lies in the record. Raises SlurmError."""
     config, plan, folder = record.config, record.state.plan, record.dir
     assert plan is not None
     if (known := record.state.job) and known.id:
         return known.id  # its supervisor was gone for a while
-    script, endpoint = folder / "job.sh", Endpoint("", os.environ["DISTRAIN_SOCKET"])
+    script, endpoint = folder / SCRIPT, Endpoint("", os.environ["DISTRAIN_SOCKET"])
+    if script.exists() and (job := commands.submitted(script)):
+        return job  # of a launcher that was killed before it could tell
     script.write_text(batch_script(config, plan, folder, endpoint))
     passed_on = {name: value for name, value in os.environ.items() if name not in HERE}
     return commands.submit(script, options(config, plan, folder), passed_on)
@@ -224,9 +228,12 @@ class Watch:
     def _end(self, seen: Seen) -> int:
         told = "" if self._cancelled else ending(seen)
         self._tell(seen._replace(job=structs.replace(seen.job, ended=told)))
+        told = told or f"job {self._id} was cancelled"
         if seen.job.state == "FAILED":
-            print(self._log(), flush=True)
-        print(told or f"job {self._id} was cancelled", flush=True)
+            log = self._log()
+            print(log, flush=True)
+            told = "; ".join(filter(None, [last_words(log), told]))
+        print(told, flush=True)
         return 0 if seen.job.state == "COMPLETED" else 1
 
     def _log(self) -> str:
@@ -237,6 +244,12 @@ class Watch:
     def _notice(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
         print(text, flush=True)
         self._parent.say(Notice(time=time.time(), text=text, level=level))
+
+
+def last_words(log: str) -> str:
+    """The last line that is not Slurm's own: how a step ended it tells, and not why."""
+    lines = [line for line in log.splitlines() if line.strip() and not SLURMS.match(line)]
+    return words.line(lines[-1]) if lines else ""
 
 
 if __name__ == "__main__":

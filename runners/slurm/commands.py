@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,13 @@ from runners import words
 from runners.errors import SlurmError
 
 PATIENCE_S = 60.0
+LATE_S = 10.0  # for a job to be seen whose sbatch gave up
+# After which nobody knows whether the job is there.
+UNSURE = re.compile("did not answer|timed out|no job's id", re.IGNORECASE)
+# Defaults of a person's own, for other questions than ours.
+OTHERS = ("SLURM_", "SQUEUE_", "SINFO_", "SCANCEL_")
+# What the config decides, or what would make another job of it: see `runners.slurm.extra`.
+MISLEADING = {"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_ERROR", "SBATCH_WAIT"}
 
 
 def asked(*command: str, environment: Mapping[str, str] | None = None) -> str:
@@ -30,6 +39,8 @@ def asked(*command: str, environment: Mapping[str, str] | None = None) -> str:
     except FileNotFoundError:
         why = f"there is no {command[0]}: this is no login node of a Slurm cluster"
         raise SlurmError(why) from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]} could not be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         why = f"{command[0]} did not answer within {PATIENCE_S:g} s"
         raise SlurmError(why) from None
@@ -40,19 +51,62 @@ def asked(*command: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def outside(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what a job around this process set: it would speak for another job."""
+    """Without what a job around this process set, or a person for other jobs than ours."""
     kept = ("SLURM_CONF", "SLURM_CONF_SERVER")
-    return {k: v for k, v in environment.items() if not k.startswith("SLURM_") or k in kept}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in kept or not (name.startswith(OTHERS) or name in MISLEADING)
+    }
 
 
 def submit(script: Path, options: Sequence[str], environment: Mapping[str, str]) -> str:
     """Queue a batch script, which finds that environment; its job's id. Raises SlurmError.
 
     Options on the command line go before a person's SBATCH_ variables, those of a script do not.
+    Where sbatch does not tell whether the job is there, it is looked for.
     """
     command = ("sbatch", "--parsable", *options, str(script))
-    printed = asked(*command, environment=outside(environment))
-    return printed.splitlines()[-1].partition(";")[0]
+    try:
+        return _id(asked(*command, environment=outside(environment)))
+    except SlurmError as error:
+        if UNSURE.search(str(error)) and (job := _late(script, str(error))):
+            return job
+        raise
+
+
+def _id(printed: str) -> str:
+    *_, last = ["", *printed.splitlines()]
+    job = last.partition(";")[0]
+    if not job.isdecimal():
+        said = words.line(printed)[:200] or "nothing"
+        raise SlurmError(f"sbatch told no job's id, it said: {said}")
+    return job
+
+
+def _late(script: Path, why: str) -> str:
+    deadline = time.monotonic() + LATE_S
+    while True:
+        try:
+            job = submitted(script)
+        except SlurmError as error:
+            unknown = f"{why}, and whether the job is there is not known: {error}"
+            raise SlurmError(unknown) from None
+        if job or time.monotonic() > deadline:
+            return job
+        time.sleep(1.0)
+
+
+def submitted(script: Path) -> str:
+    """The id of the last job of ours with that script, also of one that ended just now; empty
+    where there is none. Raises SlurmError.
+    """
+    rows = asked(
+        "squeue", "--noheader", f"--user={os.getuid()}", "--states=all", "--format=%A %o"
+    ).splitlines()
+    found = [row.partition(" ")[::2] for row in rows]
+    jobs = [int(job) for job, command in found if command.strip() == str(script)]
+    return str(max(jobs)) if jobs else ""
 
 
 def cancel(job: str) -> None:

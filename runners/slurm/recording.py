@@ -27,11 +27,13 @@ from runners.journal import Journal
 from runners.record import Record
 from runners.slurm.nodes import address_of
 from runners.state import write_atomically
+from runners.writer import disk_may_be_full
 
 PLACE = "job"  # a folder in the record, for this process's token and what it is asked
 ASKED = "stop.json"
 LOOK_S = 0.5
 REACH_S = 10.0
+LAST_S = 60.0
 
 
 def ask_job(folder: Path, stop: Stop) -> None:
@@ -85,9 +87,21 @@ async def recorded(record: Record, command: list[str], why: str) -> int:
             if talk.seen.silent or talk.end_now.is_set():
                 with suppress(ProcessLookupError):
                     srun.terminate()
-            journal.commit()
-    journal.close()
+            with disk_may_be_full():
+                journal.commit()
+    await kept(journal)
     return done.result()
+
+
+async def kept(journal: Journal) -> None:
+    """Write the rest; a disk that is full has so long to have room again."""
+    deadline = time.monotonic() + LAST_S
+    while journal.waiting and time.monotonic() < deadline:
+        with disk_may_be_full():
+            journal.commit()
+        await asyncio.sleep(LOOK_S if journal.waiting else 0)
+    with disk_may_be_full():
+        journal.close()
 
 
 def _obey(asked: Path, talk: Conversation) -> None:

@@ -16,6 +16,7 @@ from runners.connecting import TOKEN, TOKEN_FILE, Endpoint
 from runners.plan import Plan
 from runners.state import short_id
 
+SCRIPT = "job.sh"  # in the record
 LOG = "job.log"  # of srun and the node agents, beside the ranks' own
 NODE, RECORDING = "runners.launchers.node", "runners.slurm.recording"
 

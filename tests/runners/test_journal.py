@@ -92,7 +92,10 @@ def test_a_full_disk_loses_nothing(journal: Journal) -> None:
             journal.commit()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (journal.dir / JOURNAL).stat().st_size == 10
+    assert journal.waiting
     journal.close()
+    assert not journal.waiting
     assert list(Reader(journal.dir).news()) == [ITEMS[1]]
 
 
@@ -137,6 +140,53 @@ def test_every_sample_is_merged_once_whenever_its_supervisors_are_killed(
         assert [total["steps"] for total in record.totals().values()] == [3000, 3000]
         told = [said.text for _, said in record.events(kinds=["notice"])]  # type: ignore[union-attr]
     assert told.count("only the first knows") == 1
+
+
+def test_what_an_attempt_left_torn_costs_the_next_nothing(journal: Journal) -> None:
+    journal.add(ITEMS[0])
+    journal.add(ITEMS[1])
+    journal.close()
+    path = journal.dir / JOURNAL
+    path.write_bytes(path.read_bytes()[:-9])
+    later = Journal(journal.dir)
+    later.add(ITEMS[2])
+    later.close()
+    reader = Reader(journal.dir)
+    first, damage, last = reader.news()
+    assert (first, last) == (ITEMS[0], ITEMS[2])
+    assert isinstance(damage, Notice)
+    assert damage.text == (
+        "the job could not write all of journal.ndjson: what it recorded then is missing"
+    )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\0" * 100,
+        b'{"kind":"event","bo{"kind":"state","body":{}}',
+        b'{"kind":"event","body":{"type":"notice"}}',
+        b'{"kind":"event","body":{"type":"of another version"}}',
+        b'{"kind":"of another version","body":{}}',
+        b'{"kind":"state","body":{"of another version":1}}',
+        b"[" * 10_000,
+        b"\xff",
+    ],
+)
+def test_damage_is_told_once_and_the_rest_is_read(journal: Journal, damage: bytes) -> None:
+    path = journal.dir / JOURNAL
+    journal.add(ITEMS[1])
+    journal.commit()
+    whole = path.read_bytes()
+    path.write_bytes((damage + b"\n") * 2 + whole)
+    reader = Reader(journal.dir)
+    told, item = reader.news()
+    assert isinstance(told, Notice)
+    assert item == ITEMS[1]
+    with path.open("ab") as file:
+        file.write(damage + b"\n" + whole)
+    assert list(reader.news()) == [ITEMS[1]]
 
 
 def test_windows_are_windows(journal: Journal) -> None:

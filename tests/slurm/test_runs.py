@@ -17,6 +17,7 @@ from runners.horovod import problem
 from runners.slurm.nodes import address, own_address
 from tests.commands import DISTRAIN
 from tests.e2e.conftest import assert_nothing_left, place, start, wait_until
+from tests.runners.slurm.conftest import kill_launcher
 from tests.slurm import network
 from tests.slurm.cluster import Cluster, node
 
@@ -320,6 +321,26 @@ def test_a_job_ends_with_its_supervisor_however_that_dies(started: Start, cluste
 
     wait_until(lambda: cluster.job(job)["JobState"] == "CANCELLED")
     assert_nothing_left(run)
+
+
+def test_a_job_goes_on_when_its_launcher_is_killed(started: Start, cluster: Cluster) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    job = job_of(run)
+    kill_launcher(run)
+    wait_until(lambda: any("another goes on watching" in text for text in notices(run)))
+    wait_for_step(run, step_of(run) + 2)
+
+    run.stop()
+    assert ended(run) == "stopped"
+    assert cluster.job(job)["JobState"] == "COMPLETED"
+
+
+def test_a_job_that_cannot_report_says_so(started: Start) -> None:
+    run = started(slurm__report="tcp", report__listen="127.0.0.1")
+    assert ended(run) == "failed"
+    said = r"the run at 127\.0\.0\.1:\d+ is out of reach from n[12]: Connection refused"
+    assert re.search(said, run.record.state.reason), run.record.state.reason
 
 
 # --- what goes on -------------------------------------------------------------------------------

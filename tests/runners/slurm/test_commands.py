@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runners.errors import SlurmError
 from runners.slurm import commands
-
-Plays = Callable[[str, str], None]
-
-
-@pytest.fixture
-def plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plays:
-    """Have a command do what a few lines of shell say."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    def one(name: str, lines: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (tmp_path / name).chmod(0o755)
-
-    return one
+from tests.runners.slurm.conftest import Plays
 
 
 def test_a_command_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +50,77 @@ def test_a_command_that_hangs_is_given_up(plays: Plays, monkeypatch: pytest.Monk
 def test_the_id_of_a_job(plays: Plays, tmp_path: Path, printed: str) -> None:
     plays("sbatch", f"echo '{printed}'")
     assert commands.submit(tmp_path / "job.sh", [], os.environ) == "12"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"), [("", "nothing"), ("usage: sbatch [OPTIONS]", "usage: sbatch [OPTIONS]")]
+)
+def test_an_sbatch_that_tells_no_id(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, said: str
+) -> None:
+    plays("sbatch", f"echo '{printed}'")
+    plays("squeue", "echo '12 (null)'")
+    monkeypatch.setattr(commands, "LATE_S", 0.0)
+    with pytest.raises(SlurmError) as error:
+        commands.submit(tmp_path / "job.sh", [], os.environ)
+    assert str(error.value) == f"sbatch told no job's id, it said: {said}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "{queues}; exec sleep 600",
+        "{queues}; echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1",
+        "{queues}; echo 12; echo 'the site wishes a nice day'",
+    ],
+)
+def test_the_job_of_an_sbatch_that_does_not_tell_is_found(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str
+) -> None:
+    queue, script = tmp_path / "queue", tmp_path / "a run" / "job.sh"
+    queue.write_text(f"9 {script}\n14 {tmp_path}/another/job.sh\n15 (null)\n")
+    plays("sbatch", lines.format(queues=f"echo '12 {script}' >> {queue}"))
+    plays("squeue", f"cat {queue}")
+    monkeypatch.setattr(commands, "PATIENCE_S", 1.0)
+    assert commands.submit(script, [], os.environ) == "12"
+
+
+def test_a_job_that_comes_after_its_sbatch_was_given_up_is_found(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, asked = tmp_path / "job.sh", tmp_path / "asked"
+    plays("sbatch", "exec sleep 600")
+    plays("squeue", f"test -e {asked} && echo '12 {script}'; touch {asked}")
+    monkeypatch.setattr(commands, "PATIENCE_S", 1.0)
+    assert commands.submit(script, [], os.environ) == "12"
+
+
+def test_where_nobody_tells_whether_the_job_is_there_that_is_said(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays("sbatch", "exec sleep 600")
+    plays("squeue", "exec sleep 600")
+    monkeypatch.setattr(commands, "PATIENCE_S", 0.2)
+    with pytest.raises(SlurmError) as error:
+        commands.submit(tmp_path / "job.sh", [], os.environ)
+    assert str(error.value) == (
+        "sbatch did not answer within 0.2 s, and whether the job is there is not known: "
+        "squeue did not answer within 0.2 s"
+    )
+
+
+def test_a_command_that_cannot_be_started(plays: Plays, tmp_path: Path) -> None:
+    plays("sfolder", "exit")
+    (tmp_path / "sfolder").chmod(0)
+    with pytest.raises(SlurmError, match="sfolder could not be started: Permission denied"):
+        commands.asked("sfolder")
+
+
+def test_a_persons_variables_make_no_other_job_of_ours(plays: Plays, tmp_path: Path) -> None:
+    plays("sbatch", "env | grep -c 'SBATCH_\\|SQUEUE_'")
+    theirs = ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_CLUSTERS", "SBATCH_ERROR", "SQUEUE_FORMAT")
+    environment = {**os.environ, **dict.fromkeys(theirs, "1"), "SBATCH_PARTITION": "long"}
+    assert commands.submit(tmp_path / "job.sh", [], environment) == "1"
 
 
 def test_a_job_around_us_says_nothing_of_ours() -> None:
