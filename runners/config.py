@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import date, time
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +17,7 @@ import tomli_w
 from msgspec import Meta
 
 from runners.errors import ConfigError
-from runners.validation import CHOICES, OR, Devices, Section, build
+from runners.validation import CHOICES, FORM, OR, Devices, Section, build
 
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
@@ -36,6 +37,7 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(pattern=r"^\S+$")]
+SlurmTime = Annotated[str, Meta(pattern=r"^([0-9]+(-[0-9]+)?(:[0-9]+){0,2}|UNLIMITED)$")]
 
 
 class Train(Section, frozen=True):
@@ -316,7 +318,11 @@ class Slurm(Section, frozen=True):
         Text | None, Meta(description='Memory of each node as Slurm writes it, e.g. "64G".')
     ] = None
     time: Annotated[
-        Text | None, Meta(description='Time limit as Slurm writes it, e.g. "1:00:00".')
+        SlurmTime | Count | None,
+        Meta(
+            description='Time limit: minutes, or as Slurm writes it, e.g. "1:00:00", "2-12".',
+            extra={FORM: "minutes, MM:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED"},
+        ),
     ] = None
     extra: Annotated[
         list[str], Meta(description='More options of sbatch, e.g. ["--exclusive"].')
@@ -452,7 +458,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not value.strip():
         return key.strip(), None
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
+        # 01:30:00 is a time of day in TOML, and of no key's kind.
+        return key.strip(), value.strip() if isinstance(parsed, date | time) else parsed
     except tomllib.TOMLDecodeError:
         return key.strip(), value
     except (RecursionError, ValueError) as error:

@@ -12,7 +12,8 @@ import msgspec
 from runners.errors import nearest
 
 Devices = str | list[int | str]
-CHOICES, OR = "choices", "or"  # in a Meta's `extra`: known texts, and the form of others
+# In a Meta's `extra`: known texts, the form of others, and what takes the place of all such words.
+CHOICES, OR, FORM = "choices", "or", "form"
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -84,6 +85,8 @@ def wanted(hint: Any) -> str:
         return "one of " + ", ".join(choices) + _others(hint)
     if get_origin(hint) is Annotated:
         inner, *metas = get_args(hint)
+        if form := next((meta.extra[FORM] for meta in metas if FORM in (meta.extra or {})), ""):
+            return str(form)
         limits = [
             f"{sign} {getattr(meta, name)}"
             for meta in metas

@@ -161,6 +161,30 @@ def test_a_number_is_finite(key: str, value: str) -> None:
     assert list(problems_of(f"[{table}]\n{name} = {value}")) == [key]
 
 
+@pytest.mark.parametrize(
+    ("typed", "limit"),
+    [
+        ("1", 1),
+        ("90:00", "90:00"),
+        ("1:30:00", "1:30:00"),
+        ("01:30:00", "01:30:00"),  # a time of day in TOML
+        ("2-12", "2-12"),
+        ("2-12:30:00", "2-12:30:00"),
+        ("UNLIMITED", "UNLIMITED"),
+    ],
+)
+def test_a_time_limit_is_minutes_or_as_slurm_writes_it(typed: str, limit: str | int) -> None:
+    key, value = parse_assignment(f"slurm.time={typed}")
+    assert RunConfig().with_changes({key: value}).slurm.time == limit
+
+
+@pytest.mark.parametrize("wrong", ['"1h"', "-1", "1.5", "true", '""', '"1-2-3"', '"1:2:3:4"'])
+def test_any_other_time_limit_is_told_the_forms_of_one(wrong: str) -> None:
+    told = problems_of(f"[slurm]\ntime = {wrong}")["slurm.time"]
+    forms = "minutes, MM:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED"
+    assert told.startswith(f"must be {forms}, not ")
+
+
 def test_text_that_is_not_toml_is_said_to_be() -> None:
     with pytest.raises(ConfigError, match=r"not TOML.*line 2"):
         RunConfig.from_toml('strategy = "ddp"\ndevices = auto\n')
