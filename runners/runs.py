@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFol
 from runners.events import Event, Stop
 from runners.plan import Plan, make_plan
 from runners.record import Record
+from runners.slurm.nodes import problems as cluster_problems
 from runners.state import Meta, RunError, create_run, read_state, write_state
 
 POLL_S = 0.1
@@ -271,9 +271,8 @@ def launch(
     """
     with _FOLDER, contextlib.chdir(cwd or "."):
         plan = _check(config)
-        if plan.scheduled and not shutil.which("sbatch"):
-            why = "there is no sbatch: this is no login node of a Slurm cluster"
-            raise ConfigError([("launcher", why)])
+        if plan.scheduled and (why_not := cluster_problems(config.slurm.partition)):
+            raise ConfigError(why_not)
         if queue:
             from runners import claims  # psutil, which other launches need not load
 

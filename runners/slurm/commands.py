@@ -23,8 +23,13 @@ OTHERS = ("SLURM_", "SQUEUE_", "SINFO_", "SCANCEL_")
 MISLEADING = {"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_ERROR", "SBATCH_WAIT"}
 
 
-def asked(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    """What a command prints, times as Unix seconds. Raises SlurmError, Slurm's own words last."""
+def asked(
+    *command: str, environment: Mapping[str, str] | None = None, patience: float | None = None
+) -> str:
+    """What a command prints, times as Unix seconds. Raises SlurmError, Slurm's own words last, also
+    after `patience` seconds without an answer.
+    """
+    patience = PATIENCE_S if patience is None else patience
     variables = outside(os.environ) | {"SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
@@ -34,15 +39,16 @@ def asked(*command: str, environment: Mapping[str, str] | None = None) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE_S,
+            timeout=patience,
         )
     except FileNotFoundError:
         why = f"there is no {command[0]}: this is no login node of a Slurm cluster"
         raise SlurmError(why) from None
     except OSError as error:
         raise SlurmError(f"{command[0]} could not be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        why = f"{command[0]} did not answer within {PATIENCE_S:g} s"
+    except subprocess.TimeoutExpired as late:
+        said = _reason((late.stderr or b"").decode(errors="replace"))
+        why = f"{command[0]} did not answer within {patience:g} s{said and f': {said}'}"
         raise SlurmError(why) from None
     if done.returncode:
         said = _reason(done.stderr) or f"exit code {done.returncode}"

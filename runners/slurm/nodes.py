@@ -1,7 +1,8 @@
-"""The machines of a cluster: which are down, and where they are reached."""
+"""The machines of a cluster: its partitions, which nodes are down, and where they are reached."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from runners import network
@@ -9,6 +10,24 @@ from runners.errors import SlurmError
 from runners.slurm.commands import asked
 
 LISTED = ("sinfo", "--noheader", "--Node")
+SOON_S = 15.0  # somebody waits; a controller that is gone is given up by Slurm itself after 9 s
+
+
+def problems(partition: str | None) -> list[tuple[str, str]]:
+    """Why no job can be submitted here, to that partition or to several; each with its key."""
+    if not shutil.which("sbatch"):
+        return [("launcher", "there is no sbatch: this is no login node of a Slurm cluster")]
+    try:
+        there = asked("sinfo", "--noheader", "--all", "--format=%R", patience=SOON_S).split()
+    except SlurmError as error:
+        return [("launcher", f"Slurm cannot be asked: {error}")]
+    wanted = partition.split(",") if partition else []
+    known = ", ".join(dict.fromkeys(there))
+    return [
+        ("slurm.partition", f"there is no partition {name}; there are {known}")
+        for name in wanted
+        if name not in there
+    ]
 
 
 def down(nodes: Sequence[str]) -> list[str]:

@@ -42,8 +42,16 @@ def test_a_refusal_without_a_word(plays: Plays) -> None:
 def test_a_command_that_hangs_is_given_up(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     plays("scontrol", "exec sleep 600")
     monkeypatch.setattr(commands, "PATIENCE_S", 0.2)
-    with pytest.raises(SlurmError, match=r"scontrol did not answer within 0.2 s"):
+    with pytest.raises(SlurmError, match=r"^scontrol did not answer within 0.2 s$"):
         commands.requeue("7")
+
+
+def test_what_a_hanging_command_complained_of_is_told(plays: Plays) -> None:
+    plays("sinfo", "echo 'sinfo: error: cannot stat file /no.conf, retrying' >&2; exec sleep 600")
+    with pytest.raises(SlurmError) as error:
+        commands.asked("sinfo", patience=3.0)
+    said = "sinfo did not answer within 3 s: cannot stat file /no.conf, retrying"
+    assert str(error.value) == said
 
 
 @pytest.mark.parametrize("printed", ["12", "12;cluster", "warning of the site\n12"])
