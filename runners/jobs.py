@@ -8,6 +8,7 @@ from runners.slurm.job import ENDED, UNKNOWN
 from runners.state import RunState
 
 PENDING, RUNNING, COMPLETING = "PENDING", "RUNNING", "COMPLETING"
+REFUSED = "REFUSED"  # our own word: sbatch did not take it
 # States that are no cause for alarm; all others (CANCELLED, TIMEOUT, NODE_FAIL, …) end it badly.
 COLOURS = {
     PENDING: "yellow",
@@ -55,13 +56,30 @@ def of_run(state: RunState, now: float) -> str:
     return f"job {job.id}, {word(job)} when last seen"
 
 
+def standing(state: RunState) -> str:
+    """Of a run that waits or trains, whose job it is and where: "job 4711 on n1, n2"."""
+    job = state.job
+    if job is None or state.status not in ("queued", "running"):
+        return ""
+    more = " …" if len(job.nodes) > words.MANY else ""
+    where = ", ".join(job.nodes[: words.MANY]) + more
+    return " on ".join(filter(None, (named(job), where)))
+
+
 def told(job: Job, now: float) -> str:
     """All of it: "job 4711 PENDING (Resources), 3 before it, expected to start in 12.3 s"."""
-    return ", ".join([f"job {job.id} {word(job)}", *_times(job, now), *_places(job)])
+    return ", ".join([f"{named(job)} {word(job)}", *_times(job, now), *_places(job)])
+
+
+def named(job: Job) -> str:
+    """ "job 4711"; one that Slurm never took has no number."""
+    return f"job {job.id}" if job.id else "the job"
 
 
 def word(job: Job) -> str:
     """Slurm's own: "PENDING (Resources)", "RUNNING", "TIMEOUT"."""
+    if job.state == REFUSED:
+        return "was refused"
     # Slurm's reason for nothing in particular is None.
     return f"{job.state} ({job.reason})" if job.reason not in ("", "None") else job.state
 

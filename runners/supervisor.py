@@ -70,6 +70,7 @@ HALF_DEAD_S = 5.0  # for what was killed
 CANCEL = [(signal.SIGTERM, 180.0), (signal.SIGKILL, 3.0)]
 # What a launcher that was killed has asked Slurm last: its sbatch may just queue the job.
 FINISH = [(signal.SIGCONT, commands.PATIENCE_S), (signal.SIGKILL, 3.0)]
+SUBMITTING = "the job is being submitted to Slurm"
 RESERVE = 1 << 16  # bytes kept aside, so that a full disk has room for how the run ended
 
 
@@ -170,12 +171,16 @@ class Supervisor:
         if self.talk.end_now.is_set():
             return False
         self.talk.seen.queued = False
-        self.set_state(status="starting", started=time.time(), waiting_for=[])
+        started = self.writer.state.started if self.plan.scheduled else time.time()
+        self.set_state(status="starting", started=started, waiting_for=[])
         return True
 
     async def run(self, endpoint: Endpoint) -> None:
         if not self.talk.is_stopping:
-            self.set_state(status="running")
+            if self.plan.scheduled and self.writer.state.job is None:
+                self.set_state(status="queued", waiting_for=[SUBMITTING])
+            else:
+                self.set_state(status="running")
         environment = launchers.environment(self.config, self.plan, self.folder, endpoint)
         launcher = await self._start_launcher(environment)
         for text in [] if self.writer.taken_up else self.plan.notices:
@@ -340,6 +345,8 @@ class Supervisor:
         pause = max(COMMIT_S, self.plan.world_size / RANKS_A_SECOND)
         while True:
             await asyncio.sleep(pause)
+            if self.talk.links and self.writer.state.status == "queued":  # before Slurm was asked
+                self.set_state(status="running")
             self.set_state()
             with disk_may_be_full():  # the batch is kept and tried again
                 self.writer.commit()
@@ -347,10 +354,20 @@ class Supervisor:
     def set_state(self, **changes: Any) -> None:
         """Change run.json; where the disk refuses, with the next commit."""
         self._unsaved |= changes
+        if isinstance(job := changes.get("job"), Job):
+            self._unsaved |= self._scheduled(job)
         if self._unsaved:
             with disk_may_be_full():
                 self.writer.set_state(**self._unsaved)
                 self._unsaved = {}
+
+    def _scheduled(self, job: Job) -> dict[str, Any]:
+        """A run starts once its job does, which one that ends without nodes never did."""
+        state = self.writer.state
+        changes: dict[str, Any] = {"waiting_for": []}
+        if state.started is None:
+            changes |= {"started": job.starts} if job.nodes else {"status": state.status}
+        return changes
 
     async def _sample(self) -> None:
         ranks = RankSampler()
@@ -439,8 +456,8 @@ async def supervise(folder: Path, ready: Callable[[], None]) -> None:
     ) as endpoint:
         reserve.write_bytes(bytes(RESERVE))
         supervisor.make_claim()
-        known = writer.state.started
-        started = known or (None if supervisor.talk.seen.queued else time.time())
+        waits = supervisor.talk.seen.queued or supervisor.plan.scheduled
+        started = writer.state.started or (None if waits else time.time())
         writer.set_state(started=started, socket=endpoint.local, **identity())
         ready()
         for number in (signal.SIGINT, signal.SIGTERM):

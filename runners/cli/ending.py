@@ -24,6 +24,8 @@ def in_a_few_lines(record: Record, facts: dict[str, Any]) -> str:
     """What `run` and `watch` leave on stdout; `facts` is the record's summary."""
     status, seconds = facts["status"], facts["duration_s"]
     took = "" if seconds is None else f"  in {words.duration(seconds)}"
+    if status == "failed" and seconds is None:
+        took = ", never started"
     reason = f": {record.state.reason}" if status == "stopped" else ""
     lines = [
         f"{painted(status, status)}  {painted(facts['run_id'], 'bold')}{took}{reason}",

@@ -34,15 +34,17 @@ class Lines:
 
     def show(self, follower: Follower, news: list[Event]) -> None:
         state = follower.state
-        if state.live:
+        if state.live and not self._status:
             self._state(follower, state.created)
             self._waiting(state.waiting_for)
         for event in news:
             if said := in_words(event):
                 self._line(getattr(event, "time", time.time()), *said)
+        self._state(follower, state.ended or time.time())
+        self._waiting(state.waiting_for)
         if not state.live:
-            self._state(follower, state.ended or time.time())
-        elif time.monotonic() >= self._due:
+            return
+        if time.monotonic() >= self._due:
             snapshot = follower.snapshot()
             if (text := progress(snapshot)) and text != self._told:
                 self._told = text
@@ -61,8 +63,7 @@ class Lines:
             return
         first, self._status = not self._status, state.status
         what = f"{follower.record.id}  {combination(follower.record.summary())}" if first else ""
-        moment = since if first or not state.live else time.time()
-        self._line(moment, state.status, state.reason or what)
+        self._line(since, state.status, state.reason or what or jobs.standing(state))
 
     def _waiting(self, reasons: list[str]) -> None:
         for text in reasons:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from runners import words
 from runners.cli.live import picture
 from runners.events import Attempt, Job
 from runners.snapshot import Follower
@@ -158,6 +159,30 @@ def test_what_slurm_says_and_each_new_attempt_are_lines(fabricate: Fabricate, wa
     run.writer.commit()
     assert "job 4711 PENDING (Priority), 2 before it" in read_until(process, "4711")
     assert "after step 6, was at 10: node-2 failed" in read_until(process, "attempt")
+
+
+def test_a_run_of_slurm_begins_in_the_queue_and_its_lines_are_in_the_order_of_time(
+    fabricate: Fabricate, watch: Watch
+) -> None:
+    run = fabricate()
+    run.writer.set_state(status="queued", waiting_for=["the job is being submitted"])
+    process = watch()
+    assert "queued" in read_until(process, "the job is being submitted")
+    job = Job(time=time.time(), id="4711", state="RUNNING", nodes=["n1", "n2"])
+    run.writer.add(job)
+    run.writer.commit()
+    read_until(process, "job 4711 RUNNING")
+    run.writer.set_state(status="running", job=job, waiting_for=[])
+    moment, *told = read_until(process, "running").split()
+    assert " ".join(told) == "running job 4711 on n1, n2"
+    assert moment >= words.clock(job.time)
+
+
+def test_what_never_began_took_no_time(fabricate: Fabricate, distrain: Distrain) -> None:
+    run = fabricate()
+    run.writer.set_state(started=None)
+    run.end("failed", error=RunError(rank=None, type="JobEnded", message="cancelled outside"))
+    assert distrain("watch", "latest").stdout.splitlines()[-4].endswith(f"{run.id}, never started")
 
 
 def test_the_picture_tells_how_the_job_stands_and_what_was_done_again(fabricate: Fabricate) -> None:

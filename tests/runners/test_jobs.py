@@ -34,6 +34,17 @@ def test_an_ended_job_has_slurms_own_word_and_no_time_left(state: str) -> None:
     assert jobs.told(a_job(state=state, ends=2000.0), 1000.0) == f"job 4711 {state}"
 
 
+def test_a_job_that_slurm_did_not_take_has_no_number() -> None:
+    assert jobs.told(a_job(id="", state="REFUSED"), 1000.0) == "the job was refused"
+
+
+def test_whose_job_a_run_is_and_where_its_nodes_told_up_to_a_point() -> None:
+    nodes = [f"n{number}" for number in range(20)]
+    run = RunState(run_id="a", created=0.0, status="running", job=a_job(nodes=nodes))
+    assert jobs.standing(run) == "job 4711 on n0, n1, n2, n3, n4, n5, n6, n7 …"
+    assert jobs.standing(RunState(run_id="a", created=0.0, status="running")) == ""
+
+
 @pytest.mark.parametrize(
     ("status", "state", "waits"),
     [

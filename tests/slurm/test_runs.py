@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runners import DistrainError, Run
+from runners import ConfigError, Run
 from runners.events import Job, Notice
 from runners.horovod import problem
 from runners.slurm.nodes import address, own_address
@@ -182,10 +182,12 @@ def test_what_slurm_refuses_is_told_in_its_words(started: Start) -> None:
     assert ended(run) == "failed"
     assert "sbatch refused: " in run.record.state.reason
     assert "Invalid feature specification" in run.record.state.reason
+    assert run.record.state.started is None
 
 
 def test_a_partition_that_is_not_there_is_told_before_anything_starts(started: Start) -> None:
-    with pytest.raises(DistrainError, match="Slurm has no nodes in partition nonsense"):
+    told = "slurm.partition: there is no partition nonsense; there are main, tiny"
+    with pytest.raises(ConfigError, match=told):
         started(slurm__partition="nonsense")
 
 
@@ -202,6 +204,7 @@ def test_a_job_that_waits_in_vain_says_so_and_can_be_stopped(
 
     assert ended(run) == "stopped"
     assert cluster.job(job)["JobState"] == "CANCELLED"
+    assert run.summary()["duration_s"] is None
 
 
 def test_a_waiting_job_tells_its_place(started: Start, cluster: Cluster) -> None:

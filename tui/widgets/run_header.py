@@ -62,7 +62,9 @@ def _what(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
 def _job(job: Job, now: Snapshot) -> Text:
     if not (now.state.live or jobs.over(job)):
         return Text(jobs.of_run(now.state, now.time), "dim")
-    told = ", ".join(filter(None, (f"job {job.id} {jobs.word(job)}", jobs.left(job, now.time))))
+    told = ", ".join(
+        filter(None, (f"{jobs.named(job)} {jobs.word(job)}", jobs.left(job, now.time)))
+    )
     return Text(told, jobs.COLOURS.get(job.state, "red"))
 
 
