@@ -25,6 +25,7 @@ KEPT_KINDS = ("notice", "warning", "attempt")  # these stay above the picture
 AROUND = 11  # lines of the picture beside those of ranks
 COLUMNS = (
     Column("rank", right=True),
+    Column("node"),
     Column("device"),
     Column("doing"),
     Column("step", right=True),
@@ -85,7 +86,8 @@ def picture(follower: Follower, now: Snapshot, width: int, most_ranks: int) -> R
     if now.best and now.best is not now.last:
         parts.append(_evaluation("best evaluation", now.best))
     if now.ranks:
-        parts += [Text(), _ranks(now.ranks[:most_ranks], width)]
+        several = len(now.state.hosts) > 1
+        parts += [Text(), _ranks(now.ranks[:most_ranks], several, width)]
     if len(now.ranks) > most_ranks:
         parts.append(Text(f"… and {words.things(len(now.ranks) - most_ranks, 'rank')}", "dim"))
     return Group(*parts)
@@ -155,8 +157,9 @@ def _evaluation(title: str, event: Evaluation) -> Text:
     )
 
 
-def _ranks(ranks: list[RankNow], width: int) -> Text:
-    rows = [_cells(now) for now in ranks]
+def _ranks(ranks: list[RankNow], several: bool, width: int) -> Text:
+    """The table of ranks, with their nodes where these are `several`."""
+    rows = [_cells(now, now.info.host if several else "") for now in ranks]
     # What nobody measures here (no GPU, no psutil) is not shown as a column of dashes.
     there = [i for i in range(len(COLUMNS)) if any(row[i] != words.MISSING for row in rows)]
     columns, rows = [COLUMNS[i] for i in there], [[row[i] for i in there] for row in rows]
@@ -166,10 +169,11 @@ def _ranks(ranks: list[RankNow], width: int) -> Text:
     return text
 
 
-def _cells(now: RankNow) -> list[str]:
+def _cells(now: RankNow, node: str) -> list[str]:
     info = now.info
     return [
         str(info.rank),
+        node or words.MISSING,
         info.device,
         info.phase,
         f"{info.step:,}",

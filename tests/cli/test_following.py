@@ -15,7 +15,7 @@ from rich.console import Console
 
 from runners import words
 from runners.cli.live import picture
-from runners.events import Attempt, Job
+from runners.events import Attempt, Hello, Job
 from runners.snapshot import Follower
 from runners.state import RunError
 
@@ -199,6 +199,26 @@ def test_the_picture_tells_how_the_job_stands_and_what_was_done_again(fabricate:
     told = shown.get().splitlines()[1]
     assert "job 4711 RUNNING, 1 h 40 min left, on 2 nodes" in told
     assert "started anew 1 time, 4 steps done again" in told
+
+
+def painted(run: Fabricated, width: int = 160) -> list[str]:
+    follower, console = Follower(run.record), Console(width=width)
+    follower.news()
+    with console.capture() as shown:
+        console.print(picture(follower, follower.snapshot(), width, 10))
+    return shown.get().splitlines()
+
+
+def test_ranks_of_several_nodes_are_told_with_their_node(fabricate: Fabricate) -> None:
+    run = fabricate(world=2).steps(10)
+    assert "node" not in painted(run)[-3].split()
+    for rank, host in enumerate(("n1", "n2")):
+        run.writer.add(Hello(rank=rank, world_size=2, pid=1000, host=host, device="cpu:0"))
+    run.writer.set_state(hosts=["n1", "n2"])
+    run.writer.commit()
+    head, *ranks = painted(run)[-3:]
+    assert head.split()[:3] == ["rank", "node", "device"]
+    assert [line.split()[:3] for line in ranks] == [["0", "n1", "cpu:0"], ["1", "n2", "cpu:0"]]
 
 
 def test_ctrl_c_only_leaves_the_viewer(fabricate: Fabricate, watch: Watch) -> None:
