@@ -13,7 +13,7 @@ from runners import words
 from runners.errors import SlurmError
 from runners.events import Job
 from runners.slurm.commands import asked, hostnames
-from runners.slurm.nodes import down
+from runners.slurm.nodes import down, longest
 
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 ENDED = {
@@ -31,20 +31,39 @@ ENDED = {
 UNKNOWN = "UNKNOWN"  # Slurm has forgotten the job, and keeps no accounts of it
 _NOTHING = {"", "(null)", "N/A", "None", "Unknown", "UNLIMITED"}
 
-# Reasons that time does not mend.
+# Reasons that time does not mend, of Slurm 22 to 24.
 FOREVER = {
-    "AssocMaxJobsLimit": "the account may have no more jobs",
+    "AccountNotAllowed": "partition {partition} does not take its account",
     "BadConstraints": "no node has all that it asks for",
     "DependencyNeverSatisfied": "what it depends on will never be",
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its quality of service is not valid",
     "JobHeldAdmin": "the administrator holds it",
     "JobHeldUser": "somebody holds it: scontrol release {job.id}",
+    "JobHoldMaxRequeue": "it was queued again too often and is held: scontrol release {job.id}",
+    "MaxMemPerLimit": "it asks for more memory than a job may have",
+    "PartitionConfig": "it asks for more than partition {partition} has or gives a job",
     "PartitionDown": "partition {partition} is down",
     "PartitionInactive": "partition {partition} is not active",
     "PartitionNodeLimit": "it asks for more nodes than partition {partition} gives a job",
-    "PartitionTimeLimit": "it asks for more time than partition {partition} gives a job",
+    "PartitionTimeLimit": "it asks for {asks}{most}",
+    "QOSNotAllowed": "partition {partition} does not take its quality of service",
+    "ReservationDeleted": "its reservation is no more",
+    "job_requeued_in_held_state": "it was queued again and is held: scontrol release {job.id}",
     "launch_failed_requeued_held": "it could not begin and is held: scontrol release {job.id}",
+}
+# Limits of a single job; those of a user's or an account's jobs together make it wait its turn.
+_LIMIT = re.compile("(Assoc|QOS)(Max|Min)([A-Za-z]+?)(Per(Job|Node)(Limit)?)?")
+_WHOSE = {"Assoc": "its account", "QOS": "its quality of service"}
+_WHAT = {
+    "Cpu": "CPUs",
+    "CpuMinutes": "CPU minutes",
+    "GRES": "GPUs",
+    "GRESMinutes": "GPU minutes",
+    "Mem": "memory",
+    "Memory": "memory",
+    "Node": "nodes",
+    "WallDuration": "time",
 }
 
 
@@ -155,9 +174,32 @@ def _accounted(job: str) -> Seen:
 
 def forever(seen: Seen) -> str:
     """Why a waiting job will not start however long it waits, in a sentence; else empty."""
-    why = FOREVER.get(seen.job.reason, "") if seen.waits else ""
-    told = f"job {seen.job.id} waits in vain: {why}" if why else ""
-    return told.format(job=seen.job, partition=seen.partition)
+    reason = seen.job.reason
+    why = (FOREVER.get(reason) or _beyond(reason)) if seen.waits else ""
+    if not why:
+        return ""
+    most = _most(seen.partition) if reason == "PartitionTimeLimit" else ""
+    told = f"job {seen.job.id} waits in vain: {why}"
+    asks = seen.limit.removeprefix("0")
+    return told.format(job=seen.job, partition=seen.partition, asks=asks, most=most)
+
+
+def _beyond(reason: str) -> str:
+    """The sentence of a limit that the job alone is beyond; empty of other reasons."""
+    found = _LIMIT.fullmatch(reason)
+    if found is None or not (found[4] or found[2] == "Min"):
+        return ""
+    whose, what = _WHOSE[found[1]], _WHAT.get(found[3], found[3])
+    if found[2] == "Min":
+        return f"it asks for less than {whose} wants of a job ({reason})"
+    return f"it asks for more {what} than {whose} gives a job"
+
+
+def _most(partition: str) -> str:
+    try:
+        return f", partition {partition} gives a job {longest(partition).removeprefix('0')} at most"
+    except SlurmError:
+        return f", more than partition {partition} gives a job"
 
 
 def ending(seen: Seen) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
+from functools import cache
 
 from runners import network
 from runners.errors import SlurmError
@@ -28,6 +30,15 @@ def problems(partition: str | None) -> list[tuple[str, str]]:
         for name in wanted
         if name not in there
     ]
+
+
+@cache
+def longest(partition: str) -> str:
+    """The time limit of a partition in Slurm's words, "00:10:00". Raises SlurmError."""
+    shown = asked("scontrol", "--oneliner", "show", "partition", partition)
+    if found := re.search(r" MaxTime=(\S+)", shown):
+        return found[1]
+    raise SlurmError(f"scontrol tells no time limit of partition {partition}")
 
 
 def down(nodes: Sequence[str]) -> list[str]:

@@ -196,7 +196,8 @@ def test_a_job_that_waits_in_vain_says_so_and_can_be_stopped(
 ) -> None:
     run = started(slurm__time="30:00")
     job = job_of(run)
-    said = f"job {job} waits in vain: it asks for more time than partition main gives a job"
+    asks = "it asks for 0:30:00, partition main gives a job 0:10:00 at most"
+    said = f"job {job} waits in vain: {asks}"
     wait_until(lambda: said in notices(run))
     assert run.record.state.status == "queued"
 

@@ -7,6 +7,8 @@ import pytest
 from runners.errors import SlurmError
 from runners.slurm import job as jobs
 from runners.slurm.job import Seen, ending, forever, read
+from runners.slurm.nodes import longest
+from tests.runners.slurm.conftest import Plays
 
 RUNNING = (
     "JobId=2 JobName=ddp-x7k2 UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A "
@@ -167,6 +169,49 @@ def test_a_job_that_waits_in_vain_says_why() -> None:
     assert forever(held) == "job 2 waits in vain: somebody holds it: scontrol release 2"
 
 
-@pytest.mark.parametrize("reason", ["Resources", "Priority", "BeginTime", "None"])
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("PartitionConfig", "it asks for more than partition main has or gives a job"),
+        ("AccountNotAllowed", "partition main does not take its account"),
+        ("QOSMaxCpuPerJobLimit", "it asks for more CPUs than its quality of service gives a job"),
+        ("QOSMaxGRESPerNode", "it asks for more GPUs than its quality of service gives a job"),
+        ("AssocMaxWallDurationPerJobLimit", "it asks for more time than its account gives a job"),
+        ("QOSMinGRES", "it asks for less than its quality of service wants of a job (QOSMinGRES)"),
+    ],
+)
+def test_limits_of_the_job_itself_are_in_vain(reason: str, sentence: str) -> None:
+    waiting = seen(JobState="PENDING", Reason=reason, NodeList="")
+    assert forever(waiting) == f"job 2 waits in vain: {sentence}"
+
+
+def test_too_much_time_is_told_with_what_there_is(plays: Plays) -> None:
+    plays("scontrol", "echo 'PartitionName=main MaxNodes=UNLIMITED MaxTime=00:10:00 MinNodes=0'")
+    longest.cache_clear()
+    waiting = seen(
+        JobState="PENDING", Reason="PartitionTimeLimit", NodeList="", TimeLimit="00:30:00"
+    )
+    asks = "it asks for 0:30:00, partition main gives a job 0:10:00 at most"
+    assert forever(waiting) == f"job 2 waits in vain: {asks}"
+    longest.cache_clear()
+    plays("scontrol", "exit 1")
+    asks = "it asks for 0:30:00, more than partition main gives a job"
+    assert forever(waiting) == f"job 2 waits in vain: {asks}"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Resources",
+        "Priority",
+        "BeginTime",
+        "None",
+        "AssocMaxJobsLimit",
+        "AssocGrpCpuLimit",
+        "QOSMaxCpuPerUserLimit",
+        "QOSMaxJobsPerUserLimit",
+        "MaxCpuPerAccount",
+    ],
+)
 def test_a_job_that_only_has_to_wait_does_not(reason: str) -> None:
     assert forever(seen(JobState="PENDING", Reason=reason, NodeList="")) == ""
