@@ -36,8 +36,9 @@ def _of_hosts(config: RunConfig, nodes: int) -> list[Rule]:
         (
             dist.nodes > 1 and launcher not in ("torchrun", "horovodrun"),
             "dist.nodes",
-            f"{launcher} starts the ranks of one host; several need torchrun or horovodrun"
-            + (", or slurm.nodes" if launcher == "slurm" else ""),
+            "the nodes of a job are slurm.nodes"
+            if launcher == "slurm"
+            else f"{launcher} starts the ranks of one host; several need torchrun or horovodrun",
         ),
         (
             nodes > 1 and strategy in ONE_PROCESS,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
+from runners import words
 from runners.capabilities import (
     BACKENDS,
     LAUNCHERS,
@@ -32,6 +33,7 @@ from runners.devices import driver_version, gpus, nvml, torch_build, why_no_gpu
 from runners.horovod.presence import presence
 from runners.operations import OPERATIONS, PROGRAM, Cell, environment, probe_operations
 from runners.provenance import cpu_name
+from runners.slurm.survey import survey
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,8 +46,8 @@ def diagnose(told: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
 
     `versions` by name (None: not installed), `devices` (memory in bytes), `strategies`,
     `launchers` and `backends` ({usable, why, mend} by name), `operations`: for each backend and
-    device kind the `cells` by operation ({answer: yes, no, hangs or n/a; reason}). `told` hears
-    what is being done.
+    device kind the `cells` by operation ({answer: yes, no, hangs or n/a; reason}), `slurm` as
+    `slurm.survey` has it. `told` hears what is being done.
     """
     told("loading torch")
     facts = _facts()
@@ -58,6 +60,7 @@ def diagnose(told: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
         "launchers": _verdicts(LAUNCHERS, facts),
         "backends": _verdicts(BACKENDS, facts),
         "operations": operations,
+        "slurm": survey(),
     }
 
 
@@ -182,6 +185,7 @@ def render(report: dict[str, Any], console: Console) -> None:
     parts = [
         _headed("Versions", _pairs(_version_lines(report["versions"]))),
         _headed("Devices", _pairs(_device_lines(report["devices"]))),
+        _headed("Slurm", _pairs(_slurm_lines(report["slurm"]))),
         *(
             _headed(title, _verdict_table(report[title.lower()]))
             for title in ("Strategies", "Launchers", "Backends")
@@ -224,6 +228,19 @@ def _device_lines(devices: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("GPU", f"none usable: {devices['no_gpu']}"))
     cores = f"{devices['usable_threads']} of {devices['threads']} threads usable"
     return [*lines, ("CPU", f"{devices['cpu']}, {cores}"), ("memory", _gib(devices["memory"]))]
+
+
+def _slurm_lines(slurm: dict[str, Any]) -> list[tuple[str, str]]:
+    if slurm["version"] is None:
+        return [("Slurm", f"none: {slurm['why']}")]
+    lines = [("version", slurm["version"])]
+    for each in slurm["partitions"]:
+        gpus = f", {each['gpus']} each" if each["gpus"] else ", no GPUs"
+        nodes = words.things(int(each["nodes"]), "node")
+        lines.append((each["name"], f"{nodes}{gpus}, time limit {each['limit']}"))
+    if slurm["address"]:
+        lines.append(("nodes report", f"to {slurm['address']}, this host"))
+    return [*lines, ("trouble", slurm["why"])] if slurm["why"] else lines
 
 
 def _gib(size: int | None) -> str:

@@ -20,7 +20,16 @@ STRATEGYS_OWN = ("ddp.", "horovod.")
 COMPARED = ("strategy", "launcher", "precision", "ranks", "dist.backend", *STRATEGYS_OWN)
 NO_WORK = ("train.lr", "train.schedule", "train.warmup_epochs", "train.step_")
 # Decides nothing of what is computed, or is compared as it turned out, in total.
-IGNORED = ("description", "report.", "checkpoint.", "dist.timeout_s", "oversubscribe")
+IGNORED = (
+    "description",
+    "report.",
+    "checkpoint.",
+    "oversubscribe",
+    *(f"dist.{name}" for name in ("timeout_s", "join_timeout_s", "max_restarts")),
+    *(f"dist.{name}" for name in ("rendezvous", "node_rank", "init_method")),
+    *(f"slurm.{name}" for name in ("account", "qos", "memory", "time")),
+    *(f"slurm.{name}" for name in ("requeue", "warn_s", "poll_s", "report")),
+)
 EVALUATION = "eval."
 PLANNED = ("devices", "train.threads", "train.scale_lr", "train.lr")
 

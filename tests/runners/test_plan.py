@@ -129,6 +129,8 @@ IMPOSSIBLE = [
     ({"launcher": "horovodrun"}, cpus(2), "launcher", "ddp needs torchrun or spawn"),
     ({**HOROVOD, "dist__backend": "gloo"}, cpus(2), "dist.backend", "leave it at auto"),
     ({**HOROVOD, "dist__nodes": 2, "horovod__via": "mpirun"}, cpus(2), "horovod.via", "one host"),
+    ({"dist__nodes": 2, "launcher": "spawn"}, cpus(2), "dist.nodes", "several need torchrun or"),
+    ({"dist__nodes": 2, "launcher": "slurm"}, cpus(2), "dist.nodes", "job are slurm.nodes"),
     ({"dist__nodes": 2, "dist__rendezvous": "n1"}, cpus(2), "dist.rendezvous", "not HOST:PORT"),
     ({"dist__nodes": 2, "dist__rendezvous": "n1:99999"}, cpus(2), "dist.rendezvous", "HOST:PORT"),
     ({"dist__nodes": 2, "dist__node_rank": 1}, cpus(2), "dist.rendezvous", "must know where"),

@@ -73,7 +73,9 @@ def test_a_node_with_a_dead_rank_a_lost_gpu_or_no_word_is_in_trouble(make: Make)
 def test_a_host_that_has_joined_has_no_rank_yet(make: Make) -> None:
     run = make(world=2, hosts=HOSTS[:2])
     run.writer.set_state(hosts=HOSTS[:3])
-    assert [node.amiss for node in nodes_of(run)] == ["", "", "no rank yet"]
+    found = nodes_of(run)
+    assert [node.lacks for node in found] == ["", "", "no rank yet"]
+    assert not any(node.amiss for node in found)
 
 
 def test_of_many_ranks_a_plot_shows_all_together_with_their_extremes(make: Make) -> None:
@@ -144,6 +146,17 @@ def test_both_tables_unfold_and_fold_together(make: Make) -> None:
         await pilot.press("a")
         await until(pilot, lambda: len(ranks._lines) == 1 + 4, "none")
         assert len(hardware._lines) == 1 + 4
+
+    watch(run, story)
+
+
+def test_nodes_whose_ranks_have_still_to_come_are_in_no_trouble(make: Make) -> None:
+    run = make(world=2, hosts=HOSTS[:2], begun=False)
+
+    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = shown(app)
+        assert "no rank yet on 2 nodes" in text
+        assert "in trouble" not in text
 
     watch(run, story)
 

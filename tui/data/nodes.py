@@ -27,7 +27,9 @@ class Gauge(NamedTuple, Generic[T]):
 
 
 class Node(NamedTuple):
-    """A machine of the run; `number` as samples have it, `amiss` in words, or empty."""
+    """A machine of the run; `number` as samples have it. `amiss` and what it still `lacks`, which
+    is no trouble, are in words, or empty.
+    """
 
     number: int
     name: str
@@ -35,6 +37,7 @@ class Node(NamedTuple):
     host: Gauge[HostSample] | None = None
     gpus: Sequence[Gauge[GpuSample]] = ()
     amiss: str = ""
+    lacks: str = ""
 
 
 def nodes(
@@ -73,11 +76,10 @@ def _node(
     parts = [_failed(ranks)]
     if lost := [gauge.sample.index for gauge in gpus if gauge.lost]:
         parts.append(f"GPU {words.span(lost)} lost")
-    if state.live and not ranks:
-        parts.append("no rank yet")
     if silent > SILENT_S:
         parts.append(f"silent for {words.duration(silent)}")
-    return Node(number, name, ranks, host, gpus, ", ".join(filter(None, parts)))
+    lacks = "no rank yet" if state.live and not ranks else ""
+    return Node(number, name, ranks, host, gpus, ", ".join(filter(None, parts)), lacks)
 
 
 def by_trouble(nodes: Iterable[Node], late: int | None = None) -> list[Node]:

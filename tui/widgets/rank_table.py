@@ -79,7 +79,8 @@ class RankTable(NodePane):
     def _paint_nodes(self, who: int | None, told: str, paper: Color) -> None:
         ranks = sum(len(node.ranks) for node in self._machines)
         amiss = sum(bool(node.amiss) for node in self._machines)
-        self.border_title = f"{words.things(ranks, 'rank')} on {len(self._machines):,} nodes"
+        known = words.things(ranks, "rank") if ranks else "no rank yet"
+        self.border_title = f"{known} on {len(self._machines):,} nodes"
         troubled = f"{words.things(amiss, 'node')} in trouble" if amiss else ""
         self.border_subtitle = " · ".join(filter(None, (troubled, told)))
         grid = _grid(self.width, max(len(node.name) for node in self._machines))
@@ -156,8 +157,8 @@ def _node(node: Node, grid: Grid, late: int | None) -> Text:
     for column in others:
         line.append(" ").append_text(aligned(Text(cells[column.name]), column))
     line.append(" ")
-    if node.amiss:
-        return line.append(node.amiss, "red")
+    if node.amiss or node.lacks:
+        return line.append(node.amiss or node.lacks, "red" if node.amiss else "dim")
     shares = {name: mean_of(rank.shares.get(name) for rank in node.ranks) for name in SHARES}
     known = {name: share for name, share in shares.items() if share is not None}
     return _with_bar(line, known, grid.bar, late in {rank.info.rank for rank in node.ranks})
