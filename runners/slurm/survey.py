@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from runners.errors import SlurmError
+from runners.errors import DistrainError
 from runners.slurm.commands import asked
 from runners.slurm.nodes import SOON_S, own_address
 
@@ -22,7 +22,7 @@ def survey() -> dict[str, Any]:
         found["version"] = asked("sinfo", "--version", patience=SOON_S)
         found["partitions"] = _partitions()
         found["address"] = own_address(None)
-    except SlurmError as error:
+    except DistrainError as error:
         found["why"] = str(error)
     return found
 
