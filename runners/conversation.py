@@ -385,9 +385,9 @@ class Conversation:
         """
         if not self.links or self.trouble.is_set() or self.end_now.is_set():
             link.send(Stop(now=True))
-            return
-        self._has_to_give_way()
-        self.stop(again=True)
+        elif not self.seen.stop_asked:
+            self._has_to_give_way()
+            self.stop(again=True)
 
     def _all_have_left(self) -> None:
         """Those who stop though nobody here has asked them have been told by another."""
