@@ -26,8 +26,8 @@ class Reporter:
     """Says events in order; merges windows under back-pressure; answers a stop.
 
     Thread-safe. `step` is the last that `goes_on` was told. Called from the reporting thread are
-    `on_lost` when the supervisor is gone, and `on_event` with what it says but for stops. Raises
-    OSError where nobody listens.
+    `on_lost` when the supervisor is gone, and `on_event` with what it says, for those who are no
+    ranks and have no stop to answer. Raises OSError where nobody listens.
     """
 
     def __init__(
@@ -194,7 +194,9 @@ class Reporter:
 
     def _obey(self, event: Event) -> None:
         with self._gate:
-            if isinstance(event, Stop) and self._stop_at is None:
+            if self._on_event:
+                self._on_event(event)
+            elif isinstance(event, Stop) and self._stop_at is None:
                 # The step under way is finished; nobody goes further until all have answered.
                 # The training thread writes its step and then reads the limit. Here it is the
                 # other way round: either it sees that it must wait, or this sees its step.
@@ -205,8 +207,6 @@ class Reporter:
                 self._stop_at = event
                 self._limit = event.step
                 self._gate.notify_all()
-            elif self._on_event:
-                self._on_event(event)
 
     def _lost(self) -> None:
         with self._gate:

@@ -415,6 +415,20 @@ def test_a_second_stop_changes_nothing(server: Server) -> None:
     assert sum(isinstance(event, Stopping) for event in server.events) == 1
 
 
+def test_who_is_no_rank_hears_of_a_stop_and_answers_none(server: Server) -> None:
+    heard: list[Event] = []
+    with Reporter(server.address, Hello(role="launcher"), on_event=heard.append) as reporter:
+        server.say(Stop(again=True))
+        server.say(Notice(time=1.0, text="and more"))
+        server.say(Stop(now=True))
+        while len(heard) < 3:
+            time.sleep(0.01)
+        reporter.say(notice("still here"))
+    assert heard == [Stop(again=True), Notice(time=1.0, text="and more"), Stop(now=True)]
+    server.wait_for(lambda events: notice("still here") in events)
+    assert not any(isinstance(event, Stopping) for event in server.events)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_all_ranks_leave_at_the_same_step_however_they_run(seed: int, server: Server) -> None:
     chance = random.Random(seed)
