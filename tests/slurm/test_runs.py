@@ -407,7 +407,7 @@ def test_a_run_goes_on_when_somebody_requeues_its_job(started: Start, cluster: C
     cluster.run("scontrol", "requeue", job_of(run))
 
     wait_until(lambda: run.record.state.attempts == 1, LONG)
-    (attempt,) = run.record.attempts()
+    (attempt,) = wait_until(lambda: run.record.attempts())
     assert attempt.lost == attempt.step, "there was time to save all"
     run.stop()
     assert ended(run) == "stopped"
@@ -425,7 +425,7 @@ def test_a_run_goes_on_when_its_job_had_to_give_way(
     cluster.submit("exec sleep 5", "--partition=main", "--nodes=2", "--exclusive")
 
     wait_until(lambda: run.record.state.attempts == 1, LONG)
-    (attempt,) = run.record.attempts()
+    (attempt,) = wait_until(lambda: run.record.attempts())
     assert attempt.lost == attempt.step
     run.stop()
     assert ended(run) == "stopped"
@@ -486,7 +486,9 @@ def test_a_stop_reaches_ranks_that_report_by_files(started: Start) -> None:
 
 def test_a_job_outlives_its_supervisor_and_is_merged_when_somebody_looks(started: Start) -> None:
     run = started(slurm__report="files", task__args={"pace": 0.1}, train__epochs=4)
+    wait_for_step(run, 1)
     began = run.record.state.started
+    assert began is not None
     for step in (2, 4, 6):  # what sees it die may see it half dead: see ORPHANED
         wait_for_step(run, step)
         pid = run.record.state.supervisor_pid
