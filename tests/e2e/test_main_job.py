@@ -15,7 +15,8 @@ from runners.events import HostSample, Notice, Window
 from runners.series import HOST, PROCS, STEPS
 
 SUMMARY = {
-    "run_id", "dir", "status", "strategy", "launcher", "precision", "world_size", "devices",
+    "run_id", "dir", "status", "strategy", "launcher", "precision", "world_size",
+        "nodes", "devices",
     "epochs", "steps", "samples", "samples_per_s", "duration_s", "attempts", "steps_again", "eval",
 }  # fmt: skip
 

@@ -177,6 +177,8 @@ def test_a_signal_of_anybody_else_than_the_parent_ends_nothing(
         pid = child('ended_by_parent_only()')
         print(pid, flush=True)
         sys.stdin.readline()
+        while 'ShdPnd:\t' + 16 * '0' not in open(f'/proc/{pid}/status').read():
+            time.sleep(0.01)  # two that wait are one
         print(os.waitpid(pid, os.WNOHANG), flush=True)
         os.kill(pid, SIGTERM)
         print(code_of(pid))
