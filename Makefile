@@ -3,20 +3,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo tui horovod browser slurm slurm-down test test-horovod test-slurm test-hosts lint types layers bench clean
+# More workers than cores, because tests wait most of their time.
+PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(nproc)))
+
+.PHONY: help demo tui horovod browser slurm slurm-down check test test-cluster test-horovod \
+	test-hosts test-slurm lint types layers bench clean
 help:
-	@echo "make demo     set up and run the main job: two-process DDP on the digits images"
-	@echo "make tui      set up and open the terminal app"
-	@echo "make test     set up and run lint, types, layers and tests, two at a time"
-	@echo "make horovod  set up, build Horovod for the torch that is here and install it"
-	@echo "make test-horovod  the same, then the tests that need Horovod"
-	@echo "make slurm    install Slurm and bring up two nodes on this machine (Debian, as root)"
-	@echo "make slurm-down  end that cluster"
-	@echo "make test-slurm  install Slurm, then run the tests that need a cluster"
-	@echo "make test-hosts  run the tests that need several hosts (Linux, as root)"
-	@echo "make browser  install Chromium, in which tests look at a report (Debian, as root)"
-	@echo "make bench    set up and run the benchmarks (an hour and a half)"
-	@echo "make clean    remove .venv and caches"
+	@echo "make demo          train with two-process DDP on the digits images"
+	@echo "make tui           open the terminal app"
+	@echo "make check         lint, types, layers, unit tests and tests of the app: minutes"
+	@echo "make test          check, then the tests with real runs"
+	@echo "make test-cluster  the tests that make test leaves out: test-horovod, test-hosts, test-slurm"
+	@echo "make test-horovod  build and install Horovod, then run its tests"
+	@echo "make test-hosts    run the tests with several hosts (Linux, as root)"
+	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
+	@echo "make horovod       build Horovod for the installed torch and install it"
+	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
+	@echo "make slurm-down    stop that cluster"
+	@echo "make browser       install Chromium, in which tests open a report (Debian, as root)"
+	@echo "make bench         run the benchmarks (an hour and a half)"
+	@echo "make clean         remove .venv and caches"
+	@echo "The first call of most targets installs everything into .venv."
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
@@ -30,29 +37,35 @@ demo: $(VENV)/ready
 tui: $(VENV)/ready
 	@$(BIN)/distrain-tui
 
-test: lint types layers
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/hosts --ignore=tests/slurm
+check: lint types layers
+	$(PYTEST) tests/unit tests/tui
+
+test: check
+	$(PYTEST) tests/integration tests/gpu
+	@echo "Left to make test-cluster: tests with Horovod, with several hosts and with Slurm."
+
+test-cluster: test-horovod test-hosts test-slurm
 
 horovod: $(VENV)/ready
 	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/distrain doctor --fix horovod
 
 test-horovod: horovod
-	DISTRAIN_HOROVOD=required $(BIN)/python -m pytest -n 2 --dist worksteal tests/horovod
+	DISTRAIN_HOROVOD=required $(PYTEST) tests/cluster/horovod
 
 slurm: $(VENV)/ready
 	@which slurmctld slurmd sbatch munged ip >/dev/null || { \
 	  export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
 	  apt-get install -qq --no-install-recommends slurmctld slurmd slurm-client munge iproute2; }
-	@$(BIN)/python -m tests.slurm.cluster up
+	@$(BIN)/python -m tests.cluster.slurm.cluster up
 
 slurm-down: $(VENV)/ready
-	@$(BIN)/python -m tests.slurm.cluster down
+	@$(BIN)/python -m tests.cluster.slurm.cluster down
 
 test-slurm: slurm
-	DISTRAIN_SLURM=required $(BIN)/python -m pytest tests/slurm
+	DISTRAIN_SLURM=required $(PYTEST) tests/cluster/slurm
 
 test-hosts: $(VENV)/ready
-	DISTRAIN_HOSTS=required $(BIN)/python -m pytest -n 2 --dist worksteal tests/hosts
+	DISTRAIN_HOSTS=required $(PYTEST) tests/cluster/hosts
 
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \

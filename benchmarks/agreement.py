@@ -1,4 +1,4 @@
-"""Whether a bench's verdicts are those of a timing by hand: bare PyTorch scripts beside a bench.
+"""Compare the results of a bench with those of plain PyTorch scripts timed by hand.
 
 Rounds of both are interleaved: a round of `by_hand`, then one of the bench's measurements.
 """
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from benchmarks.by_hand import ONE_PROCESS
 from benchmarks.report import ROOT, Table, publish, settled_environment
-from runners.bench import contestants, make
-from runners.bench.measuring import measure
-from runners.comparison import Interval
-from runners.plan import cores
-from runners.statistics import median_interval, paired_ratio
+from distrain.runners.analysis.interval import Interval
+from distrain.runners.analysis.statistics import median_interval, paired_ratio
+from distrain.runners.bench import candidates, make
+from distrain.runners.bench.measurement import measure
+from distrain.runners.system.host import count_cores
 
 WAYS = ("single", "dp", "allreduce", "ddp", "ddp-spawn", "amp")
 RANKS = 2
 
 
 def by_hand(way: str, seconds: float) -> float:
-    """Samples/s of a script that knows nothing of us."""
+    """Return the samples/s of a script that does not use distrain."""
     ranks = 1 if way in ONE_PROCESS else RANKS
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
@@ -38,7 +38,7 @@ def by_hand(way: str, seconds: float) -> float:
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
             command += [f"--nproc-per-node={ranks}", *script]
         environment = settled_environment() | {
-            "OMP_NUM_THREADS": str(max(1, cores() // ranks)),
+            "OMP_NUM_THREADS": str(max(1, count_cores() // ranks)),
             "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    definition = make(contestants(arguments.ways, {}), {"seconds": arguments.seconds})
+    definition = make(candidates(arguments.ways, {}), {"seconds": arguments.seconds})
     ours: dict[str, list[float]] = {way: [] for way in arguments.ways}
     hand: dict[str, list[float]] = {way: [] for way in arguments.ways}
     with tempfile.TemporaryDirectory(prefix="distrain-agreement-") as folder:
@@ -86,8 +86,8 @@ def measured(definition: object, way: str, number: int, folder: Path) -> float:
         cwd=os.getcwd(),
         queue=False,
         environment={},
-        stopped=lambda: False,
-        launched=lambda _: None,
+        is_stopping=lambda: False,
+        on_launch=lambda _: None,
     ).rate
 
 
@@ -96,30 +96,30 @@ def tables(
 ) -> list[Table]:
     base, others = ways[0], ways[1:]
     rates = [
-        [way, told(median_interval(ours[way])), told(median_interval(hand[way]))] for way in ways
+        [way, shown(median_interval(ours[way])), shown(median_interval(hand[way]))] for way in ways
     ]
     ratios = []
     for way in others:
         found = [paired_ratio(each[way], each[base], len(others)) for each in (ours, hand)]
-        ratios.append([way, *map(told, found), agreement(*found)])
+        ratios.append([way, *map(shown, found), agreement(*found)])
     return [
-        Table("samples/s", ["", "distrain bench", "bare PyTorch"], rates),
-        Table(f"× {base}", ["", "distrain bench", "bare PyTorch", "verdicts"], ratios),
+        Table("samples/s", ["", "distrain bench", "plain PyTorch"], rates),
+        Table(f"× {base}", ["", "distrain bench", "plain PyTorch", "results"], ratios),
     ]
 
 
-def told(interval: Interval) -> str:
+def shown(interval: Interval) -> str:
     digits = 0 if interval.value >= 100 else 3
     value, low, high = (f"{x:,.{digits}f}" for x in (interval.value, interval.low, interval.high))
     return f"{value} ({low}–{high})"
 
 
-def verdict(ratio: Interval) -> str:
-    return "no difference" if ratio.holds(1) else "faster" if ratio.value > 1 else "slower"
+def result(ratio: Interval) -> str:
+    return "no difference" if ratio.contains(1) else "faster" if ratio.value > 1 else "slower"
 
 
 def agreement(ours: Interval, hand: Interval) -> str:
-    one, other = verdict(ours), verdict(hand)
+    one, other = result(ours), result(hand)
     return f"both {one}" if one == other else f"{one} / {other}"
 
 

@@ -1,4 +1,4 @@
-"""The script that `startup` compares with: DDP as the tutorials write it, on the same data."""
+"""The script that `startup` compares with: DDP as in the tutorials, on the same data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from benchmarks.first_step import tell_first_step
-from models.data import collate
-from models.datasets import digits
-from models.networks import mlp
+from distrain.models.data import collate
+from distrain.models.datasets import digits
+from distrain.models.networks import mlp
 
 
 def main(steps: int) -> None:

@@ -1,9 +1,9 @@
-"""The built-in presets as one would write them without us: bare PyTorch, nothing of `runners`.
+"""The built-in presets written by hand in plain PyTorch, without the engine.
 
     python -m benchmarks.by_hand ddp 5 found.json
 
-trains the tutorials' network on digits for so many seconds after two of warm-up, and leaves the
-samples/s of all ranks. `agreement` starts it in the ways that the presets name.
+trains the MLP on digits for 5 s after 2 s of warm-up, and writes the samples/s of all ranks.
+`agreement` starts it with the launcher of each preset.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from models.data import collate
-from models.datasets import digits
-from models.networks import mlp
+from distrain.models.data import collate
+from distrain.models.datasets import digits
+from distrain.models.networks import mlp
 
 BATCH, WARM_S = 128, 2.0
 ONE_PROCESS = ("single", "dp")
 
 
 def train(way: str, seconds: float, out: str) -> None:
-    """One rank; rank 0 writes what was found."""
+    """Train as one rank; rank 0 writes the rate."""
     alone = way in ONE_PROCESS
     if not alone:
         dist.init_process_group("gloo")
@@ -72,7 +72,7 @@ def train(way: str, seconds: float, out: str) -> None:
 
 
 def average(model: nn.Module, world: int) -> None:
-    """As the tutorial does, parameter by parameter but for one flat buffer."""
+    """Average gradients as the tutorial does, but in one flat buffer."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
@@ -82,12 +82,12 @@ def average(model: nn.Module, world: int) -> None:
 
 
 def together(elapsed: float, alone: bool) -> float:
-    """Rank 0's time for all, once an epoch, so that they end at the same."""
+    """Return rank 0's time on all ranks, so that all end after the same epoch."""
     if alone:
         return elapsed
-    told = torch.tensor([elapsed])
-    dist.broadcast(told, src=0)
-    return float(told)
+    shared = torch.tensor([elapsed])
+    dist.broadcast(shared, src=0)
+    return float(shared)
 
 
 def spawned(rank: int, way: str, seconds: float, out: str) -> None:

@@ -1,4 +1,4 @@
-"""What the engine's own calls cost inside a step, measured where they are called."""
+"""Measure the CPU time of the engine's own calls inside a step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from runners import loop
-from runners.training import Training
+from distrain.runners.training import loop
+from distrain.runners.training.trainer import Training
 
 CALIBRATION = 10_000
 
 
 class Watch:
-    """CPU time of this thread inside calls; a call inside another counts to the outer one."""
+    """Adds up the CPU time of this thread in watched calls; nested ones count for the outer."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -29,7 +29,7 @@ class Watch:
         self._own = self.seconds.pop("watch") / CALIBRATION
 
     def on(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, whose time is added up under `label`, without what the watch itself takes."""
+        """Return `call` wrapped so that its time, without the watch's own, is added to `label`."""
         self.seconds[label] = 0.0
 
         @wraps(call)
@@ -49,18 +49,18 @@ class Watch:
 
 @contextmanager
 def time_per_call(run: Training) -> Iterator[dict[str, float]]:
-    """Seconds of CPU spent in each of the engine's calls inside the `with`, by name."""
+    """Yield the CPU seconds spent in each of the engine's calls inside the `with`, by name."""
     watched: list[tuple[str, Any, str]] = [
         ("clock.mark", run.clock, "mark"),
-        ("meter.loss", run.meter, "loss"),
-        ("meter.step, windows included", run.meter, "step"),
-        ("reporter.goes_on", run.reporter, "goes_on"),
+        ("meter.add_loss", run.meter, "add_loss"),
+        ("meter.end_step, windows included", run.meter, "end_step"),
+        ("reporter.should_continue", run.reporter, "should_continue"),
         ("strategy.weight", run.strategy, "weight"),
         ("strategy.reduce", run.strategy, "reduce"),
-        ("precision.scaled", run.precision, "scaled"),
+        ("precision.scale_loss", run.precision, "scale_loss"),
         ("rate", run, "rate"),
         ("set_rate", loop, "set_rate"),
-        ("pause", loop, "_pause"),
+        ("pause", loop, "pause"),
     ]
     watch = Watch()
     before = [(holder, name, vars(holder).get(name)) for _, holder, name in watched]
@@ -78,7 +78,7 @@ def time_per_call(run: Training) -> Iterator[dict[str, float]]:
 
 @contextmanager
 def synchronisations() -> Iterator[dict[str, int]]:
-    """How often the host waited for the GPU inside the `with`, by CUDA's name of the call."""
+    """Count how often the host waited for the GPU inside the `with`, by name of the CUDA call."""
     counts = dict.fromkeys(
         ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"), 0
     )

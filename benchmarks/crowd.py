@@ -1,6 +1,6 @@
-"""Many ranks in one process: a connection each, a window each so many times a second.
+"""Simulate many ranks in one process, each with its own connection and window rate.
 
-Stands where a launcher would; the supervisor that starts it cannot tell the difference.
+A supervisor starts it in place of a launcher.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import resource
 import socket
 import time
 
-from runners.connecting import connect
-from runners.events import Event, Finished, Hello, Phase, Window, encode
+from distrain.runners.protocol.client import connect
+from distrain.runners.protocol.events import Event, Finished, Hello, Phase, Window, encode
 
 TICK_S = 0.001
 
@@ -20,7 +20,7 @@ TICK_S = 0.001
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ranks", type=int)
-    parser.add_argument("windows", type=int, help="of each rank")
+    parser.add_argument("windows", type=int, help="windows of each rank")
     parser.add_argument("rate", type=float, help="windows of a rank per second")
     arguments = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def window(rank: int, step: int) -> Window:
-    """A window of one step; its figures are whole, so that sums can be compared exactly."""
+    """Return a window of one step with an integer loss, so that sums can be compared exactly."""
     loss = float((step * 7919 + rank) % 101)
     return Window(
         time=time.time(),

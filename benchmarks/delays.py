@@ -1,4 +1,4 @@
-"""A task that takes its time: a pace that all ranks keep, and a delay of one rank in one phase."""
+"""A task with artificial step times: a pace for all ranks, and a delay for one rank and phase."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from models.classification import Classification
-from models.data import Data
+from distrain.models.classification import Classification
+from distrain.models.data import Data
 
 
 def classification(
@@ -22,8 +22,9 @@ def classification(
     phase: str = "",
     delay: float = 0.0,
 ) -> Delayed:
-    """Each step sleeps for `pace` seconds in place of a device that computes, a third of it in
-    forward; on `rank`, `phase` ("data", "forward", "backward") takes `delay` seconds longer.
+    """Return a task whose steps sleep `pace` seconds, a third of it in forward.
+
+    On `rank`, `phase` ("data", "forward" or "backward") takes `delay` seconds longer.
     """
     mine = int(os.environ.get("RANK", "0")) == rank
     return Delayed(model, data, pace, {phase: delay} if mine else {})

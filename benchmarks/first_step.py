@@ -1,4 +1,4 @@
-"""Says when a rank's first optimizer step has ended: the same few lines for every script."""
+"""Report when a rank's first optimizer step ended, in the same way for every script."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from models.classification import Classification
-from models.data import Data
+from distrain.models.classification import Classification
+from distrain.models.data import Data
 
 FOLDER = "FIRST_STEP_FOLDER"
 
 
 def classification(model: nn.Module, data: Data) -> Classification:
-    """The built-in task, in a rank that says when its first step has ended."""
+    """Return the built-in task, in a rank that reports the end of its first step."""
     tell_first_step()
     return Classification(model, data)
 

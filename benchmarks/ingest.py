@@ -1,7 +1,7 @@
-"""Whether one supervisor keeps up with very many ranks.
+"""Measure whether one supervisor keeps up with very many ranks.
 
-Claim: 1,024 ranks that say 10 windows a second each lose nothing, need less than half a core
-of the supervisor, and its memory does not grow.
+Targets: with 1,024 ranks that each send 10 windows per second nothing is lost, the supervisor needs
+less than half a core, and its memory does not grow.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ import psutil
 
 from benchmarks.crowd import window
 from benchmarks.report import ROOT, Table, publish, settled_environment
-from runners import Record, RunConfig, launchers, supervisor
-from runners.plan import make_plan
-from runners.state import create_run
+from distrain import Record, RunConfig
+from distrain.runners.config.planning import plan_here
+from distrain.runners.launchers import command
+from distrain.runners.records.folder import create_run
+from distrain.runners.supervision import supervisor
 
 PATIENCE_S = 60.0
-WARM_S = 3.0  # connections and first pages; not looked at
+WARM_S = 3.0  # not measured: connections and first pages
 
 
-def supervise(folder: Path, words: list[str]) -> int:
-    """Be the supervisor of `folder`, whose launcher is a crowd of simulated ranks."""
-    crowd = [sys.executable, "-P", "-m", "benchmarks.crowd", *words]
-    launchers.command = lambda config, plan: crowd
+def supervise(folder: Path, arguments: list[str]) -> int:
+    """Run the supervisor of `folder` with a process of simulated ranks as its launcher."""
+    crowd = [sys.executable, "-P", "-m", "benchmarks.crowd", *arguments]
+    command.launcher_command = lambda config, plan: crowd
     sys.argv[1:] = [str(folder)]
     return supervisor.main()
 
 
 def measure(runs: Path, ranks: int, rate: float, seconds: float) -> dict[str, Any]:
-    """A run of so many ranks: CPU and memory of its supervisor, and what its record lacks."""
+    """Run with `ranks` ranks; return CPU and memory of the supervisor and what the record lacks."""
     config = RunConfig.from_dict({"devices": f"cpu:{ranks}", "train": {"batch_size": 32 * ranks}})
-    folder = create_run(runs, config, plan=make_plan(config), word="ingest")
+    folder = create_run(runs, config, plan=plan_here(config), word="ingest")
     windows = round(seconds * rate)
     command = [sys.executable, "-m", "benchmarks.ingest", "--supervise", str(folder)]
     command += [str(ranks), str(windows), str(rate)]
@@ -55,9 +57,9 @@ def measure(runs: Path, ranks: int, rate: float, seconds: float) -> dict[str, An
 
 
 def _watched(process: psutil.Process, seconds: float) -> dict[str, Any]:
-    """CPU seconds from WARM_S to the end of the supervisor, memory at a third and at the end.
+    """Return CPU seconds from WARM_S to the end of the supervisor, and its memory.
 
-    To its end, not to the last window: what is heard but not written yet must be paid for.
+    It is measured to its end and not to the last window, so that pending writes are counted.
     """
     began = time.time()
     time.sleep(min(WARM_S, seconds / 3))
@@ -88,14 +90,14 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def missing(record: Record, ranks: int, windows: int) -> tuple[int, int]:
-    """Windows that are not in the record, and ranks whose sums differ from what was said."""
+    """Return the number of missing windows, and of ranks whose sums differ from what was sent."""
     totals = record.totals()
     rows = sum(row["steps"] for row in totals.values())
-    said = {
+    sent = {
         rank: sum(window(rank, step).loss_sum or 0.0 for step in range(1, windows + 1))
         for rank in range(ranks)
     }
-    wrong = sum(totals.get(rank, {}).get("loss_sum") != said[rank] for rank in said)
+    wrong = sum(totals.get(rank, {}).get("loss_sum") != sent[rank] for rank in sent)
     return ranks * windows - rows, wrong
 
 
@@ -104,7 +106,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--rate", type=float, default=10.0, help="windows of a rank per second")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--quick", action="store_true", help="a moment: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a short smoke test")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--supervise", nargs=4, metavar="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -118,11 +120,11 @@ def main() -> None:
             found = measure(Path(runs), ranks, arguments.rate, arguments.seconds)
             rows.append(_row(ranks, found, arguments.rate))
     headers = (
-        *("ranks", "windows", "lost", "wrong sums", "cores", "µs a window"),
-        *("MB early", "MB late", "bytes a row", "status"),
+        *("ranks", "windows", "lost", "wrong sums", "cores", "µs per window"),
+        *("MB early", "MB late", "bytes per row", "status"),
     )
     title = (
-        f"ingest: a supervisor hears {arguments.rate:g} windows a second of each rank for "
+        f"ingest: a supervisor receives {arguments.rate:g} windows per second from each rank for "
         f"{arguments.seconds:g} s; memory after a third of it and at its end"
     )
     publish(Table(title, headers, rows), json_to=arguments.json)

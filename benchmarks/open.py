@@ -1,4 +1,4 @@
-"""How long a run page takes to read from a short and from a very long record.
+"""Measure how long a run page takes to read from a short and from a very long record.
 
 Claim: ten million step rows give all curves of a run page in 0.2 s and 100 MB, and a hundred
 times more rows cost at most 1.5 times more.
@@ -18,10 +18,12 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import Table, publish
-from runners.config import RunConfig
-from runners.events import PHASES, Evaluation, Metric, Window
-from runners.record import Record, RecordWriter, create_run
-from runners.series import RANK_COLUMNS, over_ranks
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.events import PHASES, Evaluation, Metric, Window
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
+from distrain.runners.records.writer import RecordWriter
 
 RANKS = 8
 # 1,024,000 rows make 2,000 points a rank, the most there are: 1 stands for 64 rows.
@@ -34,7 +36,7 @@ PAGE = (
 
 
 def build(runs: Path, rows: int) -> Path:
-    """A record of `rows` windows of one step over 8 ranks, written as the supervisor would."""
+    """Write a record of `rows` windows of one step, from 8 ranks, as the supervisor would."""
     folder = create_run(runs, RunConfig(), word=f"rows-{rows}")
     writer = RecordWriter(folder)
     for step in range(1, rows // RANKS + 1):
@@ -80,7 +82,7 @@ def _evaluation(step: int) -> Evaluation:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Read a page's curves in this process: seconds, points, peak memory in MB."""
+    """Read a page's curves in this process; return seconds, points and peak memory in MB."""
     begin = time.perf_counter()
     with Record(folder) as record:
         ranks = record.curves(columns=(*PAGE, *RANK_COLUMNS))
@@ -111,8 +113,8 @@ def main() -> None:
         for rows in arguments.rows:
             begin = time.perf_counter()
             folders[rows] = build(Path(runs), rows)
-            took = time.perf_counter() - begin
-            print(f"{rows:,} rows written in {took:.0f} s", file=sys.stderr)
+            seconds = time.perf_counter() - begin
+            print(f"{rows:,} rows written in {seconds:.0f} s", file=sys.stderr)
         results: dict[int, list[dict[str, Any]]] = {rows: [] for rows in folders}
         for _ in range(arguments.repeats):
             for rows, folder in folders.items():

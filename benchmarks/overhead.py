@@ -1,7 +1,7 @@
-"""What the engine costs a step: its loop with full reporting against a bare PyTorch loop.
+"""Measure the cost of the engine per step, with full reporting, against a bare PyTorch loop.
 
-Claims: with the tutorials' CNN a step takes at most 1.01 times as long, alone and under DDP;
-what is fixed in each step is at most 30 µs, seen with a tiny network of 1 ms steps.
+Targets: with the CNN a step takes at most 1.01 times as long, on one device and under DDP. The
+fixed cost per step is at most 30 µs, measured with a tiny network whose steps take 1 ms.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 import torch
 
 from benchmarks.report import Table, median_interval, publish
-from runners import RunConfig, launch
-from runners.config import Report
+from distrain import RunConfig, launch
+from distrain.runners.config.sections import ReportConfig
 
-NARROW = 0.005  # half the 95 % interval of the ratio that is enough
-NARROW_S = 5e-6  # the same of the fixed cost
+NARROW = 0.005  # half width of the 95 % interval of the ratio at which measuring stops
+NARROW_S = 5e-6  # the same for the fixed cost, in seconds
 BIG = 10**6
-# glibc gives large blocks back to the system and faults them in again, thousands of pages in a
-# step of the CNN. What that costs depends on who frees what when, and hides what is looked for.
+# glibc returns large blocks to the system and faults them in again, thousands of pages per step of
+# the CNN. That cost depends on the order of frees and would hide the difference.
 STEADY_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**33)}
 
 SINGLE = {"strategy": "single", "launcher": "inline", "devices": "cpu:1"}
@@ -34,7 +34,7 @@ DDP = {"strategy": "ddp", "launcher": "torchrun", "devices": "cpu:2"}
 
 
 def image(steps: int, batch: int, shape: list[int], classes: int = 10) -> dict[str, Any]:
-    """Synthetic images for an epoch, that is a turn, of so many steps."""
+    """Return data and train settings: synthetic images for epochs of `steps` steps."""
     args = {"shape": shape, "classes": classes, "samples": steps * batch, "eval_samples": 8}
     return {"data": {"name": "synthetic", "args": args}, "train": {"batch_size": batch}}
 
@@ -65,8 +65,8 @@ def config(case: dict[str, Any], seconds: float, out: Path, bare_first: bool) ->
             **case,
             "task": {"name": "benchmarks.side_by_side:classification", "args": args},
             "train": {**case["train"], "epochs": BIG, "lr": 0.001},
-            # It is frozen half of the time, its clock is not: so it samples at the default's pace.
-            "report": {"sample_s": 2 * Report().sample_s},
+            # The supervisor is stopped half of the time, so this samples at the default rate.
+            "report": {"sample_s": 2 * ReportConfig().sample_s},
             "eval": {"every_epochs": 0},
             "checkpoint": {"every_epochs": 0, "keep": 0},
         }
@@ -74,10 +74,10 @@ def config(case: dict[str, Any], seconds: float, out: Path, bare_first: bool) ->
 
 
 def measure(case: dict[str, Any], seconds: float, bare_first: bool) -> dict[str, Any]:
-    """One run of a case: what its rank 0 has seen."""
+    """Run a case once and return what its rank 0 measured."""
     with tempfile.TemporaryDirectory(
         prefix="distrain-overhead-",
-        ignore_cleanup_errors=True,  # its supervisor may still be closing it
+        ignore_cleanup_errors=True,  # the supervisor may still be closing its files
     ) as folder:
         out = Path(folder) / "found.json"
         run = launch(config(case, seconds, out, bare_first), runs_dir=folder)
@@ -90,7 +90,7 @@ def measure(case: dict[str, Any], seconds: float, bare_first: bool) -> dict[str,
 
 
 def enough(found: list[dict[str, Any]]) -> bool:
-    """Whether the intervals of ratio and of fixed cost say something."""
+    """Return whether the interval of the ratio or of the fixed cost is narrow enough."""
     low, high = median_interval([ours / bare for one in found for ours, bare in one["pairs"]])
     least, most = median_interval([ours - bare for one in found for ours, bare in one["pairs"]])
     return high - low <= 2 * NARROW or most - least <= 2 * NARROW_S
@@ -100,9 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     cases = CASES | (ON_CUDA if torch.cuda.is_available() else {})
     parser.add_argument("--cases", nargs="+", choices=cases, default=list(cases), metavar="CASE")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of turns in each run")
-    parser.add_argument("--rounds", type=int, default=8, help="runs of a case at most")
-    parser.add_argument("--quick", action="store_true", help="a moment each: does it work at all?")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of measuring in each run")
+    parser.add_argument("--rounds", type=int, default=8, help="maximum runs per case")
+    parser.add_argument("--quick", action="store_true", help="a short smoke test")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.quick:
@@ -143,7 +143,7 @@ def _steps(results: dict[str, list[dict[str, Any]]]) -> Table:
                 f"{least:+.1f} to {most:+.1f}",
             )
         )
-    headers = ("case", "blocks", "bare ms", "ours ms", "ratio", "95 %", "more µs", "95 %, µs")
+    headers = ("case", "blocks", "bare ms", "ours ms", "ratio", "95 %", "difference µs", "95 %, µs")
     title = "overhead: a step, full reporting against a bare loop, medians of ABBA blocks"
     return Table(title, headers, rows)
 
@@ -153,17 +153,17 @@ def _calls(results: dict[str, list[dict[str, Any]]]) -> Table:
     rows: list[list[str]] = []
     for call in calls:
         spent = [median(one["calls"][call] for one in found) for found in results.values()]
-        rows.append([f"{call}, µs a step", *(f"{1e6 * value:.1f}" for value in spent)])
+        rows.append([f"{call}, µs per step", *(f"{1e6 * value:.1f}" for value in spent)])
     totals = [median(sum(one["calls"].values()) for one in found) for found in results.values()]
-    rows.append(["all of these, µs a step", *(f"{1e6 * value:.1f}" for value in totals)])
+    rows.append(["sum, µs per step", *(f"{1e6 * value:.1f}" for value in totals)])
     for part in ("reporter", "supervisor"):
         shares = [median(one[part] for one in found) for found in results.values()]
-        rows.append([f"CPU of the {part}, ms a second", *(f"{1e3 * s:.2f}" for s in shares)])
+        rows.append([f"CPU of the {part}, ms per second", *(f"{1e3 * s:.2f}" for s in shares)])
     for name, side in (("ours", "ours"), ("bare", "bare")):
         counted = [found[0].get("synchronisations", {}).get(side) for found in results.values()]
         if any(counted):
             shown = [f"{sum(counts.values()):.2f}" if counts else "" for counts in counted]
-            rows.append([f"waits for the GPU a step, {name}", *shown])
+            rows.append([f"synchronisations with the GPU per step, {name}", *shown])
     return Table("overhead: CPU time of the parts, measured directly", ("what", *results), rows)
 
 

@@ -1,4 +1,4 @@
-"""What plots cost the terminal app: our own widget beside the two that are published.
+"""Compare the cost of plots in the terminal app: our widget and the two published ones.
 
 Claim: eight plots of 8 lines × 256 points, redrawn five times a second, leave most of a core to
 the training. The others are no dependencies, so each is measured where it is installed only:
@@ -26,18 +26,18 @@ from textual.containers import Grid
 from textual.widget import Widget
 
 from benchmarks.report import ROOT, Table, publish, settled_environment
-from tui import marks
-from tui.data.chart import Chart, Line
-from tui.widgets.plot import PlotPane
+from distrain.tui import marks
+from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.widgets.plot_pane import PlotPane
 
 SIZE = (120, 36)
 LINES, POINTS, RATE = 8, 256, 5.0
-LOOKS = 16  # at a run that goes on: no two redraws in a row are alike
-WARM = 3  # redraws that are not counted
+LOOKS = 16  # frames of a live run, so that consecutive redraws differ
+WARM = 3  # redraws before measuring
 
 
-def looks() -> list[list[Line]]:
-    """Losses of eight ranks that fall with noise, each look a few windows longer."""
+def looks() -> list[list[ChartLine]]:
+    """Return noisy falling losses of eight ranks, a few windows longer in each frame."""
     chosen = random.Random(0)
     noise = [[chosen.gauss(0, 0.1) for _ in range(POINTS + LOOKS)] for _ in range(LINES)]
     found = []
@@ -47,12 +47,12 @@ def looks() -> list[list[Line]]:
         for rank, jitter in enumerate(noise):
             curve = (2.3 * math.exp(-at / 5000) + 0.1 for at in x)
             y = array("d", (a + b * a for a, b in zip(curve, jitter[look:], strict=False)))
-            lines.append(Line(f"rank {rank}", marks.of_rank(rank), x, y))
+            lines.append(ChartLine(f"rank {rank}", marks.rank_mark(rank), x, y))
         found.append(lines)
     return found
 
 
-Draw = Callable[[Any, Sequence[Line]], None]
+Draw = Callable[[Any, Sequence[ChartLine]], None]
 
 
 def _ours() -> tuple[type[Widget], Draw]:
@@ -62,7 +62,7 @@ def _ours() -> tuple[type[Widget], Draw]:
 def _plotext() -> tuple[type[Widget], Draw]:
     from textual_plotext import PlotextPlot
 
-    def draw(widget: Any, lines: Sequence[Line]) -> None:
+    def draw(widget: Any, lines: Sequence[ChartLine]) -> None:
         widget.plt.clear_data()
         for line in lines:
             colour = tuple(bytes.fromhex(line.mark.colour[1:]))
@@ -78,7 +78,7 @@ def _textual_plot() -> tuple[type[Widget], Draw]:
     from textual_hires_canvas import HiResMode
     from textual_plot import PlotWidget
 
-    def draw(widget: Any, lines: Sequence[Line]) -> None:
+    def draw(widget: Any, lines: Sequence[ChartLine]) -> None:
         widget.clear()
         for line in lines:
             widget.plot(line.x, line.y, line.mark.colour, HiResMode.BRAILLE, label=line.name)
@@ -105,7 +105,7 @@ class Plots(App[None]):
 
 
 async def measure(widget: str, plots: int, seconds: float) -> dict[str, float]:
-    """CPU seconds of this process while the plots are redrawn, and how often that was."""
+    """Redraw plots; return the CPU and wall seconds of this process and the number of redraws."""
     kind, draw = WIDGETS[widget][1]()
     app, seen = Plots(kind, plots), looks()
     async with app.run_test(size=SIZE) as pilot:
@@ -127,7 +127,7 @@ async def measure(widget: str, plots: int, seconds: float) -> dict[str, float]:
 
 
 def _alone(widget: str, plots: int, seconds: float) -> dict[str, float]:
-    """Measured in a process of its own."""
+    """Measure in a separate process."""
     command = [sys.executable, "-m", "benchmarks.plots"]
     command += ["--seconds", str(seconds), "--measure", widget, str(plots)]
     environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plots", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--quick", action="store_true", help="a moment: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a short smoke test")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--measure", nargs=2, metavar="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -160,10 +160,10 @@ def main() -> None:
             found = _alone(widget, plots, arguments.seconds)
             rows.append(_row(widget, plots, found))
     title = (
-        f"plots: {LINES} lines × {POINTS} points in each, {RATE:g} redraws a second asked for, "
+        f"plots: {LINES} lines × {POINTS} points in each, {RATE:g} redraws per second requested, "
         f"in {SIZE[0]} × {SIZE[1]} cells"
     )
-    headers = ("widget", "plots", "redraws a second", "% of a core", "ms CPU a plot")
+    headers = ("widget", "plots", "redraws per second", "% of a core", "ms CPU per plot")
     publish(Table(title, headers, rows), json_to=arguments.json)
 
 

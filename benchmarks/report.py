@@ -1,4 +1,4 @@
-"""What every benchmark prints: tables, the machine they were measured on, and JSON on request."""
+"""The output of every benchmark: tables, the machine they were measured on, and optionally JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from runners.provenance import cpu_name
+from distrain.runners.system.provenance import cpu_name
 
 ROOT = Path(__file__).resolve().parents[1]
 _LOAD_BEFORE = os.getloadavg()[0]
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: `load` is the mean number of running processes before,
-    `ns_per_loop` how fast Python is here (on a desktop of today it is about 10).
+    """Return what the figures depend on.
+
+    `load` is the mean number of running processes before the benchmark. `ns_per_loop` is the time
+    of an empty iteration in Python in ns, about 10 on a current desktop.
     """
     return {
         "cpu": cpu_name(),
@@ -37,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Markdown, aligned for reading as it is: the first column to the left, figures right."""
+    """Return an aligned Markdown table: the first column left, the others right."""
     cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = [_line(row, widths) for row in cells]
@@ -58,7 +60,7 @@ class Table(NamedTuple):
 
 
 def publish(*tables: Table, json_to: Path | None) -> None:
-    """Print the tables with their machine to stdout, and write all to a file if one is given."""
+    """Print the tables and the machine, and write both to a JSON file if one is given."""
     where = machine()
     for shown in tables:
         print(f"\n{shown.title}\n\n{table(shown.headers, shown.rows)}", flush=True)
@@ -75,13 +77,13 @@ def publish(*tables: Table, json_to: Path | None) -> None:
 
 
 def median_interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
-    """The bootstrap 95 % interval of the median (Efron 1979); seeded, so it can be repeated."""
+    """Return the bootstrap 95 % interval of the median (Efron 1979), with a fixed seed."""
     chosen = random.Random(0)
     found = sorted(median(chosen.choices(values, k=len(values))) for _ in range(draws))
     return found[round(draws * 0.025)], found[round(draws * 0.975) - 1]
 
 
 def settled_environment() -> dict[str, str]:
-    """The environment for measured processes: bytecode cached, as it is for everybody."""
+    """Return the environment for measured processes, in which bytecode is cached."""
     hidden = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
     return {name: value for name, value in os.environ.items() if name not in hidden}

@@ -1,8 +1,8 @@
-"""Inside the ranks of a real run: an epoch of the engine's loop, an epoch of a bare one, by turns.
+"""Alternate epochs of the engine's loop and of a bare loop inside the ranks of a real run.
 
-A task of this module puts its own epoch in the place of the loop's. Launcher, ranks, reporter,
-socket, supervisor and record are those of every run. While the bare loop trains, the supervisor
-is frozen, so that all it does is paid for by the engine's turns.
+The task of this module replaces the loop's epoch by its own. Launcher, ranks, reporter, socket,
+supervisor and record are those of every run. While the bare loop trains, the supervisor is stopped,
+so its whole cost is counted for the engine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from benchmarks.costs import synchronisations, time_per_call
-from models.classification import Classification
-from models.data import Data, collate
-from runners import loop
-from runners.plan import share
-from runners.reporter import Reporter
-from runners.training import Training
+from distrain.models.classification import Classification
+from distrain.models.data import Data, collate
+from distrain.runners.config.plan import share
+from distrain.runners.protocol.reporter import Reporter
+from distrain.runners.training import loop
+from distrain.runners.training.trainer import Training
 
 FORWARD, BACKWARD = (True, False, False, True), (False, True, True, False)
 
@@ -39,26 +39,26 @@ FORWARD, BACKWARD = (True, False, False, True), (False, True, True, False)
 def classification(
     model: nn.Module, data: Data, seconds: float, out: str, bare_first: bool = False
 ) -> Classification:
-    """The built-in task, whose run is `seconds` of turns; rank 0 writes what it saw to `out`."""
+    """Return the built-in task for a run that measures for `seconds`; rank 0 writes to `out`."""
     copies = copy.deepcopy(model), model
     task = Classification(copies[bare_first], data)
     turns = Turns(copies[not bare_first], seconds, Path(out))
-    turns.engine = loop._epoch
-    loop._epoch = turns.train
+    turns.engine = loop.train_epoch
+    loop.train_epoch = turns.train
     return task
 
 
 class Turns:
-    """Blocks of one epoch each, in the order ABBA BAAB, of models that began alike."""
+    """Epochs in the order ABBA BAAB, on models with equal initial weights."""
 
     def __init__(self, model: nn.Module, seconds: float, out: Path) -> None:
         self.model, self.seconds, self.out = model, seconds, out
-        self.engine = loop._epoch
+        self.engine = loop.train_epoch
 
     def train(self, run: Training) -> bool:
-        """Stands in for `loop._epoch`: all turns, then the end of the run."""
+        """Replace `loop.train_epoch`: run all blocks, then end the run."""
         self.run, self.bare = run, Bare(run, self.model)
-        self.leads_supervisor = run.world.leads
+        self.leads_supervisor = run.world.is_leader
         self.engine_s = 0.0
         for ours in FORWARD:  # warm both up
             self._timed(ours)
@@ -71,7 +71,7 @@ class Turns:
                 times[ours] += self._timed(ours)
             pairs.append((times[True] / 2, times[False] / 2))
             order = BACKWARD if order is FORWARD else FORWARD
-        time.sleep(0.5)  # what was said last is still to be written
+        time.sleep(0.5)  # the last events are still being written
         reporter_after, supervisor_after = self._cpu_seconds()
         steps = run.steps_per_epoch
         found = {
@@ -85,13 +85,13 @@ class Turns:
             for _ in range(2):
                 self._timed(True)
         found["calls"] = {name: spent / (2 * steps) for name, spent in costs.items()}
-        if run.world.leads:
+        if run.world.is_leader:
             self.out.write_text(json.dumps(found))
         run.total_steps = run.step
         return True
 
     def _timed(self, ours: bool) -> float:
-        """Seconds of an epoch, from the moment all ranks begin to that when all have ended."""
+        """Return the seconds of an epoch, from a barrier before it to a barrier after it."""
         run = self.run
         with contextlib.nullcontext() if ours else self._supervisor_frozen():
             run.total_steps = run.step + run.steps_per_epoch + 1
@@ -104,9 +104,10 @@ class Turns:
             else:
                 self.bare.epoch()
             self._meet()
-            took = time.perf_counter() - began
-        self.engine_s += took if ours else 0.0
-        return took
+            duration = time.perf_counter() - began
+        if ours:
+            self.engine_s += duration
+        return duration
 
     def _meet(self) -> None:
         if self.run.world.device.type == "cuda":
@@ -133,7 +134,7 @@ class Turns:
                 os.kill(pid, signal.SIGCONT)
 
     def _cpu_seconds(self) -> tuple[float, float]:
-        """Of this rank's reporting thread and of the supervisor, so far."""
+        """Return the CPU seconds of this rank's reporting thread and of the supervisor so far."""
         assert isinstance(self.run.reporter, Reporter)
         thread = self.run.reporter.thread.ident
         assert thread is not None
@@ -154,10 +155,10 @@ class Turns:
 
 
 class Bare:
-    """The same training as a person writes it without us: model, data, optimizer, no more.
+    """The same training written by hand: model, data and optimizer only.
 
-    Alone it trains the run's own model, for where weights lie in memory is worth more than what
-    is looked for. Two DDPs cannot share one: there it has `spare`, of the same weights.
+    Without DDP it trains the run's own model, because the position of weights in memory matters
+    more than the measured difference. Two DDPs cannot share a model: there it trains `spare`.
     """
 
     def __init__(self, run: Training, spare: nn.Module) -> None:
@@ -196,7 +197,7 @@ class Bare:
 
 
 class Shares:
-    """A new permutation in each epoch, and of each global batch this rank's consecutive part."""
+    """Yields a new permutation per epoch, and of each global batch this rank's consecutive part."""
 
     def __init__(self, samples: int, batch_size: int, ranks: int, rank: int) -> None:
         self.samples, self.batch_size = samples, batch_size

@@ -1,7 +1,7 @@
-"""Runs that never ran: written as ranks and a supervisor would, at the pace of a fast training.
+"""Simulated runs, recorded as ranks and a supervisor would, at the rate of a fast training.
 
-`python -m benchmarks.simulation FOLDER RANKS SECONDS NODES` is the supervisor of one that is live
-and so many seconds old, until it is told to end.
+`python -m benchmarks.simulation FOLDER RANKS SECONDS NODES` is the supervisor of a live run
+that is SECONDS old, until it receives SIGTERM.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import psutil
 
 from benchmarks.report import ROOT, settled_environment
 from benchmarks.terminal import PATIENCE_S
-from runners.config import RunConfig
-from runners.devices import Device
-from runners.events import (
-    GPUS_OF_A_HOST,
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.events import (
+    GPUS_PER_HOST,
     Evaluation,
     Facts,
     GpuSample,
@@ -39,24 +39,25 @@ from runners.events import (
     Saved,
     Window,
 )
-from runners.plan import make_plan
-from runners.record import Record, RecordWriter, create_run, new_run_id
-from runners.supervisor import COMMIT_S
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.run_ids import new_run_id
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision.background import COMMIT_S
+from distrain.runners.system.devices import Device
 
-TICK_S = 0.1  # a window of each rank
-STEPS = 10  # in a window
+TICK_S = 0.1  # seconds between two windows of a rank
+STEPS = 10  # steps per window
 PER_EPOCH = 500  # steps; an evaluation after each, every 5 s
 TOTAL = 1_000_000
-SAMPLES = 16  # of a rank in a step
+SAMPLES = 16  # samples of a rank per step
 GIB = 2**30
-FIRST_PID = 4_000_000  # above every real one
-AT_ONCE_S = 10.0  # of a past that is written in one commit
+FIRST_PID = 4_000_000  # above every real pid
+AT_ONCE_S = 10.0  # seconds of history per commit
 
 
 class Simulation:
-    """A run of GPUs at 100 steps a second, said and written as ranks and supervisor would; each of
-    its nodes has as many of them.
-    """
+    """A run on GPUs with 100 steps per second; each node has the same number of ranks."""
 
     def __init__(self, runs: Path, ranks: int, history: float, nodes: int = 1) -> None:
         each = ranks // nodes
@@ -66,7 +67,7 @@ class Simulation:
         ]
         changes = {"train.epochs": TOTAL // PER_EPOCH, "train.batch_size": SAMPLES * ranks}
         config = RunConfig().with_changes(changes | {"dist.nodes": nodes})
-        folder = create_run(runs, config, plan=make_plan(config, gpus), word="bench")
+        folder = create_run(runs, config, plan=plan_here(config, gpus), word="bench")
         self.ranks, self.tick, self.began = range(ranks), 0, time.time() - history
         self._each, hosts = each, [f"node-{at:02}" for at in range(nodes)]
         self._chosen = random.Random(0)
@@ -104,7 +105,7 @@ class Simulation:
         self.go_on(time.time())
 
     def go_on(self, until: float) -> None:
-        """Everything from the last time until now; what is new at each look in one commit."""
+        """Record everything up to now, in one commit per interval."""
         while (now := self.began + (self.tick + 1) * TICK_S) <= until:
             self.tick += 1
             step = self.tick * STEPS
@@ -156,7 +157,7 @@ class Simulation:
             self.writer.add(
                 GpuSample(
                     time=now,
-                    gpu=GPUS_OF_A_HOST * (at // self._each) + at % self._each,
+                    gpu=GPUS_PER_HOST * (at // self._each) + at % self._each,
                     uuid=f"GPU-{at}",
                     name="simulated",
                     utilisation=some(85, 100),
@@ -207,19 +208,20 @@ class Simulation:
 
 
 def simulate(runs: Path, ranks: int, history: float, nodes: int) -> None:
-    """Be the supervisor of a simulated run until told to end it; says its id once it goes."""
-    told, parent = threading.Event(), os.getppid()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    """Supervise a simulated run until SIGTERM; print its id once it is live."""
+    stopped = threading.Event()
+    parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     run = Simulation(runs, ranks, history, nodes)
     print(run.writer.dir.name, flush=True)
-    while not told.wait(COMMIT_S) and os.getppid() == parent:
+    while not stopped.wait(COMMIT_S) and os.getppid() == parent:
         run.go_on(time.time())
     run.end()
 
 
 @contextmanager
 def simulated(runs: Path, ranks: int, history: float, nodes: int = 1) -> Iterator[str]:
-    """A live run in a process of its own, by its id; it has ended afterwards."""
+    """Yield the id of a run that is live in its own process, and end it afterwards."""
     how = map(str, (runs, ranks, history, nodes))
     command = [sys.executable, "-m", "benchmarks.simulation", *how]
     environment = {**settled_environment(), "PYTHONPATH": str(ROOT)}
@@ -238,7 +240,7 @@ def simulated(runs: Path, ranks: int, history: float, nodes: int = 1) -> Iterato
 
 
 def ended_runs(runs: Path, count: int) -> str:
-    """A folder of runs that have ended, a minute apart, all but the first copied; the newest id."""
+    """Fill a folder with ended runs, a minute apart, and return the newest id."""
     made = Simulation(runs, ranks=2, history=30.0).end()
     with Record(made) as record:
         record.set_meta(notes="made for a benchmark", tags=["bench"])

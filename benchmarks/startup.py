@@ -1,8 +1,8 @@
-"""How long a person waits for the first step, and what lies in memory beside the ranks.
+"""Measure the time to the first step, and the memory of the processes that are not ranks.
 
-Claims: from `distrain run` to the first step of every rank it takes at most 0.5 s longer than
-with a bare `torchrun` of a script that trains the same; supervisor and viewer need at most
-60 MB; `import runners` takes at most 0.15 s and loads no torch.
+Targets: `distrain run` reaches the first step of every rank at most 0.5 s later than plain
+`torchrun` with a script that trains the same; supervisor and viewer use at most 60 MB; `import
+distrain` takes at most 0.15 s and loads no torch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import psutil
 
 from benchmarks.first_step import FOLDER
 from benchmarks.report import ROOT, Table, median_interval, publish, settled_environment
-from runners import find
+from distrain import find
 
 RANKS = 2
-SHORT = 3  # steps: enough for a first one
-LONG = 1_000_000  # steps: until it is told to end
+SHORT = 3  # steps
+LONG = 1_000_000  # steps: until the run is stopped
 PATIENCE_S = 120.0
 
 
@@ -40,7 +40,7 @@ def ours(runs: Path, steps: int) -> list[str]:
         "checkpoint.keep": 0,
     }
     sets = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "runners", "run", "ddp", *sets, "--runs-dir", str(runs)]
+    return [sys.executable, "-m", "distrain", "run", "ddp", *sets, "--runs-dir", str(runs)]
 
 
 def bare(steps: int) -> list[str]:
@@ -50,7 +50,7 @@ def bare(steps: int) -> list[str]:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[tuple[psutil.Popen, float]]:
-    """A process, and the seconds until the last rank's first step has ended."""
+    """Yield a process and the seconds until the last rank finished its first step."""
     with tempfile.TemporaryDirectory(prefix="distrain-startup-") as folder:
         threads = {"OMP_NUM_THREADS": str(max(1, (psutil.cpu_count() or 1) // RANKS))}
         environment = {**settled_environment(), **threads, FOLDER: folder}
@@ -63,14 +63,14 @@ def started(command: list[str]) -> Iterator[tuple[psutil.Popen, float]]:
             stderr=subprocess.PIPE,
             text=True,
         )
-        told = [Path(folder) / str(rank) for rank in range(RANKS)]
+        marks = [Path(folder) / str(rank) for rank in range(RANKS)]
         try:
-            while not all(path.exists() for path in told):
+            while not all(path.exists() for path in marks):
                 if process.poll() is not None or time.time() - began > PATIENCE_S:
                     process.kill()
                     raise SystemExit(f"{command} made no step:\n{process.stderr.read()}")
                 time.sleep(0.05)
-            yield process, max(float(path.read_text()) for path in told) - began
+            yield process, max(float(path.read_text()) for path in marks) - began
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -78,7 +78,7 @@ def started(command: list[str]) -> Iterator[tuple[psutil.Popen, float]]:
 
 
 def first_steps(rounds: int, runs: Path) -> dict[str, list[float]]:
-    """Seconds of each way, by turns, the first of a round last in the next."""
+    """Return the seconds of both commands, alternating, in reversed order every second round."""
     commands = {"distrain run": ours(runs, SHORT), "torchrun": bare(SHORT)}
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     order = list(commands)
@@ -93,7 +93,7 @@ def first_steps(rounds: int, runs: Path) -> dict[str, list[float]]:
 
 
 def memory(runs: Path, settle_s: float) -> dict[str, float]:
-    """MB (proportional set size) of the processes that are not ranks, while a run trains."""
+    """Return the memory in MB (PSS) of the processes that are not ranks, while a run trains."""
     found: dict[str, float] = {}
     with started(ours(runs, LONG)) as (viewer, _):
         time.sleep(settle_s)
@@ -115,11 +115,13 @@ def _pss(process: psutil.Process) -> float:
     return float(getattr(full, "pss", full.uss)) / 2**20
 
 
-IMPORT = "import sys; import runners; sys.exit(any(m in sys.modules for m in ('torch', 'textual')))"
+IMPORT = (
+    "import sys; import distrain; sys.exit(any(m in sys.modules for m in ('torch', 'textual')))"
+)
 
 
 def imports(rounds: int) -> dict[str, list[float]]:
-    """Seconds of a fresh interpreter with and without `import runners`."""
+    """Return the seconds of a fresh interpreter with and without `import distrain`."""
     seconds: dict[str, list[float]] = {IMPORT: [], "pass": []}
     for _ in range(rounds):
         for code, found in seconds.items():
@@ -135,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--settle", type=float, default=5.0, help="seconds before memory is read")
-    parser.add_argument("--quick", action="store_true", help="one round: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a short smoke test")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.quick:
@@ -151,7 +153,7 @@ def _times(seconds: dict[str, list[float]], importing: dict[str, list[float]]) -
     rows = []
     for what, (with_us, without), target in (
         ("first step", (seconds["distrain run"], seconds["torchrun"]), "+0.5 s"),
-        ("import runners", (importing[IMPORT], importing["pass"]), "+0.15 s"),
+        ("import distrain", (importing[IMPORT], importing["pass"]), "+0.15 s"),
     ):
         more = [a - b for a, b in zip(with_us, without, strict=True)]
         low, high = median_interval(more)
@@ -161,10 +163,10 @@ def _times(seconds: dict[str, list[float]], importing: dict[str, list[float]]) -
             (what, f"{a:.3f}", f"{b:.3f}", f"{median(more):+.3f}", interval, f"{a / b:.2f}", target)
         )
     title = (
-        f"startup: seconds, median of {len(seconds['torchrun'])} rounds by turns; without us: "
-        f"bare torchrun of {RANKS} ranks, an interpreter that imports nothing"
+        f"startup: seconds, median of {len(seconds['torchrun'])} alternating rounds; plain: "
+        f"torchrun with {RANKS} ranks, an interpreter that imports nothing"
     )
-    headers = ("what", "with us", "without", "more", "95 %", "ratio", "target")
+    headers = ("what", "distrain", "plain", "difference", "95 %", "ratio", "target")
     return Table(title, headers, rows)
 
 
@@ -172,7 +174,7 @@ def _memory(held: dict[str, float]) -> Table:
     ours = held["supervisor"] + held["viewer (`distrain run`)"]
     rows = [(name, f"{size:.0f}", "") for name, size in held.items()]
     rows.append(("supervisor and viewer together", f"{ours:.0f}", "60"))
-    title = "startup: memory beside the ranks while a run trains"
+    title = "startup: memory of the processes that are not ranks, while a run trains"
     return Table(title, ("process", "MB (PSS)", "target"), rows)
 
 

@@ -1,7 +1,7 @@
-"""Whether a late rank is found: real runs in which one rank is late by a fifth of the step in one
-phase, and as many in which none is.
+"""Measure whether stragglers are found, in real runs with and without a delayed rank.
 
-Claims: rank and phase are named in at least 19 of 20 runs with a delay, nobody in 20 without.
+One rank is delayed by a fifth of the step in one phase. Targets: rank and phase are found in at
+least 19 of 20 runs with a delay, and no rank in 20 runs without.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.report import Table, publish
-from runners import Record, RunConfig, launch
-from runners.diagnosis import diagnose
-from runners.stragglers import paces, recent, straggler
+from distrain import Record, RunConfig, launch
+from distrain.runners.analysis.diagnosis import diagnose
+from distrain.runners.analysis.stragglers import find_straggler, measure_paces, read_recent_steps
 
-PACE = 0.02  # seconds of a step in which a rank's stand-in for a device computes
-PART = 0.2  # of a clean step, that the late rank is late by
+PACE = 0.02  # seconds per step that each rank sleeps in place of a device that computes
+PART = 0.2  # delay as a share of a step without delay
 RANKS = (2, 3, 4)
 PHASES = ("data", "forward", "backward")
 STRATEGIES = ("ddp", "allreduce")
-RIGHT, WRONG, NOBODY = "rank and phase", "another", "nobody"
+RIGHT, WRONG, NONE = "rank and phase found", "wrong", "none found"
 
-# Also without a delay: ranks that fight for the cores, shares that are not equal.
-BESIDE = "beside a late one"
+# Runs without a delay: paired with a delayed run, with competing ranks, with uneven shares.
+PAIRED = "pair of a delayed run"
 CLEAN: dict[str, dict[str, Any]] = {
     "real networks": {"train": {"max_steps": 400}},
     "unequal shares": {"task": {"args": {"pace": PACE}}, "train": {"batch_size": 7}},
@@ -37,7 +37,7 @@ CLEAN: dict[str, dict[str, Any]] = {
 
 
 class Delay(NamedTuple):
-    """Who is late with what."""
+    """The delayed rank and phase."""
 
     rank: int
     phase: str
@@ -72,64 +72,70 @@ def trained(folder: str, what: RunConfig) -> Record:
 
 
 def step_of(record: Record) -> float:
-    return median(pace.seconds for pace in paces(record, recent(record)).values())
+    return median(
+        pace.seconds for pace in measure_paces(record, read_recent_steps(record)).values()
+    )
 
 
-def verdict(record: Record, delay: Delay | None) -> str:
-    """Whom the record names; what is told in a sentence must be the same."""
-    found = straggler(record)
+def result(record: Record, delay: Delay | None) -> str:
+    """Return what the analysis of the record finds; the diagnosis must agree with it."""
+    found = find_straggler(record)
     assert diagnose(record).straggler == found
     if found is None:
-        return NOBODY
+        return NONE
     return RIGHT if (found.rank, found.phase) == delay else WRONG
 
 
 def pair(folder: str, ranks: int, delay: Delay, strategy: str, steps: int) -> tuple[str, str]:
-    """Verdicts on a run without a delay, which tells how long the step is, and on one with."""
+    """Return the results of a run without a delay, which measures the step, and of one with."""
     args: dict[str, Any] = {"pace": PACE}
     plain = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
     args |= {**delay._asdict(), "delay": PART * step_of(plain)}
     late = trained(folder, config(ranks, strategy, steps, {"task": {"args": args}}))
-    return verdict(plain, None), verdict(late, delay)
+    return result(plain, None), result(late, delay)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="with a delay, and as many without")
-    parser.add_argument("--steps", type=int, default=120, help="of each run")
-    parser.add_argument("--more", type=int, default=6, help="runs without a delay, of each kind")
+    parser.add_argument(
+        "--runs", type=int, default=20, help="runs with a delay, and as many without"
+    )
+    parser.add_argument("--steps", type=int, default=120, help="steps of each run")
+    parser.add_argument(
+        "--more", type=int, default=6, help="further runs without a delay, of each kind"
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     late: dict[str, Counter[str]] = {phase: Counter() for phase in PHASES}
-    clean: dict[str, Counter[str]] = {name: Counter() for name in (BESIDE, *CLEAN)}
+    clean: dict[str, Counter[str]] = {name: Counter() for name in (PAIRED, *CLEAN)}
     cases = islice(cycle(product(RANKS, PHASES)), arguments.runs)
     with tempfile.TemporaryDirectory(prefix="distrain-late-", ignore_cleanup_errors=True) as folder:
         for number, (ranks, phase) in enumerate(cases):
             delay, strategy = Delay(number % ranks, phase), STRATEGIES[number // 9 % 2]
             plain, found = pair(folder, ranks, delay, strategy, arguments.steps)
-            clean[BESIDE][plain] += 1
+            clean[PAIRED][plain] += 1
             late[phase][found] += 1
             print(f"{strategy}, {ranks} ranks, {delay}: {found}; without: {plain}", file=sys.stderr)
         for number, name in product(range(arguments.more), CLEAN):
             what = config(
                 RANKS[number % 3], STRATEGIES[number // 3 % 2], arguments.steps, CLEAN[name]
             )
-            clean[name][found := verdict(trained(folder, what), None)] += 1
+            clean[name][found := result(trained(folder, what), None)] += 1
             print(f"{what.strategy}, {what.devices}, {name}: {found}", file=sys.stderr)
     publish(
-        _table("late by a fifth of the step: who is named", late),
-        _table("nobody is late: who is named", clean),
+        _table("delay of a fifth of the step", late),
+        _table("no delay", clean),
         json_to=arguments.json,
     )
 
 
 def _table(title: str, found: dict[str, Counter[str]]) -> Table:
     rows = [
-        (name, counts.total(), *(counts[kind] for kind in (RIGHT, WRONG, NOBODY)))
+        (name, counts.total(), *(counts[kind] for kind in (RIGHT, WRONG, NONE)))
         for name, counts in found.items()
     ]
-    return Table(title, ("case", "runs", RIGHT, WRONG, NOBODY), rows)
+    return Table(title, ("case", "runs", RIGHT, WRONG, NONE), rows)
 
 
 if __name__ == "__main__":

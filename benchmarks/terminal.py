@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal that is read as fast as it writes; no emulator is in the way."""
+"""A program in a pseudo-terminal, without an emulator, that is read as fast as it writes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from benchmarks.report import ROOT, settled_environment
 
 COLUMNS, LINES = 120, 36
 PATIENCE_S = 60.0
-# What Textual asks on its start, and what a terminal says that can do the first of them.
+# The queries of Textual at its start, and the answer of a terminal that supports the first.
 ANSWERS = {b"\x1b[?2026$p": b"\x1b[?2026;2$y", b"\x1b[?2048$p": b"\x1b[?2048;0$y"}
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
 
 
 class Terminal:
-    """A process in a pseudo-terminal of its own; whoever has one must keep reading it."""
+    """A process in its own pseudo-terminal; the caller must keep reading from it."""
 
     def __init__(self, command: Sequence[str], settings: Path) -> None:
         ours, theirs = pty.openpty()
@@ -46,7 +46,7 @@ class Terminal:
             env=environment,
             cwd=ROOT,
             start_new_session=True,
-            # Its controlling terminal: it is told to end if this process does.
+            # As its controlling terminal, so that the process gets SIGHUP if this one ends.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(theirs)
@@ -65,13 +65,13 @@ class Terminal:
         os.close(self._file)
 
     def press(self, key: bytes) -> float:
-        """When it was pressed."""
+        """Press a key and return when, as of `time.perf_counter`."""
         at = time.perf_counter()
         os.write(self._file, key)
         return at
 
     def until(self, sign: bytes | re.Pattern[bytes], since: int = 0) -> float:
-        """When `sign` was read, in what was written from `since` on."""
+        """Wait until `sign` appears in the output after position `since`; return when."""
         wanted = sign if isinstance(sign, re.Pattern) else re.compile(re.escape(sign))
         due = time.perf_counter() + PATIENCE_S
         while not wanted.search(self.output, since):
@@ -81,13 +81,13 @@ class Terminal:
         return self.last
 
     def drain(self, seconds: float) -> None:
-        """Read for a time."""
+        """Read for some seconds."""
         due = time.perf_counter() + seconds
         while (left := due - time.perf_counter()) > 0:
             self.read(left)
 
     def read(self, patience: float) -> bool:
-        """Whether there was output within `patience` seconds; `last` is when."""
+        """Return whether there was output within `patience` seconds; `last` is the time of it."""
         if not select.select([self._file], [], [], patience)[0]:
             return False
         try:
@@ -101,7 +101,7 @@ class Terminal:
         return True
 
     def ended(self) -> None:
-        """Read until the process has ended of itself."""
+        """Read until the process has ended."""
         due = time.perf_counter() + PATIENCE_S
         while self.process.poll() is None and time.perf_counter() < due:
             try:
@@ -110,12 +110,12 @@ class Terminal:
                 self.process.wait(5)
 
     def cpu(self) -> float:
-        """Seconds so far, user and system."""
+        """Return the CPU seconds so far, user and system."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def memory(self) -> dict[str, float]:
-        """MB: the most that was resident so far, what is now, and its proportional share."""
+        """Return memory in MB: the peak resident size, the current one, and the PSS."""
         full = self.process.memory_full_info()
         held = {"rss": full.rss, "pss": getattr(full, "pss", full.uss), "peak": full.rss}
         status = Path(f"/proc/{self.process.pid}/status")
@@ -124,5 +124,5 @@ class Terminal:
         return {name: size / 2**20 for name, size in held.items()}
 
     def __str__(self) -> str:
-        """The words that were written last."""
+        """Return the end of the output as plain text."""
         return ESCAPES.sub(b" ", bytes(self.output[-8000:])).decode(errors="replace")[-2000:]

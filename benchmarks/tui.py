@@ -1,11 +1,11 @@
-"""What a person waits for in the terminal app, and what the app takes from the training.
+"""Measure the response times of the terminal app and its cost next to a training.
 
-Claims: the table of 300 runs is painted in 0.5 s and a run of 10 million step rows opened in
-0.5 s; watching 8 ranks at 100 steps a second takes at most 10 % of a core, so does watching 256
-ranks on 32 nodes, and looking at what has ended 1 %; a key is answered in 50 ms (95 of 100); at
-most 150 MB of memory, and never torch.
+Targets: a table of 300 runs is painted in 0.5 s and a run of 10 million step rows opens in 0.5 s.
+Watching 8 ranks with 100 steps per second takes at most 10 % of a core, watching 256 ranks on 32
+nodes too, an ended run 1 %. A key is answered within 50 ms (95 of 100). The app uses at most 150 MB
+and never loads torch.
 
-The app runs in a pseudo-terminal (`terminal.py`), before runs that never ran (`simulation.py`).
+The app runs in a pseudo-terminal (`terminal.py`) and shows simulated runs (`simulation.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.open import build
 from benchmarks.report import Table, median_interval, publish
 from benchmarks.simulation import STEPS, TICK_S, ended_runs, simulated
 from benchmarks.terminal import Terminal
-from runners.record import Record
+from distrain.runners.records.reader import Record
 
 SETTLED_S = 1.0  # after the first paint, before a key is pressed
 HOLD_S = 10.0  # until memory is read again
@@ -38,7 +38,7 @@ CURVE = re.compile(rb"\xe2(?:\xa0[\x81-\xbf]|[\xa1-\xa3][\x80-\xbf])")  # U+2801
 PAINTED = b"\x1b[?2026l"  # ends a repaint where the terminal can show it at once
 
 KEYS = {"right": b"\x1b[C", "x": b"x", "tab": b"\t"}
-QUIET_S = 0.015  # without output before a key: what follows it is then its answer
+QUIET_S = 0.015  # without output before a key, so that the next output answers it
 ANSWER_S = 1.0  # after which a key counts as not answered
 ENTER, NEW, LEAVE = b"\r", b"n", b"\x11"
 
@@ -53,15 +53,15 @@ Bare().run()
 """
 LISTED = """
 import atexit, json, pathlib, sys
-told = pathlib.Path(sys.argv.pop(1))
-atexit.register(lambda: told.write_text(json.dumps(sorted(sys.modules))))
-from tui.app import main
+listing = pathlib.Path(sys.argv.pop(1))
+atexit.register(lambda: listing.write_text(json.dumps(sorted(sys.modules))))
+from distrain.tui.app import main
 main()
 """
 
 
 def app(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tui", *map(str, arguments)]
+    return [sys.executable, "-m", "distrain.tui", *map(str, arguments)]
 
 
 class Claim(NamedTuple):
@@ -75,12 +75,12 @@ Found = tuple[list[Table], list[Claim]]
 
 
 def _short(run_id: str) -> bytes:
-    """What every list shows of an id that no other run has."""
+    """Return the part of an id that every list shows and no other run has."""
     return run_id.split("-", 2)[2].encode()
 
 
 def first_paint(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
-    """Until the table shows its newest run, by turns with an app that shows a word."""
+    """Measure the time until the table shows its newest run, alternating with a minimal app."""
     newest = ended_runs(runs, options.runs)
     signs = {
         "table of runs": (app("--runs-dir", runs), _short(newest)),
@@ -99,7 +99,7 @@ def first_paint(runs: Path, settings: Path, options: argparse.Namespace) -> Foun
     more = [a - b for a, b in zip(ours, bare, strict=True)]
     low, high = median_interval(more)
     title = f"tui: from exec to the first paint, {options.runs} runs, median of {len(ours)} rounds"
-    headers = ("what", "ms", "range", "more than bare", "95 %", "ratio")
+    headers = ("what", "ms", "range", "difference to bare", "95 %", "ratio")
     rows = [(name, *_ms(found), "", "", "") for name, found in seconds.items()]
     interval = f"{1e3 * low:+.0f} to {1e3 * high:+.0f}"
     ratio = f"{median(ours) / median(bare):.2f}"
@@ -114,11 +114,11 @@ def _ms(seconds: Sequence[float]) -> tuple[str, str]:
 
 
 def _modules(runs: Path, newest: str, settings: Path) -> Table:
-    """What the app has imported by the table alone, and once a run and a launch were opened."""
+    """List the modules that the app imports for the table, and for a run and the launch screen."""
     title, rows = "tui: modules that the app has imported", []
     for what, opens in (("the table", False), ("the table, a run, a launch", True)):
-        told = settings / "modules.json"
-        command = [sys.executable, "-c", LISTED, str(told), "--runs-dir", str(runs)]
+        listing = settings / "modules.json"
+        command = [sys.executable, "-c", LISTED, str(listing), "--runs-dir", str(runs)]
         with Terminal(command, settings) as terminal:
             terminal.until(_short(newest))
             terminal.drain(SETTLED_S)
@@ -131,14 +131,14 @@ def _modules(runs: Path, newest: str, settings: Path) -> Table:
                 terminal.drain(3 * SETTLED_S)
             terminal.press(LEAVE)
             terminal.ended()
-        names = json.loads(told.read_text())
-        told.unlink()
+        names = json.loads(listing.read_text())
+        listing.unlink()
         rows.append((what, len(names), *("yes" if name in names else "no" for name in HEAVY)))
     return Table(title, ("after", "modules", *HEAVY), rows)
 
 
 def live(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
-    """CPU of the app while a run trains, once it has ended, on the table, and of a bare app."""
+    """Measure the CPU of the app with a live run, an ended run and the table, and of a bare app."""
     with simulated(runs, options.ranks, options.history) as run_id:
         watching = app(run_id, "--runs-dir", runs)
         looks = [("a live run", _taken(watching, CURVE, settings, options))]
@@ -149,10 +149,17 @@ def live(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
     bare = [sys.executable, "-c", BARE]
     looks.append(("a bare Textual app", _taken(bare, b"nothing else", settings, options)))
     title = (
-        f"tui: what it takes for {options.seconds:g} s after {options.settle:g} s; the live run: "
-        f"{options.ranks} ranks at {STEPS / TICK_S:g} steps a second, {options.history:g} s old"
+        f"tui: cost for {options.seconds:g} s after {options.settle:g} s; the live run: "
+        f"{options.ranks} ranks at {STEPS / TICK_S:g} steps per second, {options.history:g} s old"
     )
-    headers = ("what is shown", "% of a core", "repaints a second", "kB a second", "MB", "MB (PSS)")
+    headers = (
+        "what is shown",
+        "% of a core",
+        "repaints per second",
+        "kB per second",
+        "MB",
+        "MB (PSS)",
+    )
     rows = [
         (
             name,
@@ -198,23 +205,23 @@ def _interval(terminal: Terminal, seconds: float) -> dict[str, float]:
 
 
 def cluster(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
-    """CPU of the app while many ranks on many nodes train, interval by interval."""
+    """Measure the CPU of the app while many ranks on many nodes train, per interval."""
     ranks, nodes = options.cluster
     with (
         simulated(runs, ranks, options.cluster_history, nodes) as run_id,
         Terminal(app(run_id, "--runs-dir", runs), settings) as terminal,
     ):
         terminal.until(CURVE)
-        terminal.drain(2 * options.settle)  # the first look reads it all
+        terminal.drain(2 * options.settle)  # the first read covers the whole history
         found = [_interval(terminal, options.seconds) for _ in range(options.intervals)]
         memory = terminal.memory()
     core = [each["core"] for each in found]
     title = (
-        f"tui: what watching {ranks} ranks on {nodes} nodes takes, each at {STEPS / TICK_S:g} "
-        f"steps a second, {options.cluster_history:g} s old; {len(core)} intervals of "
+        f"tui: cost of watching {ranks} ranks on {nodes} nodes, each at {STEPS / TICK_S:g} "
+        f"steps per second, {options.cluster_history:g} s old; {len(core)} intervals of "
         f"{options.seconds:g} s"
     )
-    headers = ("", "% of a core", "range", "repaints a second", "kB a second", "MB", "MB (PSS)")
+    headers = ("", "% of a core", "range", "repaints per second", "kB per second", "MB", "MB (PSS)")
     row = (
         "a live run",
         f"{mean(core):.2f}",
@@ -229,7 +236,7 @@ def cluster(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
 
 
 def keys(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
-    """From a key to the first output after it, while a run trains."""
+    """Measure the time from a key to the next output, while a run trains."""
     seconds: dict[str, list[float]] = {name: [] for name in KEYS}
     chosen, skipped, silent = random.Random(0), 0, 0
     with (
@@ -266,12 +273,12 @@ def keys(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
 
 
 def _part(values: Sequence[float], part: float) -> float:
-    """The least value that so large a part of all does not exceed."""
+    """Return the quantile: the smallest value that a share `part` of all does not exceed."""
     return sorted(values)[math.ceil(part * len(values)) - 1]
 
 
 def opening(runs: Path, settings: Path, options: argparse.Namespace) -> Found:
-    """Until the first dots of curves of a very long record are on the screen; memory by then."""
+    """Measure the time until the curves of a very long record are painted, and the memory then."""
     began = time.perf_counter()
     run_id = build(runs, options.rows).name
     _with_summary(runs / run_id)
@@ -314,7 +321,7 @@ MEMORY = {"rss": "MB", "pss": "MB (PSS)", "peak": "MB at its peak"}
 
 
 def _with_summary(folder: Path) -> None:
-    """As every run has that its supervisor saw to the end."""
+    """Add the summary that a supervisor writes at the end of a run."""
     with Record(folder) as record:
         state = msgspec.structs.replace(record.state, summary=record.summary())
     (folder / "run.json").write_bytes(msgspec.json.encode(state))
@@ -335,17 +342,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--runs", type=int, default=300, help="in the table")
     parser.add_argument("--ranks", type=int, default=8, help="of the live run")
-    parser.add_argument("--history", type=float, default=600.0, help="seconds it has trained for")
+    parser.add_argument(
+        "--history", type=float, default=600.0, help="age of the live run in seconds"
+    )
     parser.add_argument(
         "--cluster", type=int, nargs=2, default=(256, 32), metavar=("RANKS", "NODES")
     )
     parser.add_argument("--cluster-history", type=float, default=300.0, metavar="SECONDS")
-    parser.add_argument("--intervals", type=int, default=5, help="in which the cluster is watched")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for which CPU is counted")
+    parser.add_argument(
+        "--intervals", type=int, default=5, help="number of measurements of the cluster"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a CPU measurement")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds before that")
     parser.add_argument("--keys", type=int, default=60)
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the record that is opened")
-    parser.add_argument("--quick", action="store_true", help="a moment: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a short smoke test")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.hold = HOLD_S

@@ -1,4 +1,4 @@
-"""Makes the pictures of the app in docs/pictures: `python docs/make_pictures.py`.
+"""Make the pictures of the app in docs/pictures: `python docs/make_pictures.py`.
 
 It trains a few small runs for real and takes every screen at three sizes, as SVG. Those of a job
 are made by `python docs/make_pictures.py slurm`, where there are two nodes: see `make slurm`.
@@ -16,18 +16,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from runners.bench import contestants, make, start
-from runners.finding import find
-from runners.presets import load_preset
-from runners.runs import Run, launch
-from tui import settings
-from tui.app import DistrainApp
+from distrain.runners.bench import candidates, make, start
+from distrain.runners.config.presets import load_preset
+from distrain.runners.lookup import find
+from distrain.runners.runs import Run, launch
+from distrain.tui import settings
+from distrain.tui.app import DistrainApp
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 SIZES = ((80, 24), (120, 36), (200, 60))
 FAILING = """
-from models.classification import Classification
+from distrain.models.classification import Classification
 
 class Unlucky(Classification):
     def loss(self, model, batch):
@@ -57,7 +57,7 @@ SCREENS_OF_A_JOB = (("slurm", "far", ()),)
 
 
 def runs_to_show(folder: Path) -> Run:
-    """A table's worth of runs and a bench; gives the run that is still live."""
+    """Launch the runs and the bench of the table; return the run that is still live."""
     (folder / "unlucky.py").write_text(FAILING)
     runs = folder / "runs"
     base = {"train.epochs": 12, "report.window_s": 0.05}
@@ -72,7 +72,7 @@ def runs_to_show(folder: Path) -> Run:
         command = ["distrain", "run", preset, "--name", name]
         config = load_preset(preset, base | changes)
         launch(config, name=name, runs_dir=runs, command=command).wait()
-    ways = make(contestants(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
+    ways = make(candidates(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
     start(ways, name="two ways", runs_dir=runs, command=["distrain", "bench", *ways.configs]).wait()
     long = {
         "train.epochs": 9000,
@@ -90,7 +90,7 @@ def runs_to_show(folder: Path) -> Run:
 
 
 def job_to_show(folder: Path) -> Run:
-    """A run of four ranks on two nodes, some seconds old."""
+    """Launch a run of four ranks on two nodes and wait some seconds."""
     far = {
         "train.epochs": 9000,
         "report.window_s": 0.05,
@@ -109,22 +109,22 @@ def job_to_show(folder: Path) -> Run:
 
 
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
-    """The screen after some keys, as SVG."""
-    settings.path().unlink(missing_ok=True)  # what the picture before has left there
-    app = DistrainApp(runs_dir, run=find(run, runs_dir) if run else None)
+    """Return the screen after some keys as SVG."""
+    settings.path().unlink(missing_ok=True)  # left by the previous picture
+    app = DistrainApp(runs_dir, session=find(run, runs_dir) if run else None)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         for key in keys:
             await pilot.press(key)
             await pilot.pause(0.15)
         await pilot.pause(1.5)
-        if app.mishaps:
-            raise app.mishaps[0]
+        if app.internal_errors:
+            raise app.internal_errors[0]
         return app.export_screenshot(title="distrain")
 
 
 def anywhere(picture: str) -> str:
-    """Without the folders of this machine; as long as before, for the sake of the columns."""
+    """Replace folders of this machine by names of the same length, which keeps columns aligned."""
     for place, name in ((ROOT, "~/distrain"), (sys.base_prefix, "/usr"), (Path.home(), "~")):
         picture = picture.replace(str(place), name.ljust(len(str(place)), "/"))
     return picture
@@ -133,7 +133,7 @@ def anywhere(picture: str) -> str:
 def main(job: bool) -> None:
     FOLDER.mkdir(exist_ok=True)
     scratch = Path(tempfile.gettempdir(), "pictures")
-    scratch.mkdir()  # on the pictures: no random name
+    scratch.mkdir()  # a fixed name, because it is visible in pictures
     try:
         os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
         os.chdir(scratch)

@@ -8,30 +8,30 @@ from typing import Any
 
 from textual.keys import format_key
 
-from runners.config import json_schema
-from runners.presets import BUILT_IN, load_preset
-from tui.keymap import TITLES, of
+from distrain.runners.config.presets import BUILT_IN, load_preset
+from distrain.runners.config.schema import json_schema
+from distrain.tui.keymap import TITLES, group_by_title
 
 PAGES = [Path(__file__).with_name(name) for name in ("presets.md", "app.md")]
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def tables() -> dict[str, str]:
-    """The text of each marked place."""
+    """Return the text of each marked section."""
     return {"presets": built_in_presets(), "keys": every_key(), "keymap": keymap()}
 
 
 def keymap() -> str:
-    """Every key of the app, by where it works, with the id that a remapping names."""
+    """Return tables of every key of the app, by scope, with the ids for remapping."""
     parts = []
-    for title, keys in of(TITLES).items():
+    for title, keys in group_by_title(TITLES).items():
         rows = [[f"`{written(key.keys)}`", key.label, key.help, f"`{key.id}`"] for key in keys]
-        parts += [f"### {title}", table(["key", "does", "in words", "id"], rows)]
+        parts += [f"### {title}", table(["key", "action", "meaning", "id"], rows)]
     return "\n\n".join(parts)
 
 
 def written(keys: str) -> str:
-    """Textual's names of keys as they are printed on them."""
+    """Return Textual's key names as they are printed on a keyboard."""
     return " ".join(format_key(key) for key in keys.split(","))
 
 
@@ -42,7 +42,7 @@ def built_in_presets() -> str:
         how = f"{config.strategy} · {config.launcher} · {config.precision}"
         what = f"{config.model.name} on {config.data.name}"
         rows.append([f"`{path.stem}`", how, what, config.description])
-    return table(["preset", "strategy · launcher · precision", "trains", "in words"], rows)
+    return table(["preset", "strategy · launcher · precision", "trains", "description"], rows)
 
 
 def every_key() -> str:
@@ -66,7 +66,7 @@ def keys(properties: dict[str, Any]) -> str:
 
 
 def kind(about: dict[str, Any]) -> str:
-    """The type with its range in words."""
+    """Return the type and range of a key."""
     if "enum" in about:
         return ", ".join(f"`{choice}`" for choice in about["enum"])
     if "examples" in about:
@@ -90,7 +90,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with what is between its markers made anew."""
+    """Return the page with the sections between markers regenerated."""
     for name, text in tables().items():
         begin, end = f"<!-- {name}: made by make_reference.py -->", f"<!-- end of {name} -->"
         head, there, rest = page.partition(begin)

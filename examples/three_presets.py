@@ -1,12 +1,12 @@
 """Train three presets one after another and compare them in a table.
 
 python examples/three_presets.py           # thirty epochs each
-python examples/three_presets.py --quick   # one epoch each: to see that it works
+python examples/three_presets.py --quick   # one epoch each: a smoke test
 """
 
 import sys
 
-from runners import launch, load_preset
+from distrain import launch, load_preset
 
 PRESETS = ["single", "allreduce", "ddp"]
 EPOCHS = 1 if "--quick" in sys.argv[1:] else 30
@@ -17,7 +17,7 @@ for name in PRESETS:
     print(f"{name}: {run.id}", file=sys.stderr)
     rows.append(run.wait())
 
-print("preset     ranks  steps  samples/s     top1     loss     took")
+print("preset     ranks  steps  samples/s     top1     loss duration")
 for name, row in zip(PRESETS, rows, strict=True):
     if row["status"] != "completed":
         print(f"{name:<10} {row['status']}: {row.get('error', {}).get('message', '')}")

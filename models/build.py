@@ -1,11 +1,11 @@
-"""From the names and arguments of a config to a Task.
+"""Builds a Task from the names and arguments of a config.
 
-A factory is called with the `args` of its section and with those things on offer that its
+A factory is called with the `args` of its section, and with those of the following that its
 signature names:
 
     data    root, download, seed, device
     model   shape, classes, data_name
-    task    model, data (made from their sections only if named), label_smoothing, seed, device
+    task    model, data (built from their sections only if named), label_smoothing, seed, device
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Literal, Protocol, get_args, get_origin
 import torch
 from torch import nn
 
-from models.catalog import Kind, resolve
-from models.data import Data, limited
-from models.errors import TaskError, nearest
-from models.importing import Factory
-from models.task import Task
+from distrain.models.catalog import ComponentKind, resolve
+from distrain.models.data import Data, take_first
+from distrain.models.errors import TaskError, nearest
+from distrain.models.importing import Factory
+from distrain.models.task import Task
 
 
 class Named(Protocol):
-    """A section that names a factory, as `[task]` and `[model]` do."""
+    """A section that names a factory: `[task]` or `[model]`."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 class DataSection(Named, Protocol):
-    """`[data]`."""
+    """The section `[data]`."""
 
     @property
     def root(self) -> str | None: ...
@@ -55,52 +55,56 @@ def build_task(
     seed: int = 0,
     device: torch.device | None = None,
 ) -> Task:
-    """Make the task of three config sections; the model is on the CPU.
+    """Build the task of three config sections; its model is on the CPU.
 
-    Weights are drawn from torch's global generator: seed it before. `device` is only where
-    synthetic data may lie. Raises TaskError for what the user can mend in the config; what a
-    user's own code raises comes out as it is.
+    Weights are drawn from torch's global generator: seed it before. `device` is where synthetic
+    data may be kept. Raises TaskError for mistakes in the config. Exceptions of a user's own
+    code pass unchanged.
     """
     factory = resolve("task", task.name)
-    wanted = inspect.signature(factory).parameters.keys() - task.args.keys()
-    if label_smoothing and "label_smoothing" not in wanted | task.args.keys():
-        raise TaskError("train.label_smoothing", f"{task.name} has no use for it; leave it at 0")
+    parameters = inspect.signature(factory).parameters.keys() - task.args.keys()
+    if label_smoothing and "label_smoothing" not in parameters | task.args.keys():
+        raise TaskError("train.label_smoothing", f"{task.name} does not use it; leave it at 0")
     device = device or torch.device("cpu")
     offered: dict[str, Any] = {"label_smoothing": label_smoothing, "seed": seed, "device": device}
-    if wanted & {"data", "model"}:
-        offered["data"] = made = build_data(data, seed=seed, device=device)
-        if "model" in wanted:
-            offered["model"] = build_model(model, made, data.name)
+    if parameters & {"data", "model"}:
+        built_data = build_data(data, seed=seed, device=device)
+        offered["data"] = built_data
+        if "model" in parameters:
+            offered["model"] = build_model(model, built_data, data.name)
     built = _call("task", task, factory, offered)
     _check_task(task.name, built)
     assert isinstance(built, Task)
-    built.train = limited(built.train, data.train_limit)
-    built.eval = limited(built.eval, data.eval_limit)
+    built.train = take_first(built.train, data.train_limit)
+    built.eval = take_first(built.eval, data.eval_limit)
     return built
 
 
 def build_data(section: DataSection, *, seed: int, device: torch.device) -> Data:
-    """Make the data of `[data]`, limits not yet applied. Raises TaskError."""
+    """Build the data of `[data]`, without applying its limits. Raises TaskError."""
     offered = {"root": section.root, "download": section.download, "seed": seed, "device": device}
-    made = _call("data", section, resolve("data", section.name), offered)
-    if not isinstance(made, Data):
-        raise TaskError("data.name", f"{section.name} gave {_a(made)}, not a models.data.Data")
-    return made
+    built = _call("data", section, resolve("data", section.name), offered)
+    if not isinstance(built, Data):
+        problem = f"{section.name} returned {_type_of(built)}, not a distrain.models.data.Data"
+        raise TaskError("data.name", problem)
+    return built
 
 
 def build_model(section: Named, data: Data, data_name: str) -> nn.Module:
-    """Make the network of `[model]` for `data`. Raises TaskError."""
+    """Build the network of `[model]` for this data. Raises TaskError."""
     offered = {"shape": data.shape, "classes": data.classes, "data_name": data_name}
     known = {key: value for key, value in offered.items() if value is not None}
-    made = _call("model", section, resolve("model", section.name), known)
-    if not isinstance(made, nn.Module):
-        raise TaskError("model.name", f"{section.name} gave {_a(made)}, not a torch.nn.Module")
-    return made
+    built = _call("model", section, resolve("model", section.name), known)
+    if not isinstance(built, nn.Module):
+        problem = f"{section.name} returned {_type_of(built)}, not a torch.nn.Module"
+        raise TaskError("model.name", problem)
+    return built
 
 
 def _check_task(name: str, built: object) -> None:
     if not isinstance(built, Task):
-        raise TaskError("task.name", f"{name} gave {_a(built)}, not a models.task.Task")
+        problem = f"{name} returned {_type_of(built)}, not a distrain.models.task.Task"
+        raise TaskError("task.name", problem)
     for part in ("model", "train", "eval"):
         if not hasattr(built, part):
             raise TaskError("task.name", f"the task of {name} has no `{part}`")
@@ -113,59 +117,66 @@ def _check_task(name: str, built: object) -> None:
             )
 
 
-def _a(thing: object) -> str:
-    return "nothing" if thing is None else f"a {type(thing).__name__}"
+def _type_of(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
-def _call(kind: Kind, section: Named, factory: Factory, offered: Mapping[str, Any]) -> Any:
-    """Call with what is given and what is on offer, once all of it is known to fit."""
-    key, parameters = f"{kind}.args", _parameters(factory)
+def _call(kind: ComponentKind, section: Named, factory: Factory, offered: Mapping[str, Any]) -> Any:
+    """Call the factory with `args` and those `offered` values that are among its parameters.
+
+    Raises TaskError, before the call, where an argument does not fit or is missing.
+    """
+    key = f"{kind}.args"
+    parameters = _parameters(factory)
     named = [name for name, parameter in parameters.items() if parameter.kind in _BY_NAME]
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in section.args.items():
         if name in named:
-            if fault := _misfit(value, parameters[name].annotation):
-                raise TaskError(key, f"{name} of {section.name} must be {fault}, not {value!r}")
-        elif not open_ended:
+            if expected := _expected(value, parameters[name].annotation):
+                raise TaskError(key, f"{name} of {section.name} must be {expected}, not {value!r}")
+        elif not takes_any:
             hint = nearest(name, set(named) - offered.keys())
             raise TaskError(key, f"{section.name} takes no argument {name!r}{hint}")
     given = {name: offered[name] for name in named if name in offered} | dict(section.args)
-    lacking = [name for name in named if name not in given and _required(parameters[name])]
-    if lacking:
-        raise TaskError(key, f"{section.name} needs {', '.join(lacking)}")
+    missing = [name for name in named if name not in given and _is_required(parameters[name])]
+    if missing:
+        raise TaskError(key, f"{section.name} needs {', '.join(missing)}")
     return factory(**given)
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _required(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty
 
 
 def _parameters(factory: Factory) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(factory, eval_str=True).parameters
-    except Exception:  # annotations may name what only a type checker sees
+    except Exception:  # annotations may name types that only a type checker knows
         return inspect.signature(factory).parameters
 
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def _misfit(value: Any, wanted: Any) -> str | None:
-    """What the value should be, where the annotation is simple enough to tell it is not."""
-    if get_origin(wanted) is Literal:
-        choices = get_args(wanted)
+def _expected(value: Any, annotation: Any) -> str | None:
+    """Return what the value must be; None if it fits, or if the annotation is not a simple one."""
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
         return None if value in choices else " or ".join(map(repr, choices))
-    if get_origin(wanted) is Sequence and get_args(wanted)[0] in _WORDS:
-        (item,) = get_args(wanted)
-        fits = isinstance(value, list | tuple) and all(_is(part, item) for part in value)
-        return None if fits else f"a list, each {_WORDS[item]}"
-    return None if wanted not in _WORDS or _is(value, wanted) else _WORDS[wanted]
+    if get_origin(annotation) is Sequence and get_args(annotation)[0] in _TYPE_NAMES:
+        (item,) = get_args(annotation)
+        fits = isinstance(value, list | tuple) and all(_is_a(part, item) for part in value)
+        return None if fits else f"a list, each {_TYPE_NAMES[item]}"
+    if annotation not in _TYPE_NAMES or _is_a(value, annotation):
+        return None
+    return _TYPE_NAMES[annotation]
 
 
-def _is(value: Any, wanted: type) -> bool:
+def _is_a(value: Any, kind: type) -> bool:
+    """Return whether a value of TOML has the type; a bool is no int, an int is a float."""
     if isinstance(value, bool):
-        return wanted is bool
-    return isinstance(value, (int, float) if wanted is float else wanted)
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

@@ -1,4 +1,4 @@
-"""The built-in task: one of several classes for each input."""
+"""The built-in task: classification into one of several classes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.data import Data
-from models.task import Sums, Task
+from distrain.models.data import Data
+from distrain.models.task import Sums, Task
 
 
 class Classification(Task):
     """Cross entropy on (inputs, labels) batches; evaluated by loss, top-1 and top-5.
 
-    `label_smoothing` is of the training loss only. `model` gives logits, one row per input.
+    `label_smoothing` applies to the training loss only. `model` returns logits, one row per
+    input.
     """
 
     best = "top1"
@@ -23,7 +24,8 @@ class Classification(Task):
 
     def __init__(self, model: nn.Module, data: Data, label_smoothing: float = 0.0) -> None:
         self.model = model
-        self.train, self.eval = data.train, data.eval
+        self.train = data.train
+        self.eval = data.eval
         self.finish = data.finish
         self.label_smoothing = label_smoothing
 
@@ -46,13 +48,14 @@ class Classification(Task):
 
 
 def rank_of_label(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many classes come before the label's, N × C and N to N: 0 is a top-1 hit.
+    """Return how many classes are ranked before the label: 0 is a top-1 hit.
 
-    Among equal logits the lower class comes first, whatever the batch or the device, unlike
-    `topk`. Where a row holds NaN its label comes after all C classes, and at least after five.
+    `logits` are N × C, `labels` and the result N. Among equal logits the lower class is ranked
+    first, whatever the batch or the device, unlike with `topk`. In a row with NaN the label is
+    ranked after all C classes, and at least after five.
     """
-    own = logits.gather(1, labels[:, None])
-    lower = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
-    before = (logits > own) | ((logits == own) & lower)
-    nowhere = max(5, logits.shape[1])
-    return before.sum(1).masked_fill(logits.isnan().any(1), nowhere)
+    label_logits = logits.gather(1, labels[:, None])
+    is_lower = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
+    is_before = (logits > label_logits) | ((logits == label_logits) & is_lower)
+    last = max(5, logits.shape[1])
+    return is_before.sum(1).masked_fill(logits.isnan().any(1), last)

@@ -1,8 +1,9 @@
-"""How samples are held and handed out; which ones there are is `datasets.py`'s business.
+"""Kinds of data sets: how samples are stored, augmented and returned.
 
-A data set that gives whole batches (`__getitems__`) does without per-sample Python. One
-with `wants_epoch` is asked by (epoch, index) instead of index, so that augmentation depends
-on these and the seed alone: never on the rank, the loader process or the order.
+A data set with `__getitems__` returns whole batches, without Python code for each sample. The keys
+of one with `wants_epoch` are (epoch, index) instead of an index, so that augmentation depends only
+on these and the seed: never on the rank, the loader process or the order. The built-in data are in
+`datasets`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from numpy.random import mtrand
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-Key = tuple[int, int]
+SampleKey = tuple[int, int]
 """(epoch, index)"""
 
-Numbers = npt.NDArray[np.uint64]
+UInt64Array = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a data factory gives: two map-style data sets, and what a network must know.
+    """What a data factory returns: two map-style data sets, and what a network must know.
 
     `classes` and `shape` (of one input, e.g. channels × height × width) are None where they
-    have no meaning. `finish` completes a batch once it is on the device.
+    have no meaning. `finish` completes a batch after it was moved to the device.
     """
 
     train: Dataset[Any]
@@ -43,10 +44,10 @@ class Data:
 
 
 class TensorData(Dataset[tuple[Tensor, Tensor]]):
-    """Inputs and labels held as two tensors; a batch is one gather.
+    """Inputs and labels in two tensors; a batch is one gather.
 
-    With `mean` and `std` (per channel, in the units of `inputs`) inputs are kept as they are,
-    say as bytes, and batches are (x - mean) / std in float32.
+    With `mean` and `std` (per channel, in the units of `inputs`) batches are (x - mean) / std in
+    float32, while the inputs keep their type, e.g. bytes.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class TensorData(Dataset[tuple[Tensor, Tensor]]):
     ) -> None:
         if len(inputs) != len(labels):
             raise ValueError(f"{len(inputs)} inputs, but {len(labels)} labels")
-        self.inputs, self.labels = inputs, labels
+        self.inputs = inputs
+        self.labels = labels
         self.mean = None if mean is None else torch.tensor(mean).view(-1, 1, 1)
         self.std = None if std is None else torch.tensor(std).view(-1, 1, 1)
 
@@ -71,39 +73,41 @@ class TensorData(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitems__(self, keys: Sequence[Any]) -> tuple[Tensor, Tensor]:
         indices = torch.as_tensor(keys)
-        return self.normalised(self.inputs[indices]), self.labels[indices]
+        return self.normalise(self.inputs[indices]), self.labels[indices]
 
-    def normalised(self, inputs: Tensor) -> Tensor:
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Return (inputs - mean) / std in float32; without mean and std the inputs themselves."""
         if self.mean is None or self.std is None:
             return inputs
         return inputs.to(torch.float32).sub_(self.mean).div_(self.std)
 
 
 class CropFlipData(TensorData):
-    """Images, each shifted by up to `pad` pixels and mirrored half the time, batch-wise.
+    """Images that are shifted by up to `pad` pixels, and half of them mirrored, a batch at once.
 
-    The usual augmentation of CIFAR-10 (He et al. 2015, section 4.2): black is shifted in.
-    Asked by (epoch, index).
+    This is the usual augmentation of CIFAR-10 (He et al. 2015, section 4.2); shifting adds black
+    pixels. Keys are (epoch, index).
     """
 
     wants_epoch = True
 
-    def __init__(self, *held: Any, pad: int, seed: int) -> None:
-        super().__init__(*held)
-        self.pad, self.seed = pad, seed
+    def __init__(self, *tensor_data: Any, pad: int, seed: int) -> None:
+        super().__init__(*tensor_data)
+        self.pad = pad
+        self.seed = seed
 
-    def __getitems__(self, keys: Sequence[Key]) -> tuple[Tensor, Tensor]:
+    def __getitems__(self, keys: Sequence[SampleKey]) -> tuple[Tensor, Tensor]:
         indices = torch.tensor([index for _, index in keys])
-        images = self._moved(self.inputs[indices], mixed(self.seed, keys))
-        return self.normalised(images), self.labels[indices]
+        images = self._augment(self.inputs[indices], hash_keys(self.seed, keys))
+        return self.normalise(images), self.labels[indices]
 
-    def _moved(self, images: Tensor, draws: Numbers) -> Tensor:
+    def _augment(self, images: Tensor, random_bits: UInt64Array) -> Tensor:
+        """Cut a window out of each padded image; the bits decide where, and if it is mirrored."""
         height, width = images.shape[-2:]
-        places = 2 * self.pad + 1
-        top, left, mirrored = (
-            torch.from_numpy((draws >> shift) % many).long()
-            for shift, many in ((0, places), (20, places), (40, 2))
-        )
+        offsets = 2 * self.pad + 1
+        top = torch.from_numpy(random_bits % offsets).long()
+        left = torch.from_numpy((random_bits >> 20) % offsets).long()
+        mirrored = torch.from_numpy((random_bits >> 40) % 2).long()
         windows = F.pad(images, [self.pad] * 4).unfold(2, height, 1).unfold(3, width, 1)
         chosen = windows[torch.arange(len(images)), :, top, left]
         chosen[mirrored == 1] = chosen[mirrored == 1].flip(-1)
@@ -111,34 +115,38 @@ class CropFlipData(TensorData):
 
 
 class Augmented(Dataset[Any]):
-    """A data set of (raw, label) pairs with a random `transform` of the raw, asked by key.
+    """A data set of (raw, label) pairs with a random `transform` of the raw.
 
-    The transform may draw from torch, random and numpy.random: all three start anew from
-    (seed, epoch, index) and go back to where they were.
+    Keys are (epoch, index).
+
+    The transform may draw from torch, random and numpy.random: all three are seeded with
+    (seed, epoch, index), and restored afterwards.
     """
 
     wants_epoch = True
 
     def __init__(self, dataset: Dataset[Any], transform: Callable[[Any], Any], seed: int) -> None:
-        self.dataset, self.transform, self.seed = dataset, transform, seed
+        self.dataset = dataset
+        self.transform = transform
+        self.seed = seed
 
     def __len__(self) -> int:
         return length(self.dataset)
 
-    def __getitem__(self, key: Key) -> tuple[Any, Any]:
+    def __getitem__(self, key: SampleKey) -> tuple[Any, Any]:
         raw, label = self.dataset[key[1]]
-        with seeded(int(mixed(self.seed, [key])[0])):
+        with temporary_seed(int(hash_keys(self.seed, [key])[0])):
             return self.transform(raw), label
 
 
-class First(Dataset[Any]):
-    """The first `count` samples; whole batches and `wants_epoch` as in the whole set."""
+class FirstSamples(Dataset[Any]):
+    """The first `count` samples; `__getitems__` and `wants_epoch` are those of the whole set."""
 
     def __init__(self, dataset: Dataset[Any], count: int) -> None:
-        self.dataset, self.count = dataset, count
+        self.dataset = dataset
+        self.count = count
         self.wants_epoch = bool(getattr(dataset, "wants_epoch", False))
-        # The loader takes the fast way where this attribute exists, so it must not exist here
-        # unless it does there.
+        # A loader calls this attribute if it exists, so it must exist only if the set has it.
         if hasattr(dataset, "__getitems__"):
             self.__getitems__ = dataset.__getitems__
 
@@ -152,27 +160,27 @@ class First(Dataset[Any]):
         return self.dataset[key]
 
 
-def limited(dataset: Dataset[Any], limit: int | None) -> Dataset[Any]:
-    """`dataset`, or its first `limit` samples."""
-    return dataset if limit is None else First(dataset, limit)
+def take_first(dataset: Dataset[Any], limit: int | None) -> Dataset[Any]:
+    """Return the data set with its first `limit` samples; None is no limit."""
+    return dataset if limit is None else FirstSamples(dataset, limit)
 
 
 def length(dataset: Dataset[Any]) -> int:
-    """len(), which torch's type of a map-style data set does not promise."""
+    """Return len(dataset), which torch's type of a data set does not have."""
     count: int = dataset.__len__()  # type: ignore[attr-defined]
     return count
 
 
 def collate(samples: Any) -> Any:
-    """Join a list of samples as torch does; what is a whole batch already stays as it is."""
+    """Join a list of samples as torch does; return a whole batch unchanged."""
     return default_collate(samples) if isinstance(samples, list) else samples
 
 
-def mixed(seed: int, keys: Sequence[Key]) -> Numbers:
-    """For each key 64 bits (uint64) that differ wildly between neighbours.
+def hash_keys(seed: int, keys: Sequence[SampleKey]) -> UInt64Array:
+    """Return 64 pseudorandom bits (uint64) for each key; neighbouring keys give unrelated bits.
 
-    Seed, epoch and index go one after the other through SplitMix64's steps (Steele, Lea and
-    Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+    Seed, epoch and index are mixed in one after the other by the steps of SplitMix64 (Steele, Lea
+    and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
     """
     bits = np.zeros(len(keys), np.uint64)
     for part in (np.uint64(seed), *np.asarray(keys, np.uint64).T):
@@ -183,23 +191,24 @@ def mixed(seed: int, keys: Sequence[Key]) -> Numbers:
     return bits
 
 
-_numpy_bits = np.random.MT19937()
+_temporary_numpy_bits = np.random.MT19937()
 
 
 @contextmanager
-def seeded(number: int) -> Iterator[None]:
-    """Random numbers on the CPU start from `number` inside, and go on as before outside."""
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
-    # Copying numpy's state takes half a millisecond, exchanging its source a few microseconds.
-    numpy_source = mtrand.get_bit_generator()
-    mtrand.set_bit_generator(_numpy_bits)
-    # Not torch.manual_seed: that would also start the GPUs' generators anew.
-    torch.default_generator.manual_seed(number)
-    random.seed(number)
-    np.random.seed(number & 0xFFFFFFFF)
+def temporary_seed(seed: int) -> Iterator[None]:
+    """Seed the CPU's global generators in the block, and restore their states after it."""
+    torch_state = torch.get_rng_state()
+    python_state = random.getstate()
+    # Copying numpy's state takes half a millisecond, exchanging its bits a few microseconds.
+    numpy_bits = mtrand.get_bit_generator()
+    mtrand.set_bit_generator(_temporary_numpy_bits)
+    # Not torch.manual_seed, which would also seed the generators of the GPUs.
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
     try:
         yield
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
-        mtrand.set_bit_generator(numpy_source)
+        mtrand.set_bit_generator(numpy_bits)

@@ -1,7 +1,7 @@
-"""The built-in data sets that need no torchvision: digits, mnist, cifar10, synthetic.
+"""The built-in data sets that do not need torchvision: digits, mnist, cifar10, synthetic.
 
-Factories draw from no global random generator, so that the weights which are drawn after
-them depend on the seed alone.
+The factories do not draw from global random generators, so that the weights, which are drawn
+afterwards, depend only on the seed.
 """
 
 from __future__ import annotations
@@ -20,45 +20,54 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from models import files
-from models.data import CropFlipData, Data, TensorData
-from models.errors import TaskError
+from distrain.models import files
+from distrain.models.data import CropFlipData, Data, TensorData
+from distrain.models.errors import TaskError
 
-DIGITS_MEAN, DIGITS_STD = 4.884, 6.017  # of pixels from 0 to 16
-MNIST_MEAN, MNIST_STD = 33.33, 78.57  # of pixels from 0 to 255
-CIFAR10_MEAN, CIFAR10_STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+# Of pixels from 0 to 16.
+DIGITS_MEAN = 4.884
+DIGITS_STD = 6.017
+# Of pixels from 0 to 255.
+MNIST_MEAN = 33.33
+MNIST_STD = 78.57
+CIFAR10_MEAN = (125.3, 123.0, 113.9)
+CIFAR10_STD = (63.0, 62.1, 66.7)
 
-SPLIT_SEED = 1797  # fixed, so that runs with different seeds are held to the same images
+SPLIT_SEED = 1797  # fixed, so that runs with different seeds evaluate the same images
 
 
 def digits(
     *, holdout: float = 0.2, evaluate_on: Literal["heldout", "all"] = "heldout", channels: int = 1
 ) -> Data:
-    """scikit-learn's 1,797 images, 8×8, of the UCI optical digits test set.
+    """Load scikit-learn's 1,797 images, 8×8, of the UCI optical digits test set.
 
-    The held-out share is always the same images, drawn evenly from each digit; the default
-    gives 1,437 to train and 360 to evaluate. `evaluate_on="all"` evaluates all 1,797.
+    `holdout` is the share of images for evaluation: always the same images, evenly from each
+    digit. The default leaves 1,437 to train and 360 to evaluate. `evaluate_on="all"` evaluates
+    all 1,797.
     """
     if not 0 < holdout < 1:
-        raise TaskError("data.args", f"holdout must lie between 0 and 1, not {holdout}")
+        raise TaskError("data.args", f"holdout must be between 0 and 1, not {holdout}")
     with gzip.open(files.digits_file(), "rt") as lines:
         table = torch.from_numpy(np.loadtxt(lines, delimiter=",", dtype=np.uint8))
-    images, labels = table[:, :64].view(-1, 1, 8, 8), table[:, 64].long()
-    held = _stratified(labels, holdout)
-    mean, std = [DIGITS_MEAN] * channels, [DIGITS_STD] * channels
-    images = _with_channels(images, channels)
-    evaluated = held if evaluate_on == "heldout" else torch.ones_like(held)
+    images = table[:, :64].view(-1, 1, 8, 8)
+    labels = table[:, 64].long()
+    mean = [DIGITS_MEAN] * channels
+    std = [DIGITS_STD] * channels
+    images = _repeat_channels(images, channels)
+    held_out = _stratified_mask(labels, holdout)
+    evaluated = held_out if evaluate_on == "heldout" else torch.ones_like(held_out)
     return Data(
-        train=TensorData(images[~held], labels[~held], mean, std),
+        train=TensorData(images[~held_out], labels[~held_out], mean, std),
         eval=TensorData(images[evaluated], labels[evaluated], mean, std),
         classes=10,
         shape=(channels, 8, 8),
     )
 
 
-def _stratified(labels: Tensor, share: float) -> Tensor:
-    """A mask of ⌈share × n⌉ samples, with each class's part right to within one."""
-    count, total = math.ceil(share * len(labels)), len(labels)
+def _stratified_mask(labels: Tensor, share: float) -> Tensor:
+    """Return a mask of ⌈share × n⌉ samples; each class has its share to within one sample."""
+    total = len(labels)
+    count = math.ceil(share * total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(SPLIT_SEED))
     by_class = order[labels[order].argsort(stable=True)]
     mask = torch.zeros(total, dtype=torch.bool)
@@ -66,24 +75,26 @@ def _stratified(labels: Tensor, share: float) -> Tensor:
     return mask
 
 
-def _with_channels(images: Tensor, channels: int) -> Tensor:
-    """Grey images as `channels` equal ones, for networks that want colour."""
+def _repeat_channels(images: Tensor, channels: int) -> Tensor:
+    """Repeat the only channel of grey images, for networks that take colour images."""
     if channels < 1:
         raise TaskError("data.args", f"channels must be 1 or more, not {channels}")
     return images.expand(-1, channels, -1, -1)
 
 
 def mnist(*, root: str | None, download: bool = False, channels: int = 1) -> Data:
-    """MNIST from its IDX files, packed or not, in `root` or `root`/MNIST/raw."""
+    """Load MNIST from its IDX files, compressed or not, in `root` or `root`/MNIST/raw."""
     folder = files.folder_of("mnist", root, download)
     if files.missing("mnist", folder):
-        _download("mnist", folder)
+        download_files("mnist", folder)
     images, labels, eval_images, eval_labels = (
-        _idx(files.mnist_file(folder, name), 3 if "images" in name else 1) for name in files.MNIST
+        _read_idx(files.mnist_file(folder, name), 3 if "images" in name else 1)
+        for name in files.MNIST
     )
-    mean, std = [MNIST_MEAN] * channels, [MNIST_STD] * channels
+    mean = [MNIST_MEAN] * channels
+    std = [MNIST_STD] * channels
     images, eval_images = (
-        _with_channels(part.unsqueeze(1), channels) for part in (images, eval_images)
+        _repeat_channels(part.unsqueeze(1), channels) for part in (images, eval_images)
     )
     return Data(
         train=TensorData(images, labels.long(), mean, std),
@@ -93,17 +104,18 @@ def mnist(*, root: str | None, download: bool = False, channels: int = 1) -> Dat
     )
 
 
-def _idx(path: Path | None, dimensions: int) -> Tensor:
-    """An IDX file: two zeros, 8 for bytes, the number of dimensions, these, then the bytes.
+def _read_idx(path: Path | None, dimensions: int) -> Tensor:
+    """Read an IDX file of bytes.
 
+    It has two zeros, the type (8: bytes), the number of dimensions, the dimensions and the bytes.
     Format: http://yann.lecun.com/exdb/mnist/
     """
-    assert path is not None, "folder_of or the download saw to it"
+    assert path is not None, "folder_of or the download has ensured it"
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
         if magic != 0x800 + dimensions:
-            raise ValueError(f"it begins with {magic:#x}")
+            raise ValueError(f"it starts with {magic:#x}")
         pixels = torch.frombuffer(bytearray(content[4 + 4 * dimensions :]), dtype=torch.uint8)
         return pixels.view(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError, RuntimeError) as error:
@@ -120,24 +132,30 @@ def cifar10(
     augment: bool = True,
     pad: int = 4,
 ) -> Data:
-    """CIFAR-10 from its "python version" in `root` or `root`/cifar-10-batches-py.
+    """Load CIFAR-10 from its "python version" in `root` or `root`/cifar-10-batches-py.
 
     `augment` shifts training images by up to `pad` pixels and mirrors half of them.
     """
     folder = files.folder_of("cifar10", root, download)
     if files.missing("cifar10", folder):
-        _download("cifar10", folder)
-    held = (*_cifar10_images(folder, files.CIFAR10_TRAIN), CIFAR10_MEAN, CIFAR10_STD)
-    train: Dataset[Any] = CropFlipData(*held, pad=pad, seed=seed) if augment else TensorData(*held)
-    evaluated = TensorData(*_cifar10_images(folder, files.CIFAR10_EVAL), CIFAR10_MEAN, CIFAR10_STD)
-    return Data(train, evaluated, classes=10, shape=(3, 32, 32))
+        download_files("cifar10", folder)
+    images, labels = _read_cifar10(folder, files.CIFAR10_TRAIN)
+    train: Dataset[Any]
+    if augment:
+        train = CropFlipData(images, labels, CIFAR10_MEAN, CIFAR10_STD, pad=pad, seed=seed)
+    else:
+        train = TensorData(images, labels, CIFAR10_MEAN, CIFAR10_STD)
+    images, labels = _read_cifar10(folder, files.CIFAR10_EVAL)
+    evaluation = TensorData(images, labels, CIFAR10_MEAN, CIFAR10_STD)
+    return Data(train, evaluation, classes=10, shape=(3, 32, 32))
 
 
-def _cifar10_images(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    pixels, labels = [], []
+def _read_cifar10(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    pixels = []
+    labels = []
     for name in names:
         path = files.cifar10_file(folder, name)
-        assert path is not None, "folder_of or the download saw to it"
+        assert path is not None, "folder_of or the download has ensured it"
         try:
             with path.open("rb") as file:
                 batch = _ArrayUnpickler(file, encoding="latin1").load()
@@ -145,13 +163,13 @@ def _cifar10_images(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]
             labels.append(torch.tensor(batch["labels"]))
         except (pickle.UnpicklingError, EOFError, LookupError, TypeError, RuntimeError) as error:
             raise TaskError(
-                "data.root", f"{path} is not a batch of CIFAR-10's python version: {error}"
+                "data.root", f"{path} is not a batch file of CIFAR-10's python version: {error}"
             ) from error
     return torch.cat(pixels), torch.cat(labels)
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads arrays, lists and text; a pickle could otherwise run any code."""
+    """Loads arrays, lists and text only; a pickle could otherwise run any code."""
 
     def __init__(self, file: IO[bytes], encoding: str) -> None:
         super().__init__(file, encoding=encoding)
@@ -167,12 +185,14 @@ class _ArrayUnpickler(pickle.Unpickler):
         if (module, name) == ("_codecs", "encode"):
             return super().find_class(module, name)
         if (module, name) not in self._known:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}")
+            raise pickle.UnpicklingError(f"it contains {module}.{name}")
         return self._known[module, name]
 
 
-def _download(name: str, folder: Path) -> None:
-    from models.vision import download  # torchvision costs seconds, and is rarely needed here
+def download_files(name: str, folder: Path) -> None:
+    """Download mnist or cifar10 to a folder. Raises TaskError if that fails."""
+    # Imported here, because torchvision takes seconds and is rarely needed.
+    from distrain.models.vision import download
 
     download(name, folder)
 
@@ -188,36 +208,44 @@ def synthetic(
     pool: int = 64,
     on_device: bool = False,
 ) -> Data:
-    """Noise with random labels: `pool` distinct samples, over and over, for pure speed.
+    """Make noise with random labels, to measure speed: `pool` different samples, repeated.
 
-    With `on_device` the pool lies on the run's device and only indices are loaded.
+    With `on_device` the pool is kept on the run's device, and only indices are loaded.
     """
     if min(samples, eval_samples, pool, classes, *shape) < 1:
         raise TaskError("data.args", "shape, classes, samples and pool must all be 1 or more")
-    place = device if on_device else torch.device("cpu")
-    generator = torch.Generator(place).manual_seed(seed)
-    inputs = torch.randn(pool, *shape, generator=generator, device=place)
-    labels = torch.randint(classes, (pool,), generator=generator, device=place)
-    noise = Pool(inputs, labels)
-    train, evaluated = (
-        Indices(count) if on_device else PoolData(noise, count) for count in (samples, eval_samples)
+    pool_device = device if on_device else torch.device("cpu")
+    generator = torch.Generator(pool_device).manual_seed(seed)
+    inputs = torch.randn(pool, *shape, generator=generator, device=pool_device)
+    labels = torch.randint(classes, (pool,), generator=generator, device=pool_device)
+    sample_pool = SamplePool(inputs, labels)
+    if on_device:
+        return Data(
+            IndexData(samples),
+            IndexData(eval_samples),
+            classes,
+            tuple(shape),
+            finish=sample_pool,
+        )
+    return Data(
+        PoolData(sample_pool, samples), PoolData(sample_pool, eval_samples), classes, tuple(shape)
     )
-    return Data(train, evaluated, classes, tuple(shape), finish=noise if on_device else None)
 
 
-class Pool:
-    """Samples to be had by any index, modulo their number."""
+class SamplePool:
+    """Returns samples by index, modulo their number."""
 
     def __init__(self, inputs: Tensor, labels: Tensor) -> None:
-        self.inputs, self.labels = inputs, labels
+        self.inputs = inputs
+        self.labels = labels
 
     def __call__(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         chosen = indices % len(self.labels)
         return self.inputs[chosen], self.labels[chosen]
 
 
-class Indices(Dataset[Tensor]):
-    """A data set whose samples are their indices."""
+class IndexData(Dataset[Tensor]):
+    """A data set whose samples are their own indices."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -233,10 +261,11 @@ class Indices(Dataset[Tensor]):
 
 
 class PoolData(Dataset[tuple[Tensor, Tensor]]):
-    """`count` samples out of a pool."""
+    """A data set of `count` samples from a pool."""
 
-    def __init__(self, pool: Pool, count: int) -> None:
-        self.pool, self.count = pool, count
+    def __init__(self, pool: SamplePool, count: int) -> None:
+        self.pool = pool
+        self.count = count
 
     def __len__(self) -> int:
         return self.count

@@ -1,4 +1,4 @@
-"""What a user got wrong in `[task]`, `[model]` or `[data]`: one sentence with its key."""
+"""Errors for mistakes in `[task]`, `[model]` and `[data]`: one sentence with its key."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 class TaskError(ValueError):
-    """A task that cannot be made as asked; `key` is that of the config ("model.args").
+    """A task cannot be built from the config; `key` is the wrong setting, e.g. "model.args".
 
-    Anything else that escapes from building a task is a bug, ours or the user's, and keeps
-    its traceback.
+    Any other exception from building a task is a bug, in distrain or in the user's code, and
+    keeps its traceback.
     """
 
     def __init__(self, key: str, sentence: str) -> None:
@@ -23,7 +23,7 @@ class TaskError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint to append to "unknown X": the close names, else all of a short list."""
+    """Return a hint to append to "unknown X": similar names, or else all names if they are few."""
     names = sorted(known)
     if close := difflib.get_close_matches(name, names, n=3, cutoff=0.5):
         return f"; did you mean {' or '.join(close)}?"

@@ -1,6 +1,6 @@
-"""Local files of the built-in data sets: where they may lie, and what is missing.
+"""Local files of the built-in data sets: where they are searched, and what is missing.
 
-Free of torch: asked before a run starts, and again by the ranks that read the files.
+Loads no torch: used to check a preset before a run starts, and by the ranks that read the files.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from models.errors import TaskError
+from distrain.models.errors import TaskError
 
 NEED_FOLDER = ("mnist", "cifar10", "imagefolder")
 
@@ -23,9 +23,9 @@ CIFAR10_EVAL = ("test_batch",)
 
 
 def digits_file() -> Path:
-    """scikit-learn's CSV of 1,797 digits, found without importing scikit-learn (a second).
+    """Return the path of scikit-learn's CSV of 1,797 digits.
 
-    Raises TaskError where it is not installed.
+    Does not import scikit-learn, which takes a second. Raises TaskError if it is not installed.
     """
     spec = find_spec("sklearn")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -34,49 +34,49 @@ def digits_file() -> Path:
             return path
     raise TaskError(
         "data.name",
-        "digits are images that come with scikit-learn, which is not installed here: "
-        "pip install scikit-learn",
+        "the images of digits come with scikit-learn, which is not installed; "
+        "run `pip install scikit-learn`",
     )
 
 
 def mnist_file(root: Path, name: str) -> Path | None:
-    """An IDX file, packed or not, in `root` or where torchvision puts it below."""
+    """Return an IDX file, compressed or not, in `root` or in torchvision's subfolder."""
     folders = (root, root / "MNIST" / "raw")
     return _first([folder / (name + end) for folder in folders for end in ("", ".gz")])
 
 
 def cifar10_file(root: Path, name: str) -> Path | None:
-    """A batch file of the "python version", in `root` or in the folder of the archive."""
+    """Return a file of the "python version", in `root` or in the folder of the archive."""
     return _first([root / name, root / "cifar-10-batches-py" / name])
 
 
 def missing(data: str, root: Path) -> list[str]:
-    """Names of the files of mnist or cifar10 that are not below `root`."""
+    """Return the names of the files of mnist or cifar10 that `root` does not have."""
     if data == "mnist":
         return [name for name in MNIST if mnist_file(root, name) is None]
     return [name for name in CIFAR10_TRAIN + CIFAR10_EVAL if cifar10_file(root, name) is None]
 
 
 def folder_of(data: str, root: str | None, download: bool = False) -> Path:
-    """The folder of `data`, which holds all that is needed unless `download` is allowed.
+    """Return the folder of a data set, `data.root` of the config.
 
-    Raises TaskError with what is missing and where it was looked for.
+    Raises TaskError with what is missing in it, unless `download` allows to download that.
     """
     if root is None:
-        raise TaskError("data.root", f"{data} is read from a folder: set data.root to it")
+        raise TaskError("data.root", f"{data} is read from a folder; set data.root to its path")
     folder = Path(root).expanduser()
     if download and data != "imagefolder":
         return folder
     if not folder.is_dir():
         raise TaskError("data.root", f"there is no folder {folder}")
     if data == "imagefolder":
-        lacking = [f"{name}/" for name in ("train", "val") if not (folder / name).is_dir()]
-        mend = "it needs train/ and val/, each with a folder per class"
+        absent = [f"{name}/" for name in ("train", "val") if not (folder / name).is_dir()]
+        fix = "it needs train/ and val/, each with a folder per class"
     else:
-        lacking = missing(data, folder)
-        mend = "put the files there, or allow to fetch them with data.download = true"
-    if lacking:
-        raise TaskError("data.root", f"{folder} has no {', '.join(lacking)}; {mend}")
+        absent = missing(data, folder)
+        fix = "put the files there, or set data.download = true to download them"
+    if absent:
+        raise TaskError("data.root", f"{folder} has no {', '.join(absent)}; {fix}")
     return folder
 
 

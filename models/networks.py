@@ -1,4 +1,4 @@
-"""The built-in networks: for any input shape and number of classes; all give logits."""
+"""The built-in networks, for any input shape and number of classes. They return logits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from models.errors import TaskError
+from distrain.models.errors import TaskError
 
 
 def mlp(
@@ -18,7 +18,7 @@ def mlp(
     hidden: Sequence[int] = (128, 128),
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Fully connected layers of the `hidden` widths with ReLU, on inputs of any shape."""
+    """Make fully connected layers of the `hidden` widths with ReLU, for inputs of any shape."""
     if any(width < 1 for width in hidden):
         raise TaskError("model.args", f"the widths in hidden must be 1 or more, not {hidden}")
     _check_dropout(dropout, 1.0)
@@ -33,17 +33,17 @@ def mlp(
 
 
 def cnn(*, shape: Sequence[int], classes: int, dropout: float = 0.25) -> nn.Module:
-    """The CNN of PyTorch's basic MNIST example, on images of at least 6×6.
+    """Make the CNN of PyTorch's basic MNIST example, for images of at least 6×6.
 
-    Two 3×3 convolutions (32 and 64 channels), pooling, 128 units. `dropout` is that of the
-    images, the units have twice as much (0.25 and 0.5, as there).
+    It has two 3×3 convolutions (32 and 64 channels), pooling and 128 units. `dropout` applies
+    after pooling; the units have twice as much (0.25 and 0.5 in the example).
     Source: https://github.com/pytorch/examples/tree/main/mnist
     """
     _check_dropout(dropout, 0.5)
     if len(shape) != 3 or min(shape[1:]) < 6:
         raise TaskError(
             "model.name",
-            f"cnn takes images (channels × height × width) of at least 6×6, and the data's "
+            f"cnn takes images (channels × height × width) of at least 6×6, but the "
             f"samples are {'×'.join(map(str, shape))}; use mlp",
         )
     channels, height, width = shape
@@ -65,6 +65,6 @@ def cnn(*, shape: Sequence[int], classes: int, dropout: float = 0.25) -> nn.Modu
     )
 
 
-def _check_dropout(dropout: float, most: float) -> None:
-    if not 0 <= dropout <= most:
-        raise TaskError("model.args", f"dropout must lie between 0 and {most:g}, not {dropout}")
+def _check_dropout(dropout: float, maximum: float) -> None:
+    if not 0 <= dropout <= maximum:
+        raise TaskError("model.args", f"dropout must be between 0 and {maximum:g}, not {dropout}")

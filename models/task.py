@@ -1,4 +1,4 @@
-"""The task: all that the training loop knows of what is trained."""
+"""The task: everything that the training loop knows about what is trained."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from models.data import collate
-from models.errors import TaskError
+from distrain.models.data import collate
+from distrain.models.errors import TaskError
 
-__all__ = ["Sums", "Task", "TaskError", "moved"]
+__all__ = ["Sums", "Task", "TaskError", "move_tensors"]
 
 Sums = dict[str, tuple[Tensor, int]]
-"""Metric → (sum over the batch, number of things summed)."""
+"""By metric: (sum over the batch, number of values summed)."""
 
 
 class Task(ABC):
     """A model, two map-style data sets, a loss and metrics.
 
-    Subclasses set `model`, `train` and `eval`. `best` names the metric that decides which
-    checkpoint is the best one, `best_is` says in which direction. `collate` joins samples into
-    a batch (None: torch's default); it must be picklable for loader processes. `finish`
-    completes a batch once it is on its device (None: it is complete).
+    Subclasses set `model`, `train` and `eval`. `best` is the metric that decides which
+    checkpoint is the best one, and `best_is` whether its maximum or its minimum is best.
+    `collate` joins samples into a batch (None: torch's default); it must be picklable for loader
+    processes. `finish` completes a batch after it was moved to the device (None: nothing to do).
     """
 
     model: nn.Module
@@ -38,17 +38,17 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The mean over the batch's samples, a scalar with a gradient.
+        """Return the mean loss over the batch's samples, a scalar with a gradient.
 
-        Must call `model`, which is `self.model` as the strategy has wrapped it.
+        Must call `model`: it is `self.model`, wrapped by the strategy.
         """
 
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Any) -> Sums:
-        """Sums over the batch and their counts; called in eval mode, without gradients.
+        """Return sums over the batch and their counts; called in eval mode, without gradients.
 
-        Each sum is a tensor without dimensions: int64 for what is counted (exact for any
-        number of ranks), float64 for what is measured.
+        Each sum is a 0-dim tensor: int64 for what is counted (exact for any number of ranks),
+        float64 for what is measured.
         """
 
     def to(
@@ -59,32 +59,33 @@ class Task(ABC):
         non_blocking: bool = False,
         memory_format: torch.memory_format = torch.preserve_format,
     ) -> Any:
-        """The batch on `device`, finished.
+        """Move the batch to the device and finish it.
 
-        `memory_format` is for tensors with 4 dimensions (images).
+        `memory_format` applies to tensors with 4 dimensions (images).
         """
-        batch = moved(batch, device, non_blocking, memory_format)
+        batch = move_tensors(batch, device, non_blocking, memory_format)
         if self.finish is None:
             return batch
-        return moved(self.finish(batch), device, memory_format=memory_format)
+        return move_tensors(self.finish(batch), device, memory_format=memory_format)
 
 
-def moved(
+def move_tensors(
     batch: Any,
     device: torch.device,
     non_blocking: bool = False,
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> Any:
-    """`batch` with each tensor in its tuples, lists and dicts moved to `device`."""
+    """Return the batch with all tensors in its tuples, lists and dicts moved to the device."""
     if isinstance(batch, Tensor):
         layout = memory_format if batch.ndim == 4 else torch.preserve_format
         return batch.to(device, non_blocking=non_blocking, memory_format=layout)
     if isinstance(batch, dict):
         return {
-            key: moved(value, device, non_blocking, memory_format) for key, value in batch.items()
+            key: move_tensors(value, device, non_blocking, memory_format)
+            for key, value in batch.items()
         }
     if isinstance(batch, list | tuple):
-        parts = [moved(value, device, non_blocking, memory_format) for value in batch]
-        # A named tuple wants its fields one by one.
+        parts = [move_tensors(value, device, non_blocking, memory_format) for value in batch]
+        # The constructor of a named tuple takes its fields as separate arguments.
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch

@@ -1,1 +1,1 @@
-"""The built-in presets: TOML files and nothing else. `runners.presets` reads them."""
+"""The built-in presets: TOML files only. `distrain.runners.config.presets` reads them."""

@@ -1,43 +1,31 @@
-"""What can go wrong and is a user's business: one family, one sentence each, an exit code.
+"""Errors that are shown to users: one sentence each, without a traceback, and an exit code.
 
     DistrainError            exit 1
-    ├── ConfigError          exit 2   a preset, an argument or a combination that cannot run
-    ├── InstallError         exit 1   what was to be installed could not be
-    ├── RunNotFoundError     exit 2   no run of that id, prefix or name
+    ├── ConfigError          exit 2   a preset, an argument or a combination of both is invalid
+    ├── InstallError         exit 1   an installation failed
+    ├── RunNotFoundError     exit 2   no run has that id, prefix or name
     ├── RunsFolderError      exit 2   the runs folder cannot be read or written
-    └── SlurmError           exit 1   Slurm is not here, does not answer, or refuses
+    └── SlurmError           exit 1   Slurm is missing, does not respond, or refuses
 
-Anything else that escapes is a bug of ours and keeps its traceback.
+Any other exception that is not caught is a bug in distrain and is shown with its traceback.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.errors import nearest
-
-__all__ = [
-    "ConfigError",
-    "DistrainError",
-    "InstallError",
-    "RunNotFoundError",
-    "RunsFolderError",
-    "SlurmError",
-    "nearest",
-]
-
 
 class DistrainError(Exception):
-    """An error to show to a person: `title` heads a dialog, `str()` is the sentence."""
+    """An error to show to a user: `title` is that of a dialog, `str()` the sentence."""
 
     title = "distrain failed"
     exit_code = 1
 
 
 class ConfigError(DistrainError):
-    """Every problem of a configuration at once.
+    """All problems of a configuration at once.
 
-    `problems` pairs the dotted key (empty where none applies) with one sentence.
+    `problems` are pairs of a dotted key (empty where none applies) and one sentence.
     """
 
     title = "This configuration cannot run"

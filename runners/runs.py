@@ -1,6 +1,6 @@
-"""Runs as a person handles them: launch, find, follow, stop, resume, rerun, remove.
+"""Runs as people handle them: launch, find, follow, stop, resume, rerun, remove.
 
-from runners import launch, load_preset
+from distrain import launch, load_preset
 
 run = launch(load_preset("ddp", {"train.epochs": 5}))
 print(run.wait()["eval"])
@@ -8,38 +8,41 @@ print(run.wait()["eval"])
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
-from models import importing
-from models.catalog import problems as task_problems
-from models.errors import TaskError
-from runners import horovod, processes
-from runners import record as records
-from runners.config import RunConfig
-from runners.connecting import ask
-from runners.errors import ConfigError, DistrainError, RunNotFoundError, RunsFolderError
-from runners.events import Event, Stop
-from runners.plan import Plan, make_plan
-from runners.record import Record
-from runners.slurm.nodes import problems as cluster_problems
-from runners.state import Meta, RunError, create_run, read_state, write_state
+from distrain.models import importing
+from distrain.models.catalog import problems as task_problems
+from distrain.models.errors import TaskError
+from distrain.runners import horovod
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.launchers.slurm.nodes import submission_problems
+from distrain.runners.protocol.client import send_to_supervisor
+from distrain.runners.protocol.events import Event, Stop
+from distrain.runners.records import trash
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.meta import Meta
+from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.state import RunError, read_state, write_state
+from distrain.runners.session import POLL_S, choose, folders_of
+from distrain.runners.system import processes, scheduler_env
 
-POLL_S = 0.1
-
-_FOLDER = threading.Lock()  # the current folder is the whole process's
+SUPERVISOR = "distrain.runners.supervision.supervisor"
 
 
 class Run:
-    """A handle of one run, live or ended; it stays valid when the program that launched ends."""
+    """A run, live or ended. It stays valid when the program that launched it exits."""
+
+    kind: ClassVar[Literal["run"]] = "run"
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -49,8 +52,17 @@ class Run:
         return self.record.id
 
     @property
+    def dir(self) -> Path:
+        return self.record.dir
+
+    @property
+    def runs_dir(self) -> Path:
+        """The folder of all runs; of a run that a bench measured, the one with the bench."""
+        return self.record.runs_dir
+
+    @property
     def name(self) -> str:
-        """The name a person gave, or an empty one."""
+        """The name that a person gave, or an empty string."""
         return self.record.name
 
     @property
@@ -58,23 +70,42 @@ class Run:
         return self.record.created
 
     @property
+    def status(self) -> str:
+        return self.record.status
+
+    @property
+    def reason(self) -> str:
+        return self.record.state.reason
+
+    @property
     def is_live(self) -> bool:
         return self.record.state.live
 
+    @property
+    def meta(self) -> Meta:
+        """Name, notes, tags and pin, as people edit them."""
+        return self.record.meta
+
+    def set_meta(self, **changes: Any) -> Meta:
+        """Change name, notes, tags or pinned. Raises DistrainError."""
+        return self.record.set_meta(**changes)
+
     def events(self, follow: bool = True) -> Iterator[Event]:
-        """Everything but windows, in order; while the run is live, waits for more."""
-        last = 0
+        """Yield all events except windows, in order; with `follow`, wait for more while live."""
+        last_id = 0
         while True:
-            live = self.attend() if follow else self.is_live
-            for last, event in self.record.events(after_id=last):  # noqa: B007, B020
+            is_live = self.attend() if follow else self.is_live
+            for event_id, event in self.record.events(after_id=last_id):
+                last_id = event_id
                 yield event
-            if not (live and follow):
+            if not (is_live and follow):
                 return
             time.sleep(POLL_S)
 
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the end, as `attend` does, and give the summary; raises TimeoutError after so
-        many seconds.
+        """Wait until the run has ended and return its summary; it is recovered if needed.
+
+        Raises TimeoutError after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.attend():
@@ -84,10 +115,10 @@ class Run:
         return self.summary()
 
     def stop(self, now: bool = False) -> None:
-        """Ask for a graceful stop with a checkpoint, or end it at once; returns when asked.
+        """Ask the run to stop with a checkpoint, or with `now` to end at once, and return.
 
-        A queued run leaves the queue and never starts; one that nobody follows is taken up first.
-        Raises DistrainError where the run has ended already.
+        A queued run leaves the queue and never starts. Raises DistrainError if the run has ended,
+        is still starting, or does not answer.
         """
         self.recover()
         state = self.record.state
@@ -97,94 +128,105 @@ class Run:
         if not address:
             raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
-            ask(address, Stop(now=now))
+            send_to_supervisor(address, Stop(now=now))
         except OSError:
             if self.is_live:
                 raise DistrainError(f"run {self.id} does not answer at {address}") from None
 
     def recover(self) -> bool:
-        """Have a Slurm job that is recorded beside its run supervised again, if nobody does; its
-        record is merged from the journal. Raises DistrainError where no supervisor starts.
+        """Start a new supervisor if the run lost its own while its Slurm job continues.
+
+        What the job recorded in the meantime is merged. Return whether one was started. Raises
+        DistrainError if it does not start.
         """
-        if not self.record.unfollowed:
+        if not self.record.is_unsupervised:
             return False
-        if processes.start("runners.supervisor", str(self.record.dir)):
-            if not self.record.unfollowed:  # somebody else was quicker
+        if processes.start(SUPERVISOR, str(self.record.dir)):
+            if not self.record.is_unsupervised:  # another process recovered the run first
                 return False
-            raise DistrainError(_why_stillborn(self.record.dir))
+            raise DistrainError(_supervisor_failure(self.record.dir))
         return True
 
     def attend(self) -> bool:
-        """Whether the run is live, so that its end can be waited for: one that nobody follows is
-        taken up (see `recover`).
-        """
+        """Recover the run if needed, and return whether it is live."""
         return self.recover() or self.is_live
 
     def summary(self) -> dict[str, Any]:
-        """What `distrain run --json` prints."""
+        """Return what `distrain run --json` prints."""
         return self.record.summary()
 
     def remove(self) -> Path:
-        """Move the record to the trash beside it; raises DistrainError while it is live."""
-        return records.remove(self.record)
+        """Move the record to the trash and return its new path.
+
+        Raises DistrainError while the run is live.
+        """
+        return trash.remove(self.record)
 
     def rerun(
         self,
         changes: dict[str, Any] | None = None,
         name: str | None = None,
         *,
-        queue: bool = False,
+        queue: bool | None = None,
     ) -> Run:
-        """The same config again, from the start, with dotted keys changed."""
-        return self._again(self.repetition(changes), name, queue)
+        """Start a new run of the same config, with dotted keys changed."""
+        return self._relaunch(self._rerun_config(changes), name, queue)
 
     def resume(
         self,
         changes: dict[str, Any] | None = None,
         name: str | None = None,
         *,
-        queue: bool = False,
+        queue: bool | None = None,
     ) -> Run:
-        """A new run that goes on from the last checkpoint; raises as `resumption` does."""
-        return self._again(self.resumption(changes), name, queue, parent=self.id)
+        """Start a new run that continues from the last checkpoint, with dotted keys changed.
 
-    def repetition(self, changes: dict[str, Any] | None = None) -> RunConfig:
-        """What a rerun is to do."""
-        return self.record.config.with_changes({"checkpoint.load": None, **(changes or {})})
+        Raises DistrainError if the run is live or has no checkpoint, and ConfigError if it has
+        completed all its epochs or steps.
+        """
+        return self._relaunch(self._resume_config(changes), name, queue, parent=self.id)
+
+    def rerun_configs(self) -> list[RunConfig]:
+        return [self._rerun_config(None)]
+
+    def resume_configs(self) -> list[RunConfig]:
+        return [self._resume_config(None)]
 
     @property
     def launched_from(self) -> str | None:
-        """The folder that relative paths in the config mean; None where it is gone."""
+        """The folder that relative paths in the config start from; None if it no longer exists."""
         cwd: str | None = self.record.state.provenance.get("cwd")
         return cwd if cwd and Path(cwd).is_dir() else None
 
-    def resumption(self, changes: dict[str, Any] | None = None) -> RunConfig:
-        """What a resumed run is to do; raises DistrainError without a checkpoint, and ConfigError
-        where there is nothing left to train.
-        """
+    def _rerun_config(self, changes: dict[str, Any] | None) -> RunConfig:
+        return self.record.config.with_changes({"checkpoint.load": None, **(changes or {})})
+
+    def _resume_config(self, changes: dict[str, Any] | None) -> RunConfig:
         if self.is_live:
-            raise DistrainError(f"run {self.id} is still {self.record.state.status}")
-        if (last := self.record.last_checkpoint) is None:
-            raise DistrainError(f"run {self.id} has no checkpoint to go on from; rerun it")
-        changes = {"checkpoint.load": str(last), **(changes or {})}
+            raise DistrainError(f"run {self.id} is still {self.status}")
+        checkpoint = self.record.last_checkpoint
+        if checkpoint is None:
+            raise DistrainError(f"run {self.id} has no checkpoint to resume from; rerun it")
+        changes = {"checkpoint.load": str(checkpoint), **(changes or {})}
         config = self.record.config.with_changes(changes)
-        if self.record.status == "completed":
-            self._want_more(config)
+        if self.status == "completed":
+            self._check_unfinished(config)
         return config
 
-    def _want_more(self, config: RunConfig) -> None:
-        summary, train = self.summary(), config.train
-        limits = {
-            "epochs": (summary["epochs"], train.epochs),
-            "max_steps": (summary["steps"], train.max_steps),
-        }
-        for key, (done, wanted) in limits.items():
-            if wanted is not None and done >= wanted:
-                text = f"nothing is left to train, run {self.id} has done all {done:,}; set more"
+    def _check_unfinished(self, config: RunConfig) -> None:
+        summary = self.summary()
+        limits = (
+            ("epochs", summary["epochs"], config.train.epochs),
+            ("max_steps", summary["steps"], config.train.max_steps),
+        )
+        for key, done, limit in limits:
+            if limit is not None and done >= limit:
+                unit = "epochs" if key == "epochs" else "steps"
+                text = f"run {self.id} has already completed {done:,} {unit}; increase train.{key}"
                 raise ConfigError([(f"train.{key}", text)])
 
-    def _again(
-        self, config: RunConfig, name: str | None, queue: bool, parent: str | None = None
+    def _relaunch(
+        self, config: RunConfig, name: str | None, queue: bool | None, parent: str | None = None
     ) -> Run:
         return launch(
             config,
@@ -192,63 +234,80 @@ class Run:
             runs_dir=self.record.runs_dir,
             parent=parent,
             cwd=self.launched_from,
-            queue=queue,
+            queue=bool(queue),
         )
 
 
-def runs_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all records: as given, else $DISTRAIN_RUNS_DIR, else ./runs.
+def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = None) -> Path:
+    """Return the folder of all runs: `given`, else $DISTRAIN_RUNS_DIR, else `runs`.
 
-    Raises RunsFolderError where the current folder is gone.
+    A relative one starts from `cwd`, by default the current folder. Raises RunsFolderError if the
+    current folder no longer exists.
     """
+    folder = given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs"
     try:
-        return Path(given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
+        return Path(cwd or "", folder).absolute()
     except FileNotFoundError:
         raise RunsFolderError("the current folder has been deleted; go to another") from None
 
 
 def check(config: RunConfig, cwd: str | None = None) -> Plan:
-    """The plan of a config that can run here; raises ConfigError with all problems at once.
+    """Return the plan of a config that can run here; raises ConfigError with all problems at once.
 
-    `cwd` as for `launch`.
+    `cwd` is that of `launch`.
     """
-    with _FOLDER, contextlib.chdir(cwd or "."):
-        return _check(config)
-
-
-def _check(config: RunConfig) -> Plan:
-    problems = task_problems(
-        task=config.task.name,
-        model=config.model.name,
-        data=config.data.name,
-        root=config.data.root,
-        download=config.data.download,
-    )
-    if ":" in config.strategy:
-        try:
-            importing.check("strategy", config.strategy)
-        except TaskError as error:
-            problems.append((error.key, error.sentence))
-    if config.dist.node_rank:
-        text = "a host that joins keeps no record: `distrain run` or `distrain join` does it"
-        problems.append(("dist.node_rank", text))
-    if config.launcher == "env" and os.environ.get("RANK", "0") not in ("", "0"):
-        text = (
-            f"rank {os.environ['RANK']} keeps no record: `distrain run` has it join that of rank 0"
-        )
-        problems.append(("launcher", text))
-    if config.checkpoint.load and not Path(config.checkpoint.load).is_file():
-        problems.append(("checkpoint.load", f"there is no file {config.checkpoint.load}"))
+    problems: list[tuple[str, str]] = []
     plan = None
     try:
-        plan = make_plan(config)
+        plan = plan_here(config)
     except ConfigError as error:
-        problems = [*error.problems, *problems]
+        problems += error.problems
+    problems += _file_problems(config, Path(cwd or ""))
+    problems += _rank_problems(config)
     if config.strategy == "horovod" or (plan and plan.backend == "horovod"):
         problems += horovod.problems(config.horovod.via, plan.devices if plan else [])
     if problems or not plan:
         raise ConfigError(problems)
     return plan
+
+
+def _file_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
+    """Return (key, reason) of missing modules, data and checkpoints; imports nothing."""
+    folders = importing.user_folders(config.code_dir, base_dir)
+    root = config.data.root
+    problems = task_problems(
+        task=config.task.name,
+        model=config.model.name,
+        data=config.data.name,
+        root=str(base_dir / Path(root).expanduser()) if root else root,
+        download=config.data.download,
+        folders=folders,
+    )
+    if ":" in config.strategy:
+        try:
+            importing.check("strategy", config.strategy, folders)
+        except TaskError as error:
+            problems.append((error.key, error.sentence))
+    if config.checkpoint.load:
+        path = base_dir / config.checkpoint.load
+        if not path.is_file():
+            problems.append(("checkpoint.load", f"there is no file {path}"))
+    if problem := scheduler_env.meeting_file_problem(config.dist.init_method):
+        problems.append(("dist.init_method", problem))
+    return problems
+
+
+def _rank_problems(config: RunConfig) -> list[tuple[str, str]]:
+    """Return (key, reason) if this process must join the run of another, which keeps the record."""
+    problems = []
+    if config.dist.node_rank:
+        text = "a host that joins keeps no record; use `distrain run` or `distrain join`"
+        problems.append(("dist.node_rank", text))
+    rank = os.environ.get("RANK") or "0"
+    if config.launcher == "env" and rank != "0":
+        text = f"rank {rank} keeps no record; `distrain run` joins the run of rank 0"
+        problems.append(("launcher", text))
+    return problems
 
 
 def launch(
@@ -262,107 +321,70 @@ def launch(
     queue: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Run:
-    """Start a run that goes on without us; returns once its supervisor listens.
+    """Start a run that outlives this process, and return once its supervisor listens.
 
-    `cwd` is where relative paths and the user's own modules are looked for, `environment` what is
-    added to ours. With `queue` the run waits until its devices are free; without, it starts
-    whoever has them. Raises ConfigError before anything is started, RunsFolderError, or
-    DistrainError where the supervisor fails or there can be no queue.
+    Relative paths and the user's own modules are searched for in `cwd`, by default the current
+    folder. `environment` is added to that of this process. With `queue` the run waits until its
+    devices are free; without, it starts even if other runs use them. `parent` is the id of the run
+    that it continues, `command` what the record calls its command line.
+
+    Raises ConfigError before anything is started, RunsFolderError, or DistrainError if the
+    supervisor fails or the queue cannot be used.
     """
-    with _FOLDER, contextlib.chdir(cwd or "."):
-        plan = _check(config)
-        if plan.scheduled and (why_not := cluster_problems(config.slurm.partition)):
-            raise ConfigError(why_not)
-        if queue:
-            from runners import claims  # psutil, which other launches need not load
+    plan = check(config, cwd)
+    if plan.scheduled and (problems := submission_problems(config.slurm.partition)):
+        raise ConfigError(problems)
+    if queue:
+        # It loads psutil, which other launches do not need.
+        from distrain.runners.supervision import device_queue
 
-            claims.folder()
-        folder = create_run(
-            runs_folder(runs_dir),
-            config,
-            plan=plan,
-            word=name or config.strategy,
-            command=sys.argv if command is None else command,
-            parent=parent,
-            meta=Meta(name=name) if name else None,
-            queue=queue,
-        )
-        failed = processes.start("runners.supervisor", str(folder), environment=environment)
-    if failed:
-        raise _stillborn(folder)
+        device_queue.queue_folder()
+    folder = create_run(
+        runs_folder(runs_dir, cwd),
+        config,
+        plan=plan,
+        word=name or config.strategy,
+        command=sys.argv if command is None else command,
+        parent=parent,
+        meta=Meta(name=name) if name else None,
+        queue=queue,
+    )
+    if processes.start(SUPERVISOR, str(folder), cwd=cwd, environment=environment):
+        raise _record_supervisor_failure(folder)
     return Run(Record(folder))
 
 
-def _why_stillborn(folder: Path) -> str:
+def _supervisor_failure(folder: Path) -> str:
+    """Return why the supervisor did not start: the last line of its log."""
     log = folder / "logs" / "supervisor.log"
-    said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f"the supervisor did not start: {said[-1] if said else 'it said nothing'}"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return f"the supervisor did not start: {lines[-1] if lines else 'its log is empty'}"
 
 
-def _stillborn(folder: Path) -> DistrainError:
-    why = _why_stillborn(folder)
-    error = RunError(rank=None, type="SupervisorLost", message=why)
+def _record_supervisor_failure(folder: Path) -> DistrainError:
+    """Mark the run as failed, and return the error to raise."""
+    reason = _supervisor_failure(folder)
+    error = RunError(rank=None, type="SupervisorLost", message=reason)
     state = read_state(folder)
-    write_state(folder, structs.replace(state, status="failed", reason=why, error=error))
-    return DistrainError(f"{why}; see {folder / 'logs' / 'supervisor.log'}")
+    write_state(folder, structs.replace(state, status="failed", reason=reason, error=error))
+    return DistrainError(f"{reason}; see {folder / 'logs' / 'supervisor.log'}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
-    """The run of that id, unique prefix of an id, name (the newest of it), or `latest`.
+    """Return the run with this path, id, unique prefix of an id or name, or the `latest`.
 
-    Raises RunNotFoundError.
+    Of several runs with one name it is the newest. Raises RunNotFoundError.
     """
     folder = runs_folder(runs_dir)
-    return at(wanted, folder) or choose(wanted, all_runs(folder), folder)
+    return run_at(wanted, folder) or choose(wanted, all_runs(folder), folder)
 
 
-def at(wanted: str, folder: Path) -> Run | None:
-    """The run in the folder of that path, or of that id among the runs."""
-    place = next(places(wanted, folder, "run.json"), None)
-    return Run(Record(place)) if place else None
-
-
-def places(wanted: str, folder: Path, file: str) -> Iterator[Path]:
-    """The folders that may be meant, and hold that file."""
-    for place in [Path(wanted)] * (os.sep in wanted) + [folder / wanted] * bool(wanted):
-        with contextlib.suppress(OSError):  # longer than a name may be
-            if (place / file).is_file():
-                yield place
-
-
-class Named(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
-N = TypeVar("N", bound=Named)
-
-
-def choose(wanted: str, among: Sequence[N], folder: Path, what: str = "run") -> N:
-    """The one of that id, unique prefix of an id, name (the last of it), or `latest`, the last.
-
-    Raises RunNotFoundError.
-    """
-    if not wanted:
-        raise RunNotFoundError(f"which {what}? An id, the beginning of one, a name, or latest")
-    if not among:
-        raise RunNotFoundError(f"there is no {what} in {folder}")
-    if wanted == "latest":
-        return among[-1]
-    exact = [each for each in among if wanted in (each.id, each.name)]
-    if exact:
-        return exact[-1]
-    near = [each for each in among if each.id.startswith(wanted)]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        ids = ", ".join(each.id for each in near)
-        raise RunNotFoundError(f"{wanted!r} could be any of {ids}")
-    raise RunNotFoundError(f"no {what} {wanted!r} in {folder}; `distrain runs` lists them")
+def run_at(wanted: str, runs_dir: Path) -> Run | None:
+    """Return the run whose folder has this path, or whose id in `runs_dir` is this, or None."""
+    folder = next(folders_of(wanted, runs_dir, "run.json"), None)
+    return Run(Record(folder)) if folder else None
 
 
 def all_runs(runs_dir: str | os.PathLike[str] | None = None) -> list[Run]:
-    """Every run in the folder, oldest first."""
-    return [Run(record) for record in records.list_records(runs_folder(runs_dir))]
+    """Return every run in the folder, oldest first."""
+    return [Run(record) for record in list_records(runs_folder(runs_dir))]

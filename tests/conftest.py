@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+from tests.support.fake_nvml import COMPILER, FakeNvml, compile_library
+from tests.support.full_disk import Disk
 
-from fake_nvml import COMPILER, FakeNvml, compile_library
+# OpenMP's threads spin while they wait. Where tests share the cores that doubles the CPU time.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
-# A busy machine is no fault of an example.
+# A slow example may only mean that the machine is busy.
 settings.register_profile("distrain", deadline=None)
 settings.load_profile("distrain")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _claims_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Runs of other tests, at the same time, and of whoever runs the tests are in nobody's way."""
+def _own_device_queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Separate the device queue from that of other test processes and of the user's own runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path_factory.mktemp("claims")))
         yield
@@ -35,5 +37,11 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
-    """A machine with one GPU; `has` changes that, `python` runs code on it."""
+    """Return a machine with one GPU; `has` changes its GPUs, `python` runs code on it."""
     return FakeNvml(nvml_library, tmp_path)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Return a disk that a test can fill; ask for it before the writer."""
+    return Disk(monkeypatch)

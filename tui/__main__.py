@@ -1,13 +1,13 @@
-"""`distrain-tui`, also as `python -m tui`."""
+"""`distrain-tui`, also as `python -m distrain.tui`."""
 
 import gc
 import sys
 
-# What is imported stays: to look through it for garbage only takes time, a tenth of that until
-# the first picture. `DistrainApp.settle` ends this.
+# The modules imported below are never garbage. Searching them for it would take a tenth of the
+# time until the first paint, so `BaseApp.start_garbage_collection` turns it on afterwards.
 gc.disable()
 
-from tui.app import main  # noqa: E402
+from distrain.tui.app import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,22 +1,26 @@
-"""Every key of the app, in one table: bindings, the help screen and the docs are made of it.
+"""All keys of the app in one table, from which bindings, the help dialog and the docs are made.
 
-The same key means the same everywhere. A user may give an action another key by its id, in
-`[keys]` of the settings.
+A key means the same on every screen. Users can give an action other keys by its id, in `[keys]` of
+the settings.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from textual.binding import Binding
 
 
 class Key(NamedTuple):
-    """`where` is a group of the help screen; `shown` puts the key into the footer."""
+    """An action and its keys (as Textual names them, separated by commas).
 
-    where: str
+    `group` says where the keys work, and is a section of the help dialog; `shown` puts the action
+    into the footer.
+    """
+
+    group: str
     name: str
     keys: str
     action: str
@@ -26,33 +30,32 @@ class Key(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What a remapping names: "run.stop"."""
-        return f"{self.where}.{self.name}"
+        """Return the id that settings use, such as "run.stop"."""
+        return f"{self.group}.{self.name}"
 
 
-EVERYWHERE, RUNS, RUN, PLOT, LOG, LAUNCH, COMPARE, BENCH = (
-    "app",
-    "runs",
-    "run",
-    "plot",
-    "log",
-    "launch",
-    "compare",
-    "bench",
-)
+EVERYWHERE = "app"
+RUNS = "runs"
+RUN = "run"
+PLOT = "plot"
+LOG = "log"
+LAUNCH = "launch"
+COMPARE = "compare"
+BENCH = "bench"
 
 TITLES = {
     EVERYWHERE: "Everywhere",
     RUNS: "Table of runs",
-    RUN: "A run",
+    RUN: "Run",
     PLOT: "Plots",
     LOG: "Logs",
     LAUNCH: "Launch",
     COMPARE: "Comparison",
-    BENCH: "A bench",
+    BENCH: "Bench",
 }
 
-# Groups whose keys work at the same time; the log's come before those of the plots.
+# Groups whose keys work at the same time; where logs and plots share a key, the focused pane
+# decides.
 TOGETHER = (
     (EVERYWHERE, RUNS),
     (EVERYWHERE, RUN, PLOT),
@@ -64,130 +67,167 @@ TOGETHER = (
 
 KEYMAP = (
     Key(EVERYWHERE, "help", "question_mark", "help", "Help", "Explain the focused pane.", True),
-    Key(EVERYWHERE, "back", "escape", "screen.leave", "Back", "Back to where you came from."),
-    Key(EVERYWHERE, "new", "n", "new", "New", "Pick a preset and launch it.", True),
-    Key(EVERYWHERE, "full", "f", "full", "Full screen", "The focused pane alone, and back."),
+    Key(EVERYWHERE, "back", "escape", "screen.leave", "Back", "Go back to the previous screen."),
+    Key(EVERYWHERE, "new", "n", "new", "New", "Choose a preset and launch it.", True),
+    Key(EVERYWHERE, "full", "f", "full", "Full screen", "Maximize or restore the focused pane."),
     Key(EVERYWHERE, "copy", "y", "screen.copy", "Copy", "Copy what is shown (OSC 52)."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
-    Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Leave the app; runs go on.", True),
+    Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Quit the app; runs continue.", True),
     # --- the table of runs
-    Key(RUNS, "open", "enter", "open", "Open", "Watch the run under the cursor.", True),
-    Key(RUNS, "filter", "slash", "filter", "Filter", "Only runs that contain some words.", True),
+    Key(RUNS, "open", "enter", "open", "Open", "Open the run under the cursor.", True),
+    Key(RUNS, "filter", "slash", "filter", "Filter", "Show only runs that contain words.", True),
     Key(RUNS, "mark", "space", "mark", "Mark", "Mark a run, to compare or delete several.", True),
-    Key(RUNS, "compare", "c", "compare", "Compare", "Lay the marked runs over each other.", True),
-    Key(RUNS, "rerun", "r", "rerun", "Rerun", "The same config again, from the start."),
-    Key(RUNS, "resume", "R", "resume", "Resume", "Go on from the last checkpoint."),
-    Key(RUNS, "stop", "s", "stop", "Stop", "End a live run, with a checkpoint or at once."),
-    Key(RUNS, "edit", "e", "edit", "Edit", "Name, notes and tags."),
-    Key(RUNS, "delete", "d", "delete", "Delete", "Move to the trash."),
-    Key(RUNS, "undo", "u", "undo", "Undo", "Take the last deletion back."),
-    Key(RUNS, "pin", "p", "pin", "Pin", "Keep a run on top of the table."),
-    Key(RUNS, "order", "o", "order", "Order", "Sort by the next column."),
-    Key(RUNS, "reverse", "O", "reverse", "Reverse", "Sort the other way round."),
+    Key(RUNS, "compare", "c", "compare", "Compare", "Overlay the marked runs.", True),
+    Key(RUNS, "rerun", "r", "rerun", "Rerun", "Start the same config again."),
+    Key(RUNS, "resume", "R", "resume", "Resume", "Continue from the last checkpoint."),
+    Key(RUNS, "stop", "s", "stop", "Stop", "Stop a live run, with or without a checkpoint."),
+    Key(RUNS, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
+    Key(RUNS, "delete", "d", "delete", "Delete", "Move runs to the trash."),
+    Key(RUNS, "undo", "u", "undo", "Undo", "Restore what was deleted last."),
+    Key(RUNS, "pin", "p", "pin", "Pin", "Pin a run to the top of the table."),
+    Key(RUNS, "order", "o", "order", "Sort", "Sort by the next column."),
+    Key(RUNS, "reverse", "O", "reverse", "Reverse", "Reverse the sort order."),
     # --- one run
-    Key(RUN, "stop", "s", "stop", "Stop", "End the run, with a checkpoint or at once.", True),
-    Key(RUN, "rerun", "r", "rerun", "Rerun", "The same config again, from the start."),
-    Key(RUN, "resume", "R", "resume", "Resume", "Go on from the last checkpoint."),
-    Key(RUN, "edit", "e", "edit", "Edit", "Name, notes and tags."),
-    Key(RUN, "logs", "l", "logs", "Logs", "Show or hide what the ranks print.", True),
-    Key(RUN, "config", "i", "config", "Config", "What the run was launched with."),
-    Key(RUN, "fold", "space,enter", "fold", "Unfold", "What lies under a node, and back."),
-    Key(RUN, "folds", "a", "folds", "Unfold all", "What lies under all nodes, and back."),
+    Key(RUN, "stop", "s", "stop", "Stop", "Stop the run, with or without a checkpoint.", True),
+    Key(RUN, "rerun", "r", "rerun", "Rerun", "Start the same config again."),
+    Key(RUN, "resume", "R", "resume", "Resume", "Continue from the last checkpoint."),
+    Key(RUN, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
+    Key(RUN, "logs", "l", "logs", "Logs", "Show or hide the logs of the ranks.", True),
+    Key(RUN, "config", "i", "config", "Config", "Show config, plan and provenance."),
+    Key(RUN, "fold", "space,enter", "fold", "Unfold", "Unfold or fold the node under the cursor."),
+    Key(RUN, "folds", "a", "folds", "Unfold all", "Unfold or fold all nodes."),
     # --- plots, all of a screen at once
-    Key(PLOT, "axis", "x", "axis", "Axis", "x by step, epoch or time.", True),
-    Key(PLOT, "log", "g", "log", "Log y", "Logarithmic y axis, and back."),
-    Key(PLOT, "smooth", "w", "smooth", "Smooth", "Smoother, with the raw line behind."),
-    Key(PLOT, "metric", "m", "metric", "Metric", "What this plot shows.", True),
-    Key(PLOT, "in", "plus,equals_sign", "zoom(0.5)", "Zoom in", "See less, larger."),
-    Key(PLOT, "out", "minus", "zoom(2)", "Zoom out", "See more."),
-    Key(PLOT, "earlier", "left_square_bracket", "pan(-1)", "Earlier", "Move to the left."),
-    Key(PLOT, "later", "right_square_bracket", "pan(1)", "Later", "Move to the right."),
-    Key(PLOT, "whole", "0", "whole", "All", "The whole run again, no cursor."),
-    Key(PLOT, "left", "left", "cursor(-1)", "Cursor", "Read values off all plots at once."),
-    Key(PLOT, "right", "right", "cursor(1)", "Cursor", "The same, to the right."),
+    Key(PLOT, "axis", "x", "axis", "Axis", "Change the x axis: step, epoch or time.", True),
+    Key(PLOT, "log", "g", "log", "Log y", "Switch the logarithmic y axis on or off."),
+    Key(PLOT, "smooth", "w", "smooth", "Smooth", "Smooth the lines more, or not at all."),
+    Key(PLOT, "metric", "m", "metric", "Metric", "Choose the metric of this plot.", True),
+    Key(PLOT, "in", "plus,equals_sign", "zoom(0.5)", "Zoom in", "Show half the x range."),
+    Key(PLOT, "out", "minus", "zoom(2)", "Zoom out", "Show twice the x range."),
+    Key(PLOT, "earlier", "left_square_bracket", "pan(-1)", "Pan left", "Move the x range left."),
+    Key(PLOT, "later", "right_square_bracket", "pan(1)", "Pan right", "Move the x range right."),
+    Key(PLOT, "whole", "0", "whole", "Show all", "Show the whole run; hide the cursor."),
+    Key(PLOT, "left", "left", "cursor(-1)", "Cursor left", "Move the cursor to the left."),
+    Key(PLOT, "right", "right", "cursor(1)", "Cursor right", "Move the cursor to the right."),
     # --- logs
-    Key(LOG, "search", "slash", "search", "Search", "Find words in the log; Esc ends it.", True),
-    Key(LOG, "next", "greater_than_sign", "seek(1)", "Next", "The next line that matches."),
-    Key(LOG, "previous", "less_than_sign", "seek(-1)", "Previous", "The one before."),
-    Key(LOG, "follow", "end,G", "follow", "Follow", "Back to the end, and stay there."),
-    Key(LOG, "before", "left_square_bracket", "source(-1)", "Log before", "The rank before."),
-    Key(LOG, "after", "right_square_bracket", "source(1)", "Next log", "The next rank."),
+    Key(LOG, "search", "slash", "search", "Search", "Search the log; Esc ends the search.", True),
+    Key(LOG, "next", "greater_than_sign", "seek(1)", "Next match", "Go to the next match."),
+    Key(
+        LOG, "previous", "less_than_sign", "seek(-1)", "Previous match", "Go to the previous match."
+    ),
+    Key(LOG, "follow", "end,G", "follow", "Follow", "Go to the end and follow new lines."),
+    Key(
+        LOG, "before", "left_square_bracket", "source(-1)", "Previous log", "Show the previous log."
+    ),
+    Key(
+        LOG,
+        "after",
+        "right_square_bracket",
+        "source(1)",
+        "Next log",
+        "Show the next log.",
+    ),
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
     # --- launch
-    Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Start the run.", True),
+    Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Launch the preset.", True),
     Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
-    Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Start it when its devices are free.", True),
+    Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Launch when the devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
-    Key(LAUNCH, "bench", "c", "bench", "Bench", "Measure the marked presets.", True),
-    Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Keep the preset under a name.", True),
-    Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare it with one plain process.", True),
-    Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "The preset's value; in the list, all."),
-    Key(LAUNCH, "all", "a", "all", "Fields", "Show every field, or those in common use.", True),
+    Key(LAUNCH, "bench", "c", "bench", "Bench", "Compare the speed of the marked presets.", True),
+    Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Save the preset under a name.", True),
+    Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare with one plain process.", True),
+    Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "Reset the field; in the list, the preset."),
+    Key(LAUNCH, "all", "a", "all", "Fields", "Show all fields, or only the common ones.", True),
     Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
     # --- comparison
-    Key(COMPARE, "differences", "d", "differences", "All keys", "Only what differs, or all.", True),
+    Key(COMPARE, "differences", "d", "differences", "All keys", "Show equal keys as well.", True),
     # --- a bench
-    Key(BENCH, "stop", "s", "stop", "Stop", "End it, and its run under way.", True),
-    Key(BENCH, "resume", "R", "resume", "Resume", "Go on with the next round.", True),
-    Key(BENCH, "rerun", "r", "rerun", "Rerun", "The same bench again, from the start.", True),
-    Key(BENCH, "open", "enter", "open", "Runs", "The contestant's runs, to open one.", True),
-    Key(BENCH, "now", "t", "now", "This run", "Watch the run that is under way.", True),
-    Key(BENCH, "edit", "e", "edit", "Edit", "Name, notes and tags."),
+    Key(BENCH, "stop", "s", "stop", "Stop", "Stop the bench and its current run.", True),
+    Key(BENCH, "resume", "R", "resume", "Resume", "Continue with the next round.", True),
+    Key(BENCH, "rerun", "r", "rerun", "Rerun", "Start the same bench again.", True),
+    Key(BENCH, "open", "enter", "open", "Runs", "Open a run of the candidate.", True),
+    Key(BENCH, "now", "t", "now", "Current run", "Open the run in progress.", True),
+    Key(BENCH, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
 )
 BY_ID = {key.id: key for key in KEYMAP}
-CHANGES = {"app.new", "run.stop", "run.rerun", "run.resume"} | {
-    f"bench.{name}" for name in ("stop", "rerun", "resume")
-}  # of those that are shown
+# Actions in the footer that change something: hidden in a read-only app.
+CHANGES = {
+    "app.new",
+    "run.stop",
+    "run.rerun",
+    "run.resume",
+    "bench.stop",
+    "bench.rerun",
+    "bench.resume",
+}
+
 _ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
 
 
-def keyed(text: str, app: object) -> str:
-    """A text with the first keys of the actions whose ids it holds: "{run.stop} ends the run"."""
-    key: Callable[[str], str] = app.key  # type: ignore[attr-defined]
-    return _ID.sub(lambda found: (key(found[1]).split() or ["–"])[0], text)
+class KeyNames(Protocol):
+    """Looks up the keys of an action; implemented by the app."""
+
+    def key(self, id: str) -> str:
+        """Return the keys of an action, separated by spaces."""
 
 
-def bindings(*groups: str) -> list[Binding]:
-    """Textual's bindings of one or more groups of the table."""
+def insert_keys(text: str, app: object) -> str:
+    """Replace ids in braces by the first key of each: "{run.stop} stops the run"."""
+    names: KeyNames = app  # type: ignore[assignment]
+
+    def first_key(match: re.Match[str]) -> str:
+        keys = names.key(match[1]).split()
+        return keys[0] if keys else "–"
+
+    return _ID.sub(first_key, text)
+
+
+def make_bindings(*groups: str) -> list[Binding]:
+    """Return Textual's bindings of some groups of the table."""
     return [
         Binding(key.keys, key.action, key.label, show=key.shown, tooltip=key.help, id=key.id)
         for key in KEYMAP
-        if key.where in groups
+        if key.group in groups
     ]
 
 
-def hidden(keys: str, action: str, id: str | None = None) -> Binding:
-    """A binding that no table needs to tell: everybody expects it, or it is what the key with
-    this id does here.
+def make_hidden_binding(keys: str, action: str, id: str | None = None) -> Binding:
+    """Return a binding that is not shown in the footer or the help. With `id` it follows the keys
+    that the user gave to that action.
     """
     return Binding(keys, action, show=False, id=id)
 
 
-def of(groups: Iterable[str]) -> dict[str, list[Key]]:
-    """The keys of some groups by the title of each, for the help screen."""
-    return {TITLES[group]: [key for key in KEYMAP if key.where == group] for group in groups}
+def group_by_title(groups: Iterable[str]) -> dict[str, list[Key]]:
+    """Return the keys of some groups by the title of each group."""
+    return {TITLES[group]: [key for key in KEYMAP if key.group == group] for group in groups}
 
 
-def pressed(id: str, keys: Mapping[str, str]) -> list[Binding]:
-    """One binding for each key that an action has, to ask Textual how it is written."""
-    names = [name.strip() for name in (keys.get(id) or BY_ID[id].keys).split(",")]
+def parse_keys(id: str, remapped: Mapping[str, str]) -> list[Binding]:
+    """Return one binding for each key of an action; `remapped` are the user's keys by id."""
+    names = [name.strip() for name in (remapped.get(id) or BY_ID[id].keys).split(",")]
     return list(Binding.make_bindings([Binding(name, "none") for name in names if name]))
 
 
-def complaints(keys: Mapping[str, str]) -> list[str]:
-    """What is wrong with a remapping, by id: an action that is none, a key that has two."""
-    unknown = [f"[keys] names {id}, which is no action" for id in keys if id not in BY_ID]
-    unknown += [f"[keys] gives {id} no key" for id in keys if id in BY_ID and not pressed(id, keys)]
-    return unknown + list(
-        dict.fromkeys(text for groups in TOGETHER for text in _twice(groups, keys))
-    )
+def find_problems(remapped: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the user's keys by id: unknown actions, keys with two actions."""
+    problems = []
+    for id in remapped:
+        if id not in BY_ID:
+            problems.append(f"settings, [keys]: {id} is not an action")
+        elif not parse_keys(id, remapped):
+            problems.append(f"settings, [keys]: {id} has no key")
+    for groups in TOGETHER:
+        for problem in _find_clashes(groups, remapped):
+            if problem not in problems:
+                problems.append(problem)
+    return problems
 
 
-def _twice(groups: Iterable[str], keys: Mapping[str, str]) -> Iterator[str]:
-    taken: dict[str, str] = {}
+def _find_clashes(groups: Iterable[str], remapped: Mapping[str, str]) -> Iterator[str]:
+    owners: dict[str, str] = {}
     for key in KEYMAP:
-        if key.where in groups:
-            for binding in pressed(key.id, keys):
-                other = taken.setdefault(binding.key, key.id)
-                if other != key.id:
-                    yield f"[keys] gives {binding.key} to both {other} and {key.id}"
+        if key.group in groups:
+            for binding in parse_keys(key.id, remapped):
+                owner = owners.setdefault(binding.key, key.id)
+                if owner != key.id:
+                    yield f"settings, [keys]: {binding.key} has two actions, {owner} and {key.id}"

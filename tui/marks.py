@@ -1,4 +1,4 @@
-"""How ranks and runs are told apart: by colour, by mark and by the pattern of their line."""
+"""The colour, shape and line pattern by which ranks and runs are distinguished."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Okabe and Ito, "Color Universal Design" (2008), ordered so that neighbours differ in
-# lightness too; black, which no dark screen shows, is left out.
+# Okabe and Ito, "Color Universal Design" (2008), ordered so that neighbours differ in lightness
+# too, without black, which is invisible on a dark screen.
 COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
 SHAPES = "●■▲◆▼★✚✖"
-RUN_SHAPES = "▲▼◆★✚◢◤◧"  # none that stands for a status
-# Dots of a line that are drawn, of every so many.
-PATTERNS = ((1, 1), (3, 4), (1, 2), (4, 6))
+RUN_SHAPES = "▲▼◆★✚◢◤◧"  # none of these stands for a status
+PATTERNS = ((1, 1), (3, 4), (1, 2), (4, 6))  # (n, m): n of every m dots of a line are drawn
 
 
 class Mark(NamedTuple):
@@ -21,11 +20,11 @@ class Mark(NamedTuple):
     pattern: tuple[int, int] = (1, 1)
 
 
-RUN_MARK = Mark("", "○")  # of a whole run among its ranks: the text's own colour
+RUN_MARK = Mark("", "○")  # a whole run among its ranks, in the colour of the text
 
 
-def of_rank(rank: int) -> Mark:
-    """The same on every screen; 56 ranks before one repeats."""
+def rank_mark(rank: int) -> Mark:
+    """Return the mark of a rank, the same on every screen. Rank 56 has the mark of rank 0."""
     return _mark(rank, SHAPES)
 
 
@@ -37,19 +36,21 @@ def _mark(number: int, shapes: str) -> Mark:
     )
 
 
-def of_runs(run_ids: Sequence[str]) -> list[Mark]:
-    """The marks of runs that are seen together: where two have one shape, the later one gets the
-    next that is free, for colours alone may not be told apart.
-    """
-    found: list[Mark] = []
-    for mark in map(of_run, run_ids):
-        taken = {other.shape for other in found}
-        at = RUN_SHAPES.index(mark.shape)
-        shapes = [shape for shape in RUN_SHAPES[at:] + RUN_SHAPES[:at] if shape not in taken]
-        found.append(mark._replace(shape=shapes[0]) if shapes else mark)
-    return found
-
-
-def of_run(run_id: str) -> Mark:
-    """Follows from the id alone, so that a run looks alike in every list and on every day."""
+def run_mark(run_id: str) -> Mark:
+    """Return the mark of a run. It depends on the id alone: the same in every list, always."""
     return _mark(zlib.crc32(run_id.encode()) % (len(COLOURS) * len(RUN_SHAPES)), RUN_SHAPES)
+
+
+def run_marks(run_ids: Sequence[str]) -> list[Mark]:
+    """Return the marks of runs that are shown together.
+
+    Where two have the same shape, the later one gets the next free shape, because colour alone
+    may not distinguish them.
+    """
+    result: list[Mark] = []
+    for mark in map(run_mark, run_ids):
+        taken = {other.shape for other in result}
+        start = RUN_SHAPES.index(mark.shape)
+        free = [shape for shape in RUN_SHAPES[start:] + RUN_SHAPES[:start] if shape not in taken]
+        result.append(mark._replace(shape=free[0]) if free else mark)
+    return result

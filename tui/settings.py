@@ -1,4 +1,4 @@
-"""What a person has set, and what the app remembers: settings.toml in the config folder."""
+"""Settings of the user, and choices that the app remembers: settings.toml in the config folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 import msgspec
 import tomli_w
 
-from runners.presets import user_folder
-from runners.state import write_atomically
+from distrain.runners.config.presets import user_folder
+from distrain.runners.system.files import write_atomically
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`theme` is a name of Textual's, `bell` rings when a run ends, `keys` maps ids of the
-    keymap to keys. The rest is what was chosen last.
+    """`theme` is the name of a Textual theme, `bell` rings when a run ends, `keys` are keys by the
+    id of their action. The other fields hold what was chosen last.
     """
 
     theme: str = "textual-dark"
@@ -36,22 +36,23 @@ def path() -> Path:
 
 
 def load() -> tuple[Settings, str]:
-    """The settings, and a sentence where the file could not be used."""
+    """Return the settings, and what is wrong with the file (defaults apply) or an empty string."""
     try:
         return msgspec.convert(tomllib.loads(path().read_text("utf-8")), Settings), ""
     except FileNotFoundError:
         return Settings(), ""
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        return Settings(), f"{path()} is not used: {error}"
+        return Settings(), f"{path()} is ignored: {error}"
 
 
 def save(settings: Settings) -> None:
-    """Write what differs from the defaults; raises OSError."""
+    """Write the settings that differ from the defaults. Raise OSError."""
     text = tomli_w.dumps(_changed(settings))
     path().parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path(), text.encode(), durable=False)  # a key is not to wait for the disk
+    write_atomically(path(), text.encode(), durable=False)  # a key press must not wait for the disk
 
 
 def _changed(settings: Settings) -> dict[str, Any]:
-    plain, usual = msgspec.to_builtins(settings), msgspec.to_builtins(Settings())
-    return {name: value for name, value in plain.items() if value != usual[name]}
+    values = msgspec.to_builtins(settings)
+    defaults = msgspec.to_builtins(Settings())
+    return {name: value for name, value in values.items() if value != defaults[name]}

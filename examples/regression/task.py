@@ -1,7 +1,7 @@
-"""A task of one's own: how far diabetes has gone a year later, from ten measurements.
+"""A regression task: the progression of diabetes after a year, from ten measurements.
 
-442 real patients (Efron et al., "Least Angle Regression", 2004), as scikit-learn ships them.
-No image, no class, an own loss and own metrics. From this folder:
+442 real patients (Efron et al., "Least Angle Regression", 2004), as shipped with scikit-learn.
+The task has its own loss and metrics. Run it from this folder:
 
     distrain run regression.toml
 """
@@ -12,13 +12,13 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from models.task import Task
+from distrain.models.task import Task
 
 HELD_OUT = 88
 
 
 def make_task(hidden=64, dropout=0.1):
-    """The factory that the preset names; its arguments are those of `[task.args]`."""
+    """Return the task; the preset names this factory and passes `[task.args]`."""
     return Diabetes(hidden, dropout)
 
 
@@ -32,7 +32,7 @@ class Diabetes(Task):
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
         held, kept = order[:HELD_OUT], order[HELD_OUT:]
 
-        # What is known of the held-out patients must not leak into the scaling.
+        # The scaling must not use the held-out patients.
         inputs = (inputs - inputs[kept].mean(0)) / inputs[kept].std(0)
         self.centre, self.spread = targets[kept].mean().item(), targets[kept].std().item()
 
@@ -50,7 +50,7 @@ class Diabetes(Task):
         return F.mse_loss(model(inputs).squeeze(1), (targets - self.centre) / self.spread)
 
     def metrics(self, model, batch):
-        """`loss` in units of the variance; `mae` in the units of the targets (25 to 346)."""
+        """Return sums and counts: `loss` in variances, `mae` in the unit of the targets."""
         inputs, targets = batch
         predicted = model(inputs).squeeze(1).double() * self.spread + self.centre
         errors = predicted - targets

@@ -1,5 +1,7 @@
-"""What a bench is to do: contestants, rounds and what they are held to. Round-trips through TOML,
-with whole configs, so that it can be run again when presets have changed.
+"""What a bench measures: candidates, rounds and rules.
+
+A definition is stored as TOML with complete configs, so that it can be run again when presets have
+changed.
 """
 
 from __future__ import annotations
@@ -14,28 +16,36 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from runners import words
-from runners.comparison import LEAST, Difference
-from runners.comparison.fairness import settings
-from runners.config import RunConfig, parse_assignment
-from runners.errors import ConfigError, nearest
-from runners.plan import Plan, one_of_many
-from runners.presets import load_preset
-from runners.runs import check
-from runners.validation import Section, build
+from distrain.models.errors import nearest
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison.fairness import compare_settings
+from distrain.runners.analysis.comparison.model import Difference
+from distrain.runners.analysis.interval import MIN_MEASUREMENTS
+from distrain.runners.config.plan import Plan, require_one_host
+from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig, parse_assignment
+from distrain.runners.config.validation import Section, build
+from distrain.runners.errors import ConfigError
+from distrain.runners.runs import check
 
-_CHANGE = re.compile(r",(?=[\w.]+=)")  # "x=a, b" is one value
+TABLES = ("bench", "target", "candidates")
+OLD_CANDIDATES_TABLE = "contestants"  # in files of older versions
+_ASSIGNMENT_COMMA = re.compile(r",(?=[\w.]+=)")  # the comma in "x=a, b" is part of the value
 
 
 class Target(Section, frozen=True):
-    metric: Annotated[str, Meta(min_length=1, description="Of the evaluation, e.g. top1.")]
-    value: Annotated[float, Meta(description="Reached at or beyond it; below it for a loss.")]
+    """The evaluation result that runs train to, instead of for a fixed time."""
+
+    metric: Annotated[str, Meta(min_length=1, description="Name of the metric, e.g. top1.")]
+    value: Annotated[
+        float, Meta(description="Reached at or above this value; for the loss at or below it.")
+    ]
 
     def __str__(self) -> str:
-        """As it is printed: "top1 95.00 %"."""
-        return words.metric(self.metric, self.value)
+        """Return the target as it is printed: "top1 95.00 %"."""
+        return formatting.metric(self.metric, self.value)
 
-    def reached(self, value: float | None) -> bool:
+    def is_reached_by(self, value: float | None) -> bool:
         if value is None:
             return False
         return value <= self.value if self.metric == "loss" else value >= self.value
@@ -44,25 +54,30 @@ class Target(Section, frozen=True):
 class Rules(Section, frozen=True):
     """The table [bench] of the file."""
 
-    repeats: Annotated[int, Meta(ge=2, le=1000, description="Rounds at most.")] = 20
+    repeats: Annotated[int, Meta(ge=2, le=1000, description="Maximum number of rounds.")] = 20
     seconds: Annotated[
-        float, Meta(gt=0, le=86_400, description="Measured in each run, after its warm-up.")
+        float, Meta(gt=0, le=86_400, description="Time measured in each run after its warm-up.")
     ] = 5.0
     precision: Annotated[
-        float, Meta(gt=0, lt=1, description="Half an interval of a ratio that is narrow enough.")
+        float,
+        Meta(
+            gt=0, lt=1, description="Rounds end once every ratio is known within ± this fraction."
+        ),
     ] = 0.02
-    baseline: Annotated[str, Meta(description="What the others are compared to.")] = ""
-    unequal: Annotated[bool, Meta(description="Compare what is not equal as it is.")] = False
-    seed: Annotated[int, Meta(ge=0, description="Of the order of each round.")] = 0
+    baseline: Annotated[
+        str, Meta(description="Candidate that the others are compared to; empty for the first.")
+    ] = ""
+    unequal: Annotated[bool, Meta(description="Allow candidates with unequal settings.")] = False
+    seed: Annotated[int, Meta(ge=0, description="Seed of the order in each round.")] = 0
 
     @property
-    def least(self) -> int:
-        """Rounds before intervals are believed."""
-        return min(LEAST, self.repeats)
+    def min_rounds(self) -> int:
+        """The number of rounds from which intervals are meaningful."""
+        return min(MIN_MEASUREMENTS, self.repeats)
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """`configs` by the contestants' names, in the order in which they were given."""
+    """What a bench measures. `configs` are ordered as given, by the names of the candidates."""
 
     rules: Rules
     configs: dict[str, RunConfig]
@@ -73,38 +88,43 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return self.rules.baseline or next(iter(self.configs))
 
     def settings(self, plans: Mapping[str, Plan]) -> tuple[dict[str, str], list[Difference]]:
-        """What all contestants have in common, as it is printed, and what they differ in."""
-        ordered = [plans[name] for name in self.configs]
-        return settings([*self.configs.values()], ordered, evaluated=self.target is not None)
+        """Return the settings that all candidates share, as they are printed, and the others."""
+        configs = list(self.configs.values())
+        ordered_plans = [plans[name] for name in self.configs]
+        return compare_settings(configs, ordered_plans, evaluated=self.target is not None)
 
     def with_changes(self, changes: dict[str, Any]) -> Definition:
-        """A copy with dotted keys of every config set; raises ConfigError."""
-        changed = {name: config.with_changes(changes) for name, config in self.configs.items()}
-        return msgspec.structs.replace(self, configs=changed)
+        """Return a copy with dotted keys of every config changed. Raises ConfigError."""
+        configs = {name: config.with_changes(changes) for name, config in self.configs.items()}
+        return msgspec.structs.replace(self, configs=configs)
 
     def to_toml(self) -> str:
         data: dict[str, Any] = {"bench": msgspec.to_builtins(self.rules)}
         if self.target:
             data["target"] = msgspec.to_builtins(self.target)
-        data["contestants"] = {name: config.to_dict() for name, config in self.configs.items()}
+        data["candidates"] = {name: config.to_dict() for name, config in self.configs.items()}
         return tomli_w.dumps(data)
 
     @classmethod
     def from_toml(cls, text: str) -> Definition:
-        """Raises ConfigError with every problem and its key."""
+        """Return the definition in a bench.toml. Raises ConfigError with every problem."""
         try:
             data = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
             raise ConfigError(f"this is not TOML: {error}") from None
-        tables = ("bench", "target", "contestants")
         problems = [
-            (key, f"unknown table{nearest(key, tables)}") for key in data.keys() - {*tables}
+            (table, f"unknown table{nearest(table, TABLES)}")
+            for table in data
+            if table not in (*TABLES, OLD_CANDIDATES_TABLE)
         ]
-        rules = build(Rules, _table(data, "bench"), "bench.", problems)
-        target = build(Target, data["target"], "target.", problems) if "target" in data else None
+        rules = build(Rules, _read_table(data, "bench"), "bench.", problems)
+        target = None
+        if "target" in data:
+            target = build(Target, data["target"], "target.", problems)
         configs = {}
-        for name, values in _table(data, "contestants").items():
-            configs[name] = build(RunConfig, values, f"contestants.{name}.", problems)
+        for table in (OLD_CANDIDATES_TABLE, "candidates"):
+            for name, values in _read_table(data, table).items():
+                configs[name] = build(RunConfig, values, f"{table}.{name}.", problems)
         if problems:
             raise ConfigError(problems)
         return make(configs, msgspec.structs.asdict(rules), target)  # type: ignore[arg-type]
@@ -113,69 +133,76 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 def make(
     configs: dict[str, RunConfig], rules: dict[str, Any], target: Target | None = None
 ) -> Definition:
-    """A definition whose baseline is one of the contestants; raises ConfigError."""
+    """Return a definition of these candidates.
+
+    `configs` are by the names of the candidates; `rules` are keys of `Rules` with their values.
+    Raises ConfigError with every problem.
+    """
     problems: list[tuple[str, str]] = []
-    built = build(Rules, rules, "bench.", problems)
+    checked_rules = build(Rules, rules, "bench.", problems)
     if not configs:
-        problems.append(("contestants", "there are none: name the presets to compare"))
-    wanted = rules.get("baseline")
-    if wanted and wanted not in configs:
-        text = f"{wanted!r} is no contestant{nearest(wanted, configs)}"
+        problems.append(("candidates", "none given; name the presets to compare"))
+    baseline = rules.get("baseline")
+    if baseline and baseline not in configs:
+        text = f"{baseline!r} is not a candidate{nearest(baseline, configs)}"
         problems.append(("bench.baseline", text))
     if target is not None:
         build(Target, msgspec.structs.asdict(target), "target.", problems)
     if problems:
         raise ConfigError(problems)
-    assert isinstance(built, Rules)
-    return Definition(rules=built, configs=configs, target=target)
+    assert isinstance(checked_rules, Rules)
+    return Definition(rules=checked_rules, configs=configs, target=target)
 
 
-def contestants(names: Sequence[str], changes: dict[str, Any]) -> dict[str, RunConfig]:
-    """Configs by name, of presets or files, each perhaps with keys of its own changed:
-    "ddp", "./mine.toml", "ddp,precision=bf16". Raises ConfigError.
+def candidates(names: Sequence[str], changes: dict[str, Any]) -> dict[str, RunConfig]:
+    """Return the configs of presets or files, by the names of the candidates.
+
+    A name may be followed by changes of its own: "ddp", "./mine.toml", "ddp,precision=bf16".
+    `changes` are values by dotted key, for all. Raises ConfigError.
     """
-    found: dict[str, RunConfig] = {}
+    configs: dict[str, RunConfig] = {}
     for text in names:
-        preset, *own = _CHANGE.split(text)
-        config = load_preset(preset, {**changes, **dict(map(parse_assignment, own))})
-        name = ",".join([Path(preset).stem, *own])
-        if name in found:
-            raise ConfigError(f"{name} is there twice; a bench has each contestant once")
-        found[name] = config
-    return found
+        preset, *assignments = _ASSIGNMENT_COMMA.split(text)
+        own_changes = dict(parse_assignment(assignment) for assignment in assignments)
+        config = load_preset(preset, {**changes, **own_changes})
+        name = ",".join([Path(preset).stem, *assignments])
+        if name in configs:
+            raise ConfigError(f"{name} is given twice; name each candidate once")
+        configs[name] = config
+    return configs
 
 
 def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
-    """The plan of each contestant; raises ConfigError where one cannot run here, or where they
-    are unequal and that was not asked for.
+    """Return the plan of each candidate.
+
+    `cwd` is the folder that relative paths in the configs start from. Raises ConfigError if a
+    candidate cannot run here, or if settings are unequal and the rules do not allow it.
     """
-    made, problems = {}, []
+    found: dict[str, Plan] = {}
+    problems: list[tuple[str, str]] = []
     for name, config in definition.configs.items():
         try:
-            made[name] = one_of_many(check(config, cwd))
+            found[name] = require_one_host(check(config, cwd))
         except ConfigError as error:
-            problems += [(f"{name}: {key}" if key else name, text) for key, text in error.problems]
+            for key, text in error.problems:
+                problems.append((f"{name}: {key}" if key else name, text))
     if problems:
         raise ConfigError(problems)
-    _, differences = definition.settings(made)
-    unfair = [each for each in differences if not each.fair]
+    _, differences = definition.settings(found)
+    unfair = [difference for difference in differences if not difference.fair]
     if unfair and not definition.rules.unequal:
-        head = "the comparison would be unequal; make it equal with --set, or ask for --unequal"
-        raise ConfigError([("", head), *_told(unfair, list(made))])
-    return made
+        heading = "the comparison would be unequal; make it equal with --set, or use --unequal"
+        values = [(each.key, _format_values(each, list(found))) for each in unfair]
+        raise ConfigError([("", heading), *values])
+    return found
 
 
-def _told(differences: Sequence[Difference], names: Sequence[str]) -> list[tuple[str, str]]:
-    return [
-        (
-            each.key,
-            ", ".join(f"{value} in {name}" for name, value in zip(names, each.values, strict=True)),
-        )
-        for each in differences
-    ]
+def _format_values(difference: Difference, names: Sequence[str]) -> str:
+    pairs = zip(names, difference.values, strict=True)
+    return ", ".join(f"{value} in {name}" for name, value in pairs)
 
 
-def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+def _read_table(data: dict[str, Any], key: str) -> dict[str, Any]:
     value = data.get(key, {})
     if not isinstance(value, dict):
         raise ConfigError([(key, f"must be a table, not {value!r}")])

@@ -1,8 +1,8 @@
-"""What the measurements of a bench come to: medians, ratios of the same rounds, verdicts."""
+"""What the measurements of a bench show: medians, ratios of the same rounds, sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -10,236 +10,286 @@ from statistics import median, mode
 
 from msgspec import structs
 
-from runners import words
-from runners.bench.definition import Definition
-from runners.bench.state import RUNS, BenchState, Measurement
-from runners.comparison import LEAST, Comparison, Contestant, Interval, verdicts
-from runners.comparison.fairness import resources
-from runners.comparison.figures import cores_of, had_company
-from runners.state import read_meta
-from runners.statistics import median_interval, outliers, paired_ratio
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison import sentences
+from distrain.runners.analysis.comparison.fairness import count_resources
+from distrain.runners.analysis.comparison.figures import core_count, is_cpu_shared
+from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.interval import MIN_MEASUREMENTS, Interval
+from distrain.runners.analysis.statistics import find_outliers, median_interval, paired_ratio
+from distrain.runners.bench.definition import Definition
+from distrain.runners.bench.folder import RUNS
+from distrain.runners.bench.state import BenchState, Measurement
+from distrain.runners.records.meta import read_meta
 
-ByRound = dict[int, Measurement]
-Figure = Callable[[Measurement], float | None]
-RATE: Figure = attrgetter("rate")
-TO_TARGET: Figure = attrgetter("seconds_to_target")
-
-
-def precision(definition: Definition, state: BenchState) -> float:
-    """Half the widest interval of the ratios (or, of one contestant, of its rate), as a share."""
-    measured = by_contestant(definition, state)
-    found = {name: rounds for name, rounds in measured.items() if name not in state.out}
-    baseline = baseline_of(definition, state, found)
-    judged = _judged(definition, found)
-    ratios = [*ratios_to(baseline, found, judged=judged).values()]
-    ratios += ratios_to(baseline, _arrived(found), TO_TARGET, judged=judged).values()
-    known = ratios or [_rate(rounds) for rounds in found.values()]
-    return max((each.precision for each in known), default=inf)
-
-
-def by_contestant(definition: Definition, state: BenchState) -> dict[str, ByRound]:
-    """The measurements of each contestant by round, in the order of the definition."""
-    found: dict[str, ByRound] = {name: {} for name in definition.configs}
-    for each in state.measurements:
-        found[each.contestant][each.round] = each
-    return {name: rounds for name, rounds in found.items() if rounds}
-
-
-def ratios_to(
-    baseline: str,
-    found: dict[str, ByRound],
-    figure: Figure = RATE,
-    least: int = 2,
-    judged: int | None = None,
-) -> dict[str, Interval]:
-    """The ratio of each of the others to the baseline, of the rounds that both have, where these
-    are at least so many; `judged` are looked at together, all of the others unless told.
-    """
-    base = found.get(baseline, {})
-    others = {name: rounds for name, rounds in found.items() if name != baseline}
-    ratios = {}
-    for name, rounds in others.items():
-        both = [
-            pair
-            for i in sorted(rounds.keys() & base.keys())
-            if None not in (pair := (figure(rounds[i]), figure(base[i])))
-        ]
-        if len(both) >= least:
-            ours, theirs = zip(*both, strict=True)
-            ratios[name] = paired_ratio(ours, theirs, judged or len(others))
-    return ratios
-
-
-def _judged(definition: Definition, found: dict[str, ByRound]) -> int:
-    """How many ratios to the baseline there are to look at: two of each where there is a target."""
-    return max(len(found) - 1, 1) * (2 if definition.target else 1)
-
-
-def _figures(rounds: ByRound, numbers: Iterable[int], figure: Figure) -> list[float]:
-    return [value for i in numbers if (value := figure(rounds[i])) is not None]
-
-
-def _arrived(found: dict[str, ByRound]) -> dict[str, ByRound]:
-    """Those that came to the target in every round: the time of the others is not known."""
-    return {
-        name: rounds
-        for name, rounds in found.items()
-        if all(TO_TARGET(each) is not None for each in rounds.values())
-    }
-
-
-def baseline_of(definition: Definition, state: BenchState, found: dict[str, ByRound]) -> str:
-    """The baseline; where that is out and was never measured, the first contestant that was."""
-    wanted = definition.baseline
-    lost = wanted in state.out and wanted not in found
-    return next(iter(found), wanted) if lost else wanted
-
-
-def _rate(rounds: ByRound) -> Interval:
-    return median_interval(_figures(rounds, rounds, RATE))
+ByRound = Mapping[int, Measurement]
+Measured = Mapping[str, ByRound]  # by candidate, without those that were never measured
+GetValue = Callable[[Measurement], float | None]
+RATE: GetValue = attrgetter("rate")
+TIME_TO_TARGET: GetValue = attrgetter("seconds_to_target")
 
 
 def compare(definition: Definition, state: BenchState, folder: Path) -> Comparison:
-    """The bench as it stands, of whatever rounds were measured."""
-    found = by_contestant(definition, state)
-    baseline = baseline_of(definition, state, found)
-    judged = _judged(definition, found)
-    ratios = ratios_to(baseline, found, judged=judged)
-    times = ratios_to(baseline, _arrived(found), TO_TARGET, judged=judged)
-    efficiencies = _efficiencies(definition, state, found)
-    contestants = [
+    """Return what the measurements so far show. `folder` is that of the bench."""
+    measured = _group_measurements(definition, state)
+    baseline = _choose_baseline(definition, state, measured)
+    family = _count_ratios(definition, measured)
+    ratios = _ratios_to(baseline, measured, family=family)
+    reached = _candidates_reaching_target(measured)
+    time_ratios = _ratios_to(baseline, reached, TIME_TO_TARGET, family=family)
+    efficiencies = _efficiencies(definition, state, measured)
+    candidates = [
         structs.replace(
-            _contestant(name, definition, state, found.get(name, {}), folder),
+            _make_candidate(name, definition, state, measured.get(name, {}), folder),
             ratio=ratios.get(name),
             efficiency=efficiencies.get(name),
-            target_ratio=times.get(name),
+            target_ratio=time_ratios.get(name),
         )
         for name in definition.configs
     ]
     equal, differences = definition.settings(state.plans)
-    target = str(definition.target or "")
+    results = _describe_rates(candidates, measured, baseline, family)
+    target = str(definition.target) if definition.target else ""
+    if target:
+        results += _describe_times(target, measured, baseline, time_ratios)
     return Comparison(
         title=read_meta(folder).name or state.name or state.bench_id,
         kind="bench",
         baseline=baseline,
-        contestants=contestants,
-        verdicts=[
-            *_verdicts(contestants, found, baseline, judged),
-            *(_on_target(target, found, baseline, times) if target else []),
-        ],
+        candidates=candidates,
+        results=results,
         equal=equal,
         differences=differences,
         target=target,
-        warnings=[*state.warnings, *_unsure(state)],
+        warnings=[*state.warnings, *_find_warnings(state)],
         provenance=state.provenance,
     )
 
 
-def _contestant(
+def widest_interval(definition: Definition, state: BenchState) -> float:
+    """Return the precision of the least precise ratio, as a fraction of the ratio.
+
+    If there is only one candidate, it is the precision of its rate; infinity if none is known.
+    Excluded candidates do not count.
+    """
+    measured = {
+        name: rounds
+        for name, rounds in _group_measurements(definition, state).items()
+        if name not in state.excluded
+    }
+    baseline = _choose_baseline(definition, state, measured)
+    family = _count_ratios(definition, measured)
+    reached = _candidates_reaching_target(measured)
+    intervals = [
+        *_ratios_to(baseline, measured, family=family).values(),
+        *_ratios_to(baseline, reached, TIME_TO_TARGET, family=family).values(),
+    ]
+    if not intervals:
+        intervals = [median_interval(_values(rounds, RATE)) for rounds in measured.values()]
+    return max((interval.precision for interval in intervals), default=inf)
+
+
+# --- measurements ---------------------------------------------------------------------------------
+
+
+def _group_measurements(definition: Definition, state: BenchState) -> Measured:
+    """Return the measurements by candidate and round, in the order of the definition."""
+    grouped: dict[str, dict[int, Measurement]] = {name: {} for name in definition.configs}
+    for measurement in state.measurements:
+        grouped[measurement.candidate][measurement.round] = measurement
+    return {name: rounds for name, rounds in grouped.items() if rounds}
+
+
+def _choose_baseline(definition: Definition, state: BenchState, measured: Measured) -> str:
+    """Return the baseline; if it failed before it was measured, the first measured candidate."""
+    baseline = definition.baseline
+    if baseline in state.excluded and baseline not in measured:
+        return next(iter(measured), baseline)
+    return baseline
+
+
+def _candidates_reaching_target(measured: Measured) -> Measured:
+    """Return the candidates that reached the target in every round; other times are unknown."""
+    return {
+        name: rounds
+        for name, rounds in measured.items()
+        if all(TIME_TO_TARGET(each) is not None for each in rounds.values())
+    }
+
+
+def _values(rounds: ByRound, get_value: GetValue) -> list[float]:
+    """Return the known values in the order of rounds."""
+    values = [get_value(rounds[number]) for number in sorted(rounds)]
+    return [value for value in values if value is not None]
+
+
+# --- ratios ---------------------------------------------------------------------------------------
+
+
+def _ratios_to(
+    baseline: str,
+    measured: Measured,
+    get_value: GetValue = RATE,
+    *,
+    min_rounds: int = 2,
+    family: int | None = None,
+) -> dict[str, Interval]:
+    """Return the ratio of each other candidate to the baseline, over the rounds that both have.
+
+    Candidates with fewer than `min_rounds` such rounds are left out. `family` is the number of
+    ratios that the intervals hold for together; by default that of all candidates here.
+    """
+    baseline_rounds = measured.get(baseline, {})
+    others = {name: rounds for name, rounds in measured.items() if name != baseline}
+    ratios = {}
+    for name, rounds in others.items():
+        values = []
+        baseline_values = []
+        for number in sorted(rounds.keys() & baseline_rounds.keys()):
+            value = get_value(rounds[number])
+            baseline_value = get_value(baseline_rounds[number])
+            if value is not None and baseline_value is not None:
+                values.append(value)
+                baseline_values.append(baseline_value)
+        if len(values) >= min_rounds:
+            ratios[name] = paired_ratio(values, baseline_values, family or len(others))
+    return ratios
+
+
+def _count_ratios(definition: Definition, measured: Measured) -> int:
+    """Return the number of ratios to the baseline: two per candidate if there is a target."""
+    per_candidate = 2 if definition.target else 1
+    return max(len(measured) - 1, 1) * per_candidate
+
+
+def _efficiencies(
+    definition: Definition, state: BenchState, measured: Measured
+) -> dict[str, Interval]:
+    """Return the rate per GPU (or core) of each candidate, relative to that of `single`."""
+    single = next(
+        (name for name in measured if definition.configs[name].strategy == "single"), None
+    )
+    if single is None:
+        return {}
+    single_resources = count_resources(state.plans[single])
+    return {
+        name: ratio.divided_by(count_resources(state.plans[name]) / single_resources)
+        for name, ratio in _ratios_to(single, measured).items()
+    }
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+def _make_candidate(
     name: str, definition: Definition, state: BenchState, rounds: ByRound, folder: Path
-) -> Contestant:
-    config, plan = definition.configs[name], state.plans[name]
-    ones = [rounds[number] for number in sorted(rounds)]
-    rates = [each.rate for each in ones]
-    times = _figures(rounds, sorted(rounds), TO_TARGET)
-    return Contestant(
+) -> Candidate:
+    config = definition.configs[name]
+    plan = state.plans[name]
+    measurements = [rounds[number] for number in sorted(rounds)]
+    rates = [each.rate for each in measurements]
+    times = _values(rounds, TIME_TO_TARGET)
+    always_reached = bool(times) and len(times) == len(measurements)
+    return Candidate(
         name=name,
         strategy=config.strategy,
         launcher=config.launcher,
         precision=plan.precision,
         world_size=plan.world_size,
         devices=[device.label for device in plan.devices],
-        folders=[str(folder / RUNS / each.run_id) for each in ones],
+        folders=[str(folder / RUNS / each.run_id) for each in measurements],
         rates=rates,
-        outliers=outliers(rates),
+        outliers=find_outliers(rates),
         rate=median_interval(rates) if rates else None,
-        phases=_shares(ones),
-        overlap=_median(each.overlap for each in ones),
-        host_memory=_median(each.host_memory for each in ones),
-        device_memory=_median(each.device_memory for each in ones),
-        cpu=_median(each.cpu for each in ones),
-        gpu=_median(each.gpu for each in ones),
-        joules_per_sample=_median(each.joules_per_sample for each in ones),
-        seconds_to_target=median_interval(times) if len(times) == len(ones) > 0 else None,
-        metrics=ones[-1].metrics if ones else {},
-        diagnosis=_diagnosis(ones),
-        problem=state.out.get(name, ""),
+        phases=_median_phases(measurements),
+        overlap=_median(each.overlap for each in measurements),
+        host_memory=_median(each.host_memory for each in measurements),
+        device_memory=_median(each.device_memory for each in measurements),
+        cpu=_median(each.cpu for each in measurements),
+        gpu=_median(each.gpu for each in measurements),
+        joules_per_sample=_median(each.joules_per_sample for each in measurements),
+        seconds_to_target=median_interval(times) if always_reached else None,
+        metrics=measurements[-1].metrics if measurements else {},
+        diagnosis=_usual_diagnosis(measurements),
+        problem=state.excluded.get(name, ""),
     )
 
 
-def _diagnosis(ones: Sequence[Measurement]) -> str:
-    """The last of the kind that was found most often."""
-    usual = mode(each.kind for each in ones) if ones else ""
-    return next((each.diagnosis for each in reversed(ones) if each.kind == usual), "")
+def _usual_diagnosis(measurements: Sequence[Measurement]) -> str:
+    """Return the last diagnosis of the kind that is most frequent."""
+    if not measurements:
+        return ""
+    usual_kind = mode(each.kind for each in measurements)
+    return [each.diagnosis for each in measurements if each.kind == usual_kind][-1]
 
 
-def _efficiencies(
-    definition: Definition, state: BenchState, found: dict[str, ByRound]
-) -> dict[str, Interval]:
-    """Of each contestant against `single`: the ratio of rates over that of GPUs, or of cores."""
-    alone = [name for name in found if definition.configs[name].strategy == "single"]
-    if not alone:
+def _median_phases(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """Return the median share of each phase, scaled so that they add up to 1."""
+    if not measurements:
         return {}
-    base = resources(state.plans[alone[0]])
-    return {
-        name: ratio.over(resources(state.plans[name]) / base)
-        for name, ratio in ratios_to(alone[0], found).items()
+    medians = {
+        name: median(each.phases.get(name, 0.0) for each in measurements)
+        for name in measurements[0].phases
     }
-
-
-def _verdicts(
-    contestants: list[Contestant], found: dict[str, ByRound], baseline: str, judged: int
-) -> list[str]:
-    """Of those that have enough rounds in common."""
-
-    def ratio(ours: Contestant, theirs: Contestant) -> Interval | None:
-        pair = {each.name: found.get(each.name, {}) for each in (ours, theirs)}
-        return ratios_to(theirs.name, pair, least=LEAST, judged=judged).get(ours.name)
-
-    rated = [each for each in contestants if len(each.rates) >= LEAST]
-    return verdicts.said(rated, baseline, ratio)
-
-
-def _on_target(
-    target: str, found: dict[str, ByRound], baseline: str, times: dict[str, Interval]
-) -> list[str]:
-    """Who takes how long to come there, and who does not always come."""
-    told = [
-        verdicts.in_time(name, baseline, target, ratio)
-        for name, ratio in times.items()
-        if len(found[name].keys() & found.get(baseline, {}).keys()) >= LEAST
-    ]
-    for name, rounds in found.items():
-        came = len(_figures(rounds, rounds, TO_TARGET))
-        if came < len(rounds):
-            all_rounds = words.things(len(rounds), "round")
-            told.append(f"{name} reached {target} in {came} of {all_rounds}; its time is not known")
-    return told
-
-
-def _unsure(state: BenchState) -> list[str]:
-    found = [f"{name} is out: {why}" for name, why in state.out.items()]
-    if 0 < state.rounds < LEAST:
-        done = words.things(state.rounds, "round")
-        found.append(f"{done} done: too few for intervals that deserve the name, or for a verdict")
-    cores = cores_of(state.provenance)
-    disturbed = [e.others for e in state.measurements if had_company(e.others, cores)]
-    if disturbed:
-        share = f"{len(disturbed)} of {words.things(len(state.measurements), 'run')}"
-        most = max(others or 0.0 for others in disturbed)
-        found.append(f"{share} had company: other programs used up to {most:.1f} of {cores} cores")
-    restless = dict.fromkeys(each.contestant for each in state.measurements if not each.steady)
-    return [*found, *(f"{name} came to no steady pace in some rounds" for name in restless)]
-
-
-def _shares(ones: Sequence[Measurement]) -> dict[str, float]:
-    """Medians of the phases, that add up to 1 again."""
-    names = ones[0].phases if ones else {}
-    medians = {name: median(each.phases.get(name, 0.0) for each in ones) for name in names}
-    whole = sum(medians.values())
-    return {name: value / whole for name, value in medians.items()} if whole else {}
+    total = sum(medians.values())
+    return {name: value / total for name, value in medians.items()} if total else {}
 
 
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def _describe_rates(
+    candidates: Sequence[Candidate], measured: Measured, baseline: str, family: int
+) -> list[str]:
+    """Describe the rates of the candidates that have enough rounds in common."""
+
+    def ratio_of(candidate: Candidate, other: Candidate) -> Interval | None:
+        pair = {name: measured.get(name, {}) for name in (candidate.name, other.name)}
+        ratios = _ratios_to(other.name, pair, min_rounds=MIN_MEASUREMENTS, family=family)
+        return ratios.get(candidate.name)
+
+    rated = [each for each in candidates if len(each.rates) >= MIN_MEASUREMENTS]
+    return sentences.describe_results(rated, baseline, ratio_of)
+
+
+def _describe_times(
+    target: str, measured: Measured, baseline: str, time_ratios: Mapping[str, Interval]
+) -> list[str]:
+    """Describe the times to the target, and which candidates do not always reach it."""
+    texts = []
+    baseline_rounds = measured.get(baseline, {})
+    for name, ratio in time_ratios.items():
+        if len(measured[name].keys() & baseline_rounds.keys()) >= MIN_MEASUREMENTS:
+            texts.append(sentences.describe_time_ratio(name, baseline, target, ratio))
+    for name, rounds in measured.items():
+        reached = len(_values(rounds, TIME_TO_TARGET))
+        if reached < len(rounds):
+            total = formatting.plural(len(rounds), "round")
+            texts.append(f"{name} reached {target} in {reached} of {total}; its time is not known")
+    return texts
+
+
+def _find_warnings(state: BenchState) -> list[str]:
+    warnings = [f"{name} was excluded: {reason}" for name, reason in state.excluded.items()]
+    if 0 < state.rounds < MIN_MEASUREMENTS:
+        rounds = formatting.plural(state.rounds, "round")
+        warnings.append(f"{rounds} completed: too few for meaningful intervals or results")
+    cores = core_count(state.provenance)
+    shared = [
+        each.other_cores
+        for each in state.measurements
+        if each.other_cores is not None and is_cpu_shared(each.other_cores, cores)
+    ]
+    if shared:
+        runs = formatting.plural(len(state.measurements), "run")
+        warnings.append(
+            f"{len(shared)} of {runs} shared the CPU with other programs, "
+            f"which used up to {max(shared):.1f} of {cores} cores"
+        )
+    unsteady = dict.fromkeys(each.candidate for each in state.measurements if not each.steady)
+    return warnings + [f"{name} did not reach a steady pace in some rounds" for name in unsteady]

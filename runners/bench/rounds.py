@@ -1,7 +1,8 @@
-"""The process of a bench: rounds in random order until every ratio is known well enough.
+"""The process of a bench: rounds in random order until every ratio is known precisely enough.
 
-`python -m runners.bench.rounds FOLDER` detaches and returns once the bench is under way; it goes on
-without whoever asked for it. SIGINT and SIGTERM stop it after its present run was ended.
+`python -m distrain.runners.bench.rounds FOLDER` starts a detached process and returns once the
+bench is running; the bench does not depend on whoever started it. SIGINT and SIGTERM end the
+current run and stop the bench.
 """
 
 from __future__ import annotations
@@ -20,59 +21,63 @@ from typing import Any
 import psutil
 from msgspec import structs
 
-from runners import words
-from runners.bench import state as states
-from runners.bench.definition import Definition
-from runners.bench.measuring import StoppedError, measure
-from runners.bench.results import precision
-from runners.bench.state import LOCK, LOG, QUEUE, RUNS, BenchState, Now
-from runners.claims import who_has_any
-from runners.comparison.origins import told
-from runners.errors import ConfigError, DistrainError
-from runners.processes import detached, mark_as_owner
-from runners.provenance import provenance
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison.provenance_diff import describe_provenance
+from distrain.runners.bench.definition import Definition
+from distrain.runners.bench.folder import (
+    LOCK,
+    LOG,
+    QUEUE,
+    RUNS,
+    read_bench_state,
+    read_definition,
+    write_bench_state,
+)
+from distrain.runners.bench.measurement import BenchStoppedError, measure
+from distrain.runners.bench.results import widest_interval
+from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
+from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.supervision.device_queue import find_obstacles_of_any
+from distrain.runners.system.processes import owner_variables, run_detached
+from distrain.runners.system.provenance import provenance
 
 
 class Rounds:
-    """Does one bench; only its process writes bench.json."""
+    """Runs one bench. Only this process writes bench.json."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.definition: Definition = states.definition(folder)
-        self.state: BenchState = states.read(folder)
-        self._stop = False
-        process = psutil.Process()
-        self._me = (process.pid, process.create_time())
+        self.definition: Definition = read_definition(folder)
+        self.state: BenchState = read_bench_state(folder)
+        self._stop_requested = False
 
-    def stop(self, *_: Any) -> None:
-        self._stop = True
-
-    def _stopped(self) -> bool:
-        if self._stop and self.state.status != "stopping":
-            self._set(status="stopping")
-        return self._stop
+    def request_stop(self, *_: Any) -> None:
+        """Stop soon; a signal handler."""
+        self._stop_requested = True
 
     def begin(self, queue: bool) -> None:
-        """Say who does it; rounds that were not finished are begun anew."""
-        self._set(
+        """Record this process; measurements of an incomplete round are dropped."""
+        process = psutil.Process()
+        state = self.state
+        self._set_state(
             status="running",
             queue=queue,
             reason="",
             ended=None,
-            out={},
-            started=[*self.state.started, time.time()],
-            pid=self._me[0],
-            pid_started=self._me[1],
-            measurements=[m for m in self.state.measurements if m.round <= self.state.rounds],
+            excluded={},
+            started=[*state.started, time.time()],
+            pid=process.pid,
+            pid_started=process.create_time(),
+            measurements=[each for each in state.measurements if each.round <= state.rounds],
         )
 
     def run(self) -> None:
-        """All rounds; says in the end why there were no more."""
+        """Measure all rounds, and record how the bench ended and why."""
         try:
-            self._say_where()
-            reason = self._rounds()
-            self._end("completed" if self._left() else "failed", reason)
-        except StoppedError:
+            self._record_origin()
+            reason = self._run_rounds()
+            self._end("completed" if self._included() else "failed", reason)
+        except BenchStoppedError:
             self._end("stopped", "stopped on request")
         except DistrainError as error:
             self._end("failed", str(error))
@@ -80,89 +85,102 @@ class Rounds:
             traceback.print_exc()
             self._end("failed", f"{type(error).__name__}: {error}")
 
-    def _end(self, status: states.Status, reason: str) -> None:
-        """The last that is written, at once: whoever sees the end may remove or resume it."""
-        self._set(status=status, reason=words.line(reason), ended=time.time(), now=None)
+    def _end(self, status: BenchStatus, reason: str) -> None:
+        # Written at once and last: whoever reads that the bench has ended may remove or resume it.
+        reason = formatting.single_line(reason)
+        self._set_state(status=status, reason=reason, ended=time.time(), current=None)
 
-    def _rounds(self) -> str:
+    def _run_rounds(self) -> str:
+        """Run rounds, and return why there are no more."""
         rules = self.definition.rules
         while (done := self.state.rounds) < rules.repeats:
-            if not self._left():
-                return "no contestant is left: " + next(iter(self.state.out.values()))
-            if done >= rules.least and precision(self.definition, self.state) <= rules.precision:
-                return f"every ratio is known within ±{100 * rules.precision:g} %"
-            self._round(done + 1)
-            self._set(rounds=done + 1)
-        return f"all {rules.repeats} rounds were done"
+            if not self._included():
+                return "every candidate failed: " + next(iter(self.state.excluded.values()))
+            if done >= rules.min_rounds:
+                width = widest_interval(self.definition, self.state)
+                if width <= rules.precision:
+                    return f"every ratio is known within ±{100 * rules.precision:g} %"
+            self._run_round(done + 1)
+            self._set_state(rounds=done + 1)
+        return f"completed all {rules.repeats} rounds"
 
-    def _round(self, number: int) -> None:
-        order = self._left()
+    def _run_round(self, number: int) -> None:
+        order = self._included()
         random.Random(f"{self.definition.rules.seed} {number}").shuffle(order)
         for name in order:
-            if self._stopped():
-                raise StoppedError
-            self._set(now=Now(round=number, order=order, contestant=name, began=time.time()))
+            if self._is_stopping():
+                raise BenchStoppedError
+            current = CurrentRun(round=number, order=order, candidate=name, began=time.time())
+            self._set_state(current=current)
             try:
                 self._measure(name, number)
             except ConfigError as error:
-                self._out(name, str(error))
+                self._exclude(name, str(error))
             except DistrainError as error:
-                self._out(name, f"failed in round {number}: {error}")
+                self._exclude(name, f"failed in round {number}: {error}")
 
     def _measure(self, name: str, number: int) -> None:
-        def launched(run_id: str) -> None:
-            assert self.state.now is not None
-            self._set(now=structs.replace(self.state.now, run_id=run_id))
+        def record_run(run_id: str) -> None:
+            assert self.state.current is not None
+            self._set_state(current=structs.replace(self.state.current, run_id=run_id))
 
-        measured = measure(
+        measurement = measure(
             self.definition,
             name,
             number,
             folder=self.folder / RUNS,
             cwd=self.state.cwd,
             queue=self.state.queue,
-            environment=mark_as_owner(),
-            stopped=self._stopped,
-            launched=launched,
+            environment=owner_variables(),
+            is_stopping=self._is_stopping,
+            on_launch=record_run,
         )
-        self._set(measurements=[*self.state.measurements, measured])
+        self._set_state(measurements=[*self.state.measurements, measurement])
 
-    def _left(self) -> list[str]:
-        return [name for name in self.definition.configs if name not in self.state.out]
+    def _is_stopping(self) -> bool:
+        if self._stop_requested and self.state.status != "stopping":
+            self._set_state(status="stopping")
+        return self._stop_requested
 
-    def _out(self, name: str, why: str) -> None:
-        self._set(out={**self.state.out, name: words.line(why)})
+    def _included(self) -> list[str]:
+        return [name for name in self.definition.configs if name not in self.state.excluded]
 
-    def _say_where(self) -> None:
-        """Where the figures come from; of one that was resumed, what is no more as it was."""
-        times = len(self.state.started)
-        diff = "dirty.diff" if times == 1 else f"dirty-{times}.diff"
-        now = provenance(self.folder, dict(os.environ), diff)
-        first = self.state.provenance or now
-        was, found = told(first), told(now)
-        changed = [
-            f"{key} was {was.get(key, 'unknown')} and is {found.get(key, 'unknown')}"
-            for key in was | found
-            if was.get(key) != found.get(key)
+    def _exclude(self, name: str, reason: str) -> None:
+        self._set_state(excluded={**self.state.excluded, name: formatting.single_line(reason)})
+
+    def _record_origin(self) -> None:
+        """Record the provenance at the first start, and later what differs from it."""
+        start = len(self.state.started)
+        diff_file = "dirty.diff" if start == 1 else f"dirty-{start}.diff"
+        current = provenance(self.folder, dict(os.environ), diff_file)
+        first = self.state.provenance or current
+        before = describe_provenance(first)
+        now = describe_provenance(current)
+        changes = [
+            f"{key} was {before.get(key, 'unknown')} and is {now.get(key, 'unknown')}"
+            for key in before | now
+            if before.get(key) != now.get(key)
         ]
-        when = "when it began" if times == 1 else f"when it was resumed ({words.date(time.time())})"
-        warnings = [f"{when}: {sentence}" for sentence in [*changed, *self._who_else()]]
-        self._set(provenance=first, warnings=[*self.state.warnings, *warnings])
+        when = "at the start"
+        if start > 1:
+            when = f"when it was resumed ({formatting.date(time.time())})"
+        warnings = [f"{when}: {sentence}" for sentence in [*changes, *self._find_obstacles()]]
+        self._set_state(provenance=first, warnings=[*self.state.warnings, *warnings])
 
-    def _who_else(self) -> list[str]:
-        """Who disturbs the timings from the first moment on."""
+    def _find_obstacles(self) -> list[str]:
+        """Return who uses the devices and disturbs the measurements from the start."""
         try:
-            return who_has_any(self.state.plans.values(), self.folder / RUNS)
+            return find_obstacles_of_any(self.state.plans.values(), self.folder / RUNS)
         except DistrainError as error:
             return [str(error)]
 
-    def _set(self, **changes: Any) -> None:
+    def _set_state(self, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
-        states.write(self.folder, self.state)
+        write_bench_state(self.folder, self.state)
 
 
-def _alone(folder: Path) -> bool:
-    """Hold the bench for as long as this process lives; False where another one does."""
+def _lock(folder: Path) -> bool:
+    """Lock the bench until this process exits. Return False if another process holds it."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,22 +190,23 @@ def _alone(folder: Path) -> bool:
 
 
 def main() -> int:
-    """0 once a detached process has begun the bench, 1 if it could not."""
-    folder, queue = Path(sys.argv[1]).resolve(), sys.argv[2:] == [QUEUE]
+    """Return 0 once a detached process runs the bench, 1 if it could not start."""
+    folder = Path(sys.argv[1]).resolve()
+    queue = sys.argv[2:] == [QUEUE]
 
-    def work(under_way: Callable[[], None]) -> int:
-        if not _alone(folder):
-            print("another process does this bench already", file=sys.stderr, flush=True)
+    def work(report_started: Callable[[], None]) -> int:
+        if not _lock(folder):
+            print("another process runs this bench already", file=sys.stderr, flush=True)
             return 1
         rounds = Rounds(folder)
-        for signalled in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signalled, rounds.stop)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, rounds.request_stop)
         rounds.begin(queue)
-        under_way()
+        report_started()
         rounds.run()
         return 0
 
-    return detached(work, folder / LOG)
+    return run_detached(work, folder / LOG)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The command line: `distrain`, or `python -m runners`.
+"""The command line: `distrain`, or `python -m distrain`.
 
-Owns words, tables, live text and exit codes. What it shows it reads from records, what it
-does it asks of `runners.runs`. Data goes to stdout, talk to stderr. Exit codes: 0 completed,
-1 failed, 2 bad usage or config, 130 stopped.
+Each command is a module of its name with a function `execute`. This package owns the text, tables,
+live output and exit codes of commands; it reads from `records` and acts through `runs` and `bench`.
+Data goes to stdout, messages to stderr. Exit codes: 0 completed, 1 failed, 2 bad usage or config,
+130 stopped.
 
-Only argparse is imported here; each command loads what it needs, for a person waits for it.
+Only argparse is imported here. Each command loads what it needs, because a person waits for it.
 """
 
 from __future__ import annotations
@@ -15,68 +16,57 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from runners.cli.parser import parse
-from runners.errors import ConfigError, DistrainError
+from distrain.runners.cli.error_text import format_error
+from distrain.runners.cli.parser import parse
+from distrain.runners.errors import ConfigError, DistrainError
 
 INTERRUPTED = 130
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # behind `>`, mostly
+FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us, as daemons are
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        getattr(sys, name).reconfigure(errors="replace")
+    """Execute one command and return its exit code."""
+    _open_closed_streams()
     try:
-        arguments = parse(_in_unicode(sys.argv[1:] if argv is None else argv))
-        code: int = getattr(import_module(arguments.module), arguments.function)(arguments)
+        arguments = parse(_check_encoding(sys.argv[1:] if argv is None else argv))
+        command = import_module(f"{__name__}.{arguments.command}")
+        code: int = command.execute(arguments)
         sys.stdout.flush()
         return code
     except DistrainError as error:
-        print(complaint(error), file=sys.stderr)
+        print(format_error(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        _drop_what_waits()  # whoever read us has enough
+    except BrokenPipeError:  # the reader of stdout has exited
+        _discard_stdout()
         return BROKEN_PIPE
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in FULL_DISK_ERRORS:
             raise
-        _drop_what_waits()
+        _discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
         print(f"distrain: {where}{error.strerror}", file=sys.stderr)
         return 1
 
 
-def _drop_what_waits() -> None:
-    """Python would flush, and complain, once more at exit."""
+def _open_closed_streams() -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the parent process, as for a daemon
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="replace")
+
+
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that Python's flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _in_unicode(arguments: Sequence[str]) -> Sequence[str]:
+def _check_encoding(arguments: Sequence[str]) -> Sequence[str]:
     for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
             raise ConfigError(f"the argument {argument!a} is not valid UTF-8") from None
     return arguments
-
-
-def complaint(error: DistrainError) -> str:
-    """What a person reads of an error: one sentence, or one line per problem with its key."""
-    problems = error.problems if isinstance(error, ConfigError) else [("", str(error))]
-    if len(problems) == 1:
-        key, text = problems[0]
-        return f"distrain: {key}: {text}" if key else f"distrain: {text}"
-    head = "this configuration cannot run:"
-    if not problems[0][0]:
-        head, problems = problems[0][1], problems[1:]
-    return "\n".join(
-        [
-            f"distrain: {head}",
-            *(f"  {key}: {text}" if key else f"  {text}" for key, text in problems),
-        ]
-    )

@@ -1,4 +1,4 @@
-"""`logs`: what the processes of a run printed, whole or as it comes."""
+"""`logs`: what the processes of a run printed, at once or line by line until it ends."""
 
 from __future__ import annotations
 
@@ -8,96 +8,107 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from runners.cli.text import say
-from runners.errors import DistrainError
-from runners.finding import find_run
-from runners.runs import Run
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.errors import DistrainError
+from distrain.runners.lookup import find_run
+from distrain.runners.runs import Run
 
 POLL_S = 0.2
-OTHERS = ("launcher", "job", "supervisor")
-
-
-class Tail:
-    """A log that grows: gives its lines once each, the last one also without its end."""
-
-    def __init__(self, path: Path, prefix: str) -> None:
-        self._path, self._prefix = path, prefix
-        self._offset = 0
-        self._rest = b""
-        self.shown = False
-
-    def print_new(self, final: bool) -> None:
-        """Print whole lines that came since the last call; `final` also what is left."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                for line in file:
-                    self._offset += len(line)
-                    self._take(line)
-        except FileNotFoundError:
-            return
-        if final and self._rest:
-            self._take(b"\n")
-
-    def _take(self, part: bytes) -> None:
-        self._rest += part
-        if self._rest.endswith(b"\n"):
-            self.shown = True
-            sys.stdout.write(self._prefix + self._rest.decode(errors="replace"))
-            self._rest = b""
-
-
-def logs(arguments: Namespace) -> int:
-    """Print logs; Ctrl-C while following leaves with exit code 0."""
-    run = find_run(arguments.run, arguments.runs_dir)
-    tails: dict[str, Tail] = {}
-    try:
-        while True:
-            live = arguments.follow and run.attend()
-            for name in _wanted(run, arguments.rank):
-                path = run.record.dir / "logs" / f"{name}.log"
-                prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""
-                tails.setdefault(name, Tail(path, prefix)).print_new(final=not live)
-            sys.stdout.flush()
-            if not live:
-                break
-            time.sleep(POLL_S)
-    except KeyboardInterrupt:
-        if not arguments.follow:
-            raise
-    if not any(tail.shown for tail in tails.values()):
-        say(f"nothing was printed to {', '.join(tails)} of run {run.id}")
-    return 0
-
-
-def _wanted(run: Run, only: str | None) -> list[str]:
-    """Stems of log files: the launcher's, a job's and the ranks', or the one that is asked for."""
-    if only in OTHERS:
-        return [only]
-    if only is not None:
-        return [f"rank-{_number(run, only)}"]
-    found = {
-        int(match[1]): path.stem
-        for path in (run.record.dir / "logs").glob("rank-*.log")
-        if (match := re.fullmatch(r"rank-(\d+)", path.stem))
-    }
-    plan = run.record.state.plan
-    job = ["job"] if plan and plan.scheduled else []
-    return ["launcher", *job, *(found[rank] for rank in sorted(found))]
-
-
-def _number(run: Run, text: str) -> int:
-    plan = run.record.state.plan
-    world = plan.world_size if plan else None
-    if not re.fullmatch("[0-9]{1,9}", text) or (world is not None and int(text) >= world):
-        ranks = "its ranks" if world is None else "rank 0" if world == 1 else f"0 to {world - 1}"
-        raise _NoSuchLogError(
-            f"there is no rank {text!r} in run {run.id}; "
-            f"--rank takes {ranks}, {', '.join(OTHERS[:-1])} or {OTHERS[-1]}"
-        )
-    return int(text)
+NAMED_LOGS = ("launcher", "job", "supervisor")
 
 
 class _NoSuchLogError(DistrainError):
     title = "No such log"
     exit_code = 2
+
+
+class _LogPrinter:
+    """Prints each line of a growing log once, with a prefix."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._path = path
+        self._prefix = prefix
+        self._offset = 0
+        self._partial = b""  # the last line, as long as its end is missing
+        self.has_printed = False
+
+    def print_new(self, final: bool) -> None:
+        """Print complete lines since the last call; with `final`, an incomplete last line too."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                for part in file:
+                    self._offset += len(part)
+                    self._add(part)
+        except FileNotFoundError:
+            return
+        if final and self._partial:
+            self._add(b"\n")
+
+    def _add(self, part: bytes) -> None:
+        self._partial += part
+        if self._partial.endswith(b"\n"):
+            sys.stdout.write(self._prefix + self._partial.decode(errors="replace"))
+            self._partial = b""
+            self.has_printed = True
+
+
+def execute(arguments: Namespace) -> int:
+    """Print logs; Ctrl-C with --follow leaves with exit code 0."""
+    run = find_run(arguments.run, arguments.runs_dir)
+    printers: dict[str, _LogPrinter] = {}
+    try:
+        while True:
+            is_live = arguments.follow and run.attend()
+            for name in _log_names(run, arguments.rank):
+                if name not in printers:
+                    prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""
+                    printers[name] = _LogPrinter(run.dir / "logs" / f"{name}.log", prefix)
+                printers[name].print_new(final=not is_live)
+            sys.stdout.flush()
+            if not is_live:
+                break
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
+    if not any(printer.has_printed for printer in printers.values()):
+        print_message(f"no output in the logs of run {run.id}: {', '.join(printers)}")
+    return 0
+
+
+def _log_names(run: Run, wanted: str | None) -> list[str]:
+    """Return the names of log files without suffix: the wanted one, or launcher, job and ranks."""
+    if wanted in NAMED_LOGS:
+        return [wanted]
+    if wanted is not None:
+        return [f"rank-{_parse_rank(run, wanted)}"]
+    ranks = {}
+    for path in (run.dir / "logs").glob("rank-*.log"):
+        match = re.fullmatch(r"rank-(\d+)", path.stem)
+        if match:
+            ranks[int(match[1])] = path.stem
+    plan = run.record.state.plan
+    names = ["launcher"]
+    if plan and plan.scheduled:
+        names.append("job")
+    return names + [ranks[rank] for rank in sorted(ranks)]
+
+
+def _parse_rank(run: Run, text: str) -> int:
+    plan = run.record.state.plan
+    world_size = plan.world_size if plan else None
+    if re.fullmatch("[0-9]{1,9}", text):
+        rank = int(text)
+        if world_size is None or rank < world_size:
+            return rank
+    if world_size is None:
+        ranks = "its ranks"
+    elif world_size == 1:
+        ranks = "rank 0"
+    else:
+        ranks = f"0 to {world_size - 1}"
+    raise _NoSuchLogError(
+        f"there is no rank {text!r} in run {run.id}; "
+        f"--rank takes {ranks}, {', '.join(NAMED_LOGS[:-1])} or {NAMED_LOGS[-1]}"
+    )

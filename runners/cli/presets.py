@@ -1,4 +1,4 @@
-"""`presets` and `schema`: configurations by name."""
+"""`presets`: list, show, save and check presets."""
 
 from __future__ import annotations
 
@@ -6,46 +6,41 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from runners import presets as library
-from runners import runs, words
-from runners.cli import complaint
-from runners.cli.starting import changes
-from runners.cli.text import Column, print_json, say, table
-from runners.config import RunConfig, json_schema
-from runners.errors import ConfigError, RunNotFoundError
+from distrain.runners import formatting, runs
+from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.error_text import format_error
+from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
+from distrain.runners.config import presets
+from distrain.runners.config.presets import Preset
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError, RunNotFoundError
 
 COLUMNS = (
-    Column("preset"),
-    Column("from", spare=3),
-    Column("how"),
-    Column("what", spare=2),
-    Column("description", spare=1),
+    TextColumn("preset"),
+    TextColumn("from", drop_order=3),
+    TextColumn("setup"),
+    TextColumn("task", drop_order=2),
+    TextColumn("description", drop_order=1),
 )
 
 
-def presets(arguments: Namespace) -> int:
-    """One of list, show, save, validate, path."""
+def execute(arguments: Namespace) -> int:
+    """Do one of list, show, save, validate, path."""
     actions = {"list": _list, "show": _show, "save": _save, "validate": _validate, "path": _path}
     return actions[arguments.action or "list"](arguments)
 
 
-def schema(_: Namespace) -> int:
-    """Print the JSON Schema of a preset."""
-    print_json(json_schema())
-    return 0
-
-
 def _list(arguments: Namespace) -> int:
-    listing = library.listing()
+    listing = presets.listing()
     if arguments.json:
-        print_json([_plain(preset) for preset in listing])
+        print_json([_preset_data(preset) for preset in listing])
         return 0
-    print(table(COLUMNS, map(_cells, listing)))
-    say("`distrain presets show NAME` prints one, `distrain run NAME` starts it", "dim")
+    print(format_table(COLUMNS, map(_format_preset, listing)))
+    print_message("`distrain presets show NAME` prints one, `distrain run NAME` starts it", "dim")
     return 0
 
 
-def _plain(preset: library.Preset) -> dict[str, Any]:
+def _preset_data(preset: Preset) -> dict[str, Any]:
     return {
         "name": preset.name,
         "origin": preset.origin,
@@ -56,7 +51,7 @@ def _plain(preset: library.Preset) -> dict[str, Any]:
     }
 
 
-def _cells(preset: library.Preset) -> list[str]:
+def _format_preset(preset: Preset) -> list[str]:
     origin = "yours, hides built-in" if preset.hides_built_in else preset.origin
     config = preset.config
     if config is None:
@@ -66,35 +61,36 @@ def _cells(preset: library.Preset) -> list[str]:
         origin,
         f"{config.strategy} {config.launcher} {config.precision}",
         f"{config.model.name} on {config.data.name}",
-        words.line(config.description),
+        formatting.single_line(config.description),
     ]
 
 
 def _show(arguments: Namespace) -> int:
-    path, origin = library.locate(arguments.preset)
-    config, _ = library.find(arguments.preset)
-    say(f"{origin}: {path}", "dim")
+    path, origin = presets.locate(arguments.preset)
+    config, _ = presets.find(arguments.preset)
+    print_message(f"{origin}: {path}", "dim")
     text = config.to_toml() if arguments.full else path.read_text(encoding="utf-8")
     print(text.rstrip("\n"))
     return 0
 
 
 def _save(arguments: Namespace) -> int:
-    source, base = _source(arguments.source, arguments.runs_dir)
-    config = base.with_changes(changes(arguments))
+    source, base = _load_source(arguments.source, arguments.runs_dir)
+    config = base.with_changes(config_changes(arguments))
     if source != arguments.name:
-        config = library.described(config, source, base)
-    path = library.save_preset(arguments.name, config, force=arguments.force)
+        config = presets.describe(config, source, base)
+    path = presets.save_preset(arguments.name, config, force=arguments.force)
     print(path)
     return 0
 
 
-def _source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
-    """The config of a preset, else of a run, without what belongs to that run only; and what to
-    call it.
+def _load_source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
+    """Return what to call the source, and the config of this preset or else of this run.
+
+    The checkpoint that a run started from is left out.
     """
     try:
-        return Path(name).stem, library.load_preset(name)
+        return Path(name).stem, presets.load_preset(name)
     except ConfigError as error:
         try:
             run = runs.find(name, runs_dir)
@@ -104,23 +100,23 @@ def _source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
 
 
 def _validate(arguments: Namespace) -> int:
-    """Exit code 2 where a preset is invalid; what only cannot run here is said, no more."""
+    """Return exit code 2 if a preset is invalid; one that only cannot run here is valid."""
     code = 0
-    for name in arguments.presets or library.names():
+    for name in arguments.presets or presets.names():
         try:
-            config = library.load_preset(name)
+            config = presets.load_preset(name)
         except ConfigError as error:
-            say(complaint(error))
+            print_message(format_error(error))
             code = error.exit_code
             continue
-        reasons = _not_here(config)
-        print(f"{name}: valid" + (", cannot run here" if reasons else ""))
-        for key, text in reasons:
-            say(f"{name}: {key}: {text}", "warning")
+        problems = _find_problems_here(config)
+        print(f"{name}: valid, cannot run here" if problems else f"{name}: valid")
+        for key, text in problems:
+            print_message(f"{name}: {key}: {text}", "warning")
     return code
 
 
-def _not_here(config: RunConfig) -> list[tuple[str, str]]:
+def _find_problems_here(config: RunConfig) -> list[tuple[str, str]]:
     try:
         runs.check(config)
     except ConfigError as error:
@@ -129,5 +125,9 @@ def _not_here(config: RunConfig) -> list[tuple[str, str]]:
 
 
 def _path(arguments: Namespace) -> int:
-    print(library.locate(arguments.preset)[0] if arguments.preset else library.user_folder())
+    if arguments.preset:
+        path, _ = presets.locate(arguments.preset)
+    else:
+        path = presets.user_folder()
+    print(path)
     return 0

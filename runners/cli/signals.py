@@ -1,4 +1,4 @@
-"""Signals while a run is looked at: heard and kept, for the viewer to answer in its own time."""
+"""Signals to the command line, counted until the command can act on them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Self
 
 
 class Signals:
-    """Counts Ctrl-C and notes that the terminal went away or somebody ends us."""
+    """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered."""
 
     def __init__(self) -> None:
         self.interrupts = 0
-        self.ended_by: int | None = None
+        self.ended_by: int | None = None  # SIGTERM, or SIGHUP of a closed terminal
 
     def __enter__(self) -> Self:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = {number: signal.signal(number, self._heard) for number in numbers}
+        self._previous = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT:
             self.interrupts += 1
         else:

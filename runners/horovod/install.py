@@ -1,4 +1,4 @@
-"""Horovod, installed where distrain is: one call, told as it goes, honest about what came of it."""
+"""Installation of Horovod into the environment of distrain, with progress reports."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from runners.errors import InstallError
-from runners.horovod.building import PIP, build, cached, plain_environment, scratch_folder, share_of
-from runners.horovod.commands import Commands
-from runners.horovod.presence import Presence, cache, presence
-from runners.horovod.toolchain import Toolchain, look
+from distrain.runners.errors import InstallError
+from distrain.runners.horovod.presence import Presence, cache_folder, presence
+from distrain.runners.horovod.subprocesses import Commands
+from distrain.runners.horovod.toolchain import Toolchain, find_toolchain
+from distrain.runners.horovod.wheel import (
+    PIP,
+    build,
+    cached_wheel,
+    parse_progress,
+    pip_environment,
+    scratch_folder,
+)
 
-# What Horovod imports; torch is never left to pip.
+# What Horovod imports. torch is missing here: pip must never change it.
 REQUIREMENTS = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi>=1.4")
-LOOK_S = 0.2
+LOCK_INTERVAL_S = 0.2
+WAITING = "waiting for another build"
 
 
 class Progress(NamedTuple):
-    """`share` of the stage that is done, None where nobody knows; the last `line` printed."""
+    """The stage of an installation.
+
+    `share`: the part of the stage that is done, from 0 to 1; None if it is not known.
+    `line`: the last line that was printed.
+    """
 
     stage: str
     share: float | None = None
@@ -29,100 +41,114 @@ class Progress(NamedTuple):
 
 
 class Installation:
-    """`run` it once; `told` hears how far it is. `stop` is for any thread."""
+    """One installation: call `run` once. `on_progress` is called in the same thread."""
 
-    def __init__(self, told: Callable[[Progress], None]) -> None:
-        self._told = told
-        self._now = Progress("looking")
-        self._commands = Commands(cache() / "build.log", self._heard)
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self._on_progress = on_progress
+        self._progress = Progress("")
+        self._commands = Commands(cache_folder() / "build.log", self._on_line)
 
     def stop(self) -> None:
-        """End what is under way with all its processes: `run` raises StoppedError."""
+        """Stop the installation with all its processes: `run` raises InstallStoppedError.
+
+        Any thread may call it.
+        """
         self._commands.stop()
 
     def run(self) -> str:
-        """What came of it, in a sentence. Raises InstallError, StoppedError."""
-        self._stage("looking")
-        if there := _working():
-            return there
+        """Install Horovod unless it works already; return the result as a sentence.
+
+        Raises InstallError, InstallStoppedError.
+        """
+        self._begin_stage("checking the installed Horovod")
+        if result := _describe_if_working():
+            return result
         try:
-            with self._alone():
-                return _working() or self._install(look())
+            with self._exclusive():
+                # Another process may have installed it in the meantime.
+                return _describe_if_working() or self._install(find_toolchain())
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise InstallError(f"{where}{error.strerror}") from error
 
     def _install(self, toolchain: Toolchain) -> str:
         began = time.monotonic()
-        self._pip("installing what Horovod needs", "install", *REQUIREMENTS)
-        wheel = cached(toolchain)
+        self._pip("installing the requirements of Horovod", "install", *REQUIREMENTS)
+        wheel = cached_wheel(toolchain)
         if wheel:
-            found = self._try(wheel)
-            if not found.why:
-                return f"{described(found, toolchain)}; from the cache"
+            installed = self._install_wheel(wheel)
+            if not installed.why:
+                return f"{_describe(installed, toolchain)}; from the cache"
             wheel.unlink()
-        found = self._try(wheel := build(toolchain, self._commands, self._stage))
-        if found.why:
+        wheel = build(toolchain, self._commands, self._begin_stage)
+        installed = self._install_wheel(wheel)
+        if installed.why:
             wheel.unlink()
-            raise InstallError(f"Horovod was built, and yet: {found.why}")
+            raise InstallError(f"Horovod was built, but does not work: {installed.why}")
         minutes = (time.monotonic() - began) / 60
-        return f"{described(found, toolchain)}; built in {minutes:.1f} minutes"
+        return f"{_describe(installed, toolchain)}; built in {minutes:.1f} minutes"
 
-    def _try(self, wheel: Path) -> Presence:
+    def _install_wheel(self, wheel: Path) -> Presence:
         self._pip("installing", "install", "--no-deps", "--force-reinstall", str(wheel))
-        self._stage("checking")
-        return presence(afresh=True)
+        self._begin_stage("checking")
+        return presence(refresh=True)
 
     def _pip(self, stage: str, *arguments: str) -> None:
-        self._stage(stage)
+        self._begin_stage(stage)
         with scratch_folder() as scratch:
-            self._commands.run(stage, [*PIP, *arguments], scratch, plain_environment(scratch))
+            self._commands.run(stage, [*PIP, *arguments], scratch, pip_environment(scratch))
 
-    def _stage(self, stage: str) -> None:
+    def _begin_stage(self, stage: str) -> None:
         self._commands.check()
-        self._now = Progress(stage)
-        self._told(self._now)
+        self._progress = Progress(stage)
+        self._on_progress(self._progress)
 
-    def _heard(self, line: str) -> None:
-        share = share_of(line)
-        self._now = self._now._replace(line=line, share=self._now.share if share is None else share)
-        self._told(self._now)
+    def _on_line(self, line: str) -> None:
+        share = parse_progress(line)
+        if share is None:
+            share = self._progress.share
+        self._progress = self._progress._replace(line=line, share=share)
+        self._on_progress(self._progress)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Another that builds at the same time is waited for, and its wheel is used."""
-        cache().mkdir(parents=True, exist_ok=True)
-        with (cache() / "lock").open("w") as file:
-            while not _locked(file):
-                if self._now.stage != "waiting for another build":
-                    self._stage("waiting for another build")
-                self._commands.wait(LOOK_S)
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the lock of all installations; wait until another one has ended.
+
+        The second one then uses the wheel of the first.
+        """
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with (cache_folder() / "lock").open("w") as file:
+            while not _try_lock(file):
+                if self._progress.stage != WAITING:
+                    self._begin_stage(WAITING)
+                self._commands.wait(LOCK_INTERVAL_S)
             self._commands.log.write_text("")
             yield
 
 
-def described(found: Presence, toolchain: Toolchain) -> str:
-    """ "Horovod 0.28.1 for torch 2.13.0, CPU, gloo"."""
-    kind = f"CUDA {toolchain.cuda}" if found.cuda else "CPU"
-    parts = [f"Horovod {plain(found.version)} for torch {toolchain.torch}", kind, *found.transports]
-    return ", ".join(parts)
+def _describe(installed: Presence, toolchain: Toolchain) -> str:
+    """Return, for example, "Horovod 0.28.1 for torch 2.13.0, CPU, gloo"."""
+    kind = f"CUDA {toolchain.cuda}" if installed.cuda else "CPU"
+    name = f"Horovod {_release(installed.version)} for torch {toolchain.torch}"
+    return ", ".join([name, kind, *installed.transports])
 
 
-def plain(version: str) -> str:
-    """Without what marks a build of ours."""
+def _release(version: str) -> str:
+    """Return the version without the local part, which marks the patched builds."""
     return version.partition("+")[0]
 
 
-def _working() -> str:
-    """What there is to say where nothing has to be done, else nothing."""
-    found = presence(afresh=True)
-    if found.why:
+def _describe_if_working() -> str:
+    """Return a sentence if the installed Horovod works; empty if there is something to do."""
+    installed = presence(refresh=True)
+    if installed.why:
         return ""
-    return f"Horovod {plain(found.version)} ({', '.join(found.transports)}) is installed and works"
+    transports = ", ".join(installed.transports)
+    return f"Horovod {_release(installed.version)} ({transports}) is installed and works"
 
 
-def _locked(file: TextIO) -> bool:
-    """The lock goes with the process, however that ends."""
+def _try_lock(file: TextIO) -> bool:
+    """Lock the file; the system releases it when the process ends, however that happens."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

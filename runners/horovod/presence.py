@@ -1,7 +1,8 @@
-"""Whether Horovod can be used here, and what it can do.
+"""Whether Horovod can be used here, and what it is built with.
 
-Only importing it tells for sure, which takes seconds and is done by a subprocess. Its answer is
-kept for as long as what it depends on stays the same, since the app asks at every change of a form.
+Only importing Horovod answers that for sure. It takes seconds and is done by a subprocess. The
+answer is cached for as long as what it depends on stays the same, because the app asks at every
+change of a form.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from typing import Any
 import msgspec
 import platformdirs
 
-from runners import words
-from runners.devices import Device, torch_build
+from distrain.runners import formatting
+from distrain.runners.system.devices import Device, torch_build
 
 FIX = "distrain doctor --fix horovod"
-IMPORT_S = 120.0
-_ANEW = f"`pip uninstall horovod`, then `{FIX}`, builds one"
-DOUBT_S = 60.0  # a library may come that was missing, which no key tells
+IMPORT_TIMEOUT_S = 120.0
+# A missing library may be installed without any change of the cache's key.
+RETRY_AFTER_S = 60.0
+_REBUILD = f"rebuild it with `pip uninstall horovod` and `{FIX}`"
 
-_MARK = "Horovod has: "  # MPI and others print as well, some of them at the end
+_MARK = "Horovod has: "  # MPI and other libraries print lines as well, some of them at the end
 _IMPORT = f"""
 import json
 MARK = {_MARK!r}
@@ -45,13 +47,15 @@ print(MARK + json.dumps(built))
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """`why` Horovod cannot be used, empty where it can, and how to `mend` that.
+    """Whether Horovod can be used.
 
-    `gloo`, `mpi`, `nccl` and `cuda` are what it is built with, known only of one that works.
+    `why`: the reason why it cannot; empty if it can.
+    `fix`: how to fix that.
+    `gloo`, `mpi`, `nccl`, `cuda`: what it is built with; known only if it works.
     """
 
     why: str = ""
-    mend: str = ""
+    fix: str = msgspec.field(default="", name="mend")
     version: str = ""
     gloo: bool = False
     mpi: bool = False
@@ -60,8 +64,8 @@ class Presence(msgspec.Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Both as one sentence; empty where there is none."""
-        return "; ".join(text for text in (self.why, self.mend) if text)
+        """Reason and fix as one sentence; empty if there is no problem."""
+        return "; ".join(text for text in (self.why, self.fix) if text)
 
     @property
     def transports(self) -> list[str]:
@@ -70,112 +74,128 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 def problem() -> str:
-    """Why Horovod cannot be used here, with the command that mends it; empty where it can."""
+    """Return why Horovod cannot be used here, and the command that fixes it; empty if it can."""
     return presence().problem
 
 
 def problems(via: str, devices: Sequence[Device]) -> list[tuple[str, str]]:
-    """Keys of a config with why it cannot start ranks by that command, on those devices."""
-    found = presence()
-    if found.why:
-        return [("strategy", found.problem)]
-    lacks = []
-    if via == "mpirun" and not found.mpi:
-        lacks.append(("horovod.via", f"this Horovod is built without MPI; {_ANEW} where MPI is"))
-    if via != "mpirun" and not found.gloo:
-        lacks.append(("horovod.via", f"this Horovod is built without Gloo; use mpirun, or {_ANEW}"))
-    on_gpus = [device.uuid for device in devices if device.kind == "cuda"]
-    if on_gpus and not found.cuda:
-        lacks.append(("devices", f"this Horovod is built for CPU; {_ANEW} where CUDA is"))
-    if found.nccl and len(set(on_gpus)) < len(on_gpus):
-        lacks.append(("devices", "Horovod reduces over NCCL, which refuses two ranks on one GPU"))
-    return lacks
+    """Return what prevents a run with Horovod, as (key of the config, sentence).
 
-
-def presence(afresh: bool = False) -> Presence:
-    """What is known of Horovod here; `afresh` asks again whatever is known.
-
-    Takes milliseconds where it is known, else as long as importing Horovod does.
+    `via` is the value of `horovod.via`, `devices` those of the ranks.
     """
-    package = _package()
-    if package is None:
-        return Presence("Horovod is not installed", f"install it with `{FIX}`")
-    if _broken_off(package):
-        return Presence("the installation of Horovod was broken off", f"repeat it with `{FIX}`")
-    torch = torch_build()
-    if not torch:
-        return Presence("Horovod needs torch, which is not installed")
-    built_for, anew = _built_for(package), f"build it anew with `{FIX}`"
-    if built_for and built_for != torch["version"]:
-        here = torch["version"]
-        return Presence(f"Horovod is built for torch {built_for}, this is torch {here}", anew)
-    answer = cache() / "answers" / f"{_key(package, torch)}.json"
-    found = None if afresh else _kept(answer)
-    if found is None:
-        found = _ask()
-        _keep(answer, found)
+    installed = presence()
+    if installed.why:
+        return [("strategy", installed.problem)]
+    found = []
+    if via == "mpirun" and not installed.mpi:
+        text = f"this Horovod is built without MPI; install MPI and {_REBUILD}"
+        found.append(("horovod.via", text))
+    if via != "mpirun" and not installed.gloo:
+        text = f"this Horovod is built without Gloo; use mpirun, or {_REBUILD}"
+        found.append(("horovod.via", text))
+    gpus = [device.uuid for device in devices if device.kind == "cuda"]
+    if gpus and not installed.cuda:
+        text = f"this Horovod is built for CPU; install a CUDA toolkit and {_REBUILD}"
+        found.append(("devices", text))
+    if installed.nccl and len(set(gpus)) < len(gpus):
+        text = "Horovod reduces over NCCL, which refuses two ranks on one GPU"
+        found.append(("devices", text))
     return found
 
 
-def cache() -> Path:
-    """Where answers and wheels are kept: $XDG_CACHE_HOME/distrain/horovod, ~/.cache/…"""
+def presence(refresh: bool = False) -> Presence:
+    """Return whether Horovod can be used here; `refresh` ignores a cached answer.
+
+    Takes milliseconds with a cached answer, and else as long as importing Horovod.
+    """
+    package = _package_folder()
+    if package is None:
+        return Presence("Horovod is not installed", f"install it with `{FIX}`")
+    if _is_incomplete(package):
+        why = "the installation of Horovod was interrupted"
+        return Presence(why, f"repeat it with `{FIX}`")
+    torch = torch_build()
+    if not torch:
+        return Presence("Horovod needs torch, which is not installed")
+    built_for = _built_for(package)
+    if built_for and built_for != torch["version"]:
+        why = f"Horovod is built for torch {built_for}, this is torch {torch['version']}"
+        return Presence(why, f"rebuild it with `{FIX}`")
+    answer = cache_folder() / "answers" / f"{_key(package, torch)}.json"
+    found = None if refresh else _read_answer(answer)
+    if found is None:
+        found = _import_horovod()
+        _write_answer(answer, found)
+    return found
+
+
+def cache_folder() -> Path:
+    """Return the folder of answers and wheels: $XDG_CACHE_HOME/distrain/horovod, ~/.cache/…"""
     return platformdirs.user_cache_path("distrain") / "horovod"
 
 
-def _package() -> Path | None:
-    """Where Horovod is installed; neither a folder of that name is one nor this package."""
-    importlib.invalidate_caches()  # it may have come since this process looked
+def _package_folder() -> Path | None:
+    """Return where Horovod is installed; ignore an empty folder of that name and this package."""
+    importlib.invalidate_caches()  # it may have been installed since the last look
     spec = importlib.util.find_spec("horovod")
-    folder = Path(spec.origin).parent if spec and spec.origin else None
-    return None if folder == Path(__file__).parent else folder
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent
+    return None if folder.resolve() == Path(__file__).resolve().parent else folder
 
 
-def _broken_off(package: Path) -> bool:
-    """Who installs notes its own name in the end; until then it may work, and lack its commands."""
-    noted = list(package.parent.glob("horovod-*.dist-info"))
-    return bool(noted) and not any((folder / "INSTALLER").exists() for folder in noted)
+def _is_incomplete(package: Path) -> bool:
+    """Return whether pip was interrupted: it writes the file INSTALLER at the end.
+
+    Until then Horovod may work, but lack its commands.
+    """
+    folders = list(package.parent.glob("horovod-*.dist-info"))
+    return bool(folders) and not any((folder / "INSTALLER").exists() for folder in folders)
 
 
 def _built_for(package: Path) -> str | None:
-    """The version of torch that Horovod was built for, as it noted itself."""
+    """Return the version of torch that Horovod was built for, from its own metadata."""
     try:
-        noted: Any = json.loads((package / "metadata.json").read_text())["pytorch"]
+        version: Any = json.loads((package / "metadata.json").read_text())["pytorch"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return str(noted)
+    return str(version)
 
 
 def _key(package: Path, torch: dict[str, str | None]) -> str:
-    """Changes with the question, the interpreter, torch and Horovod's own library."""
+    """Return a cache key: it changes with the probe script, the interpreter, torch and Horovod's
+    library.
+    """
     library = next(iter(sorted(package.glob("torch/mpi_lib_v2*"))), package / "__init__.py")
-    about = library.stat()
+    status = library.stat()
     paths = [os.environ.get(name) for name in ("PYTHONPATH", "LD_LIBRARY_PATH")]
-    file = [str(library), about.st_size, about.st_mtime_ns]
+    file = [str(library), status.st_size, status.st_mtime_ns]
     facts = [_IMPORT, sys.executable, sys.version, torch, paths, file]
     return sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-def _kept(file: Path) -> Presence | None:
-    """The answer of before; a bad one is believed for a minute only."""
+def _read_answer(file: Path) -> Presence | None:
+    """Return the cached answer; one that names a problem is valid for a minute only."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Presence)
+        answer = msgspec.json.decode(file.read_bytes(), type=Presence)
         age = time.time() - file.stat().st_mtime
     except (OSError, msgspec.MsgspecError):
         return None
-    return None if found.why and not 0 <= age < DOUBT_S else found
+    return None if answer.why and not 0 <= age < RETRY_AFTER_S else answer
 
 
-def _keep(file: Path, found: Presence) -> None:
-    """Whole or not at all; a cache that cannot be written costs time only."""
+def _write_answer(file: Path, answer: Presence) -> None:
+    """Write an answer atomically; a cache that cannot be written only costs time."""
     draft = file.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.encode(found))
+        draft.write_bytes(msgspec.json.encode(answer))
         os.replace(draft, file)
 
 
-def _ask() -> Presence:
-    anew = f"build it anew with `{FIX}`"
+def _import_horovod() -> Presence:
+    """Import Horovod in a subprocess and return what it is built with."""
+    fix = f"rebuild it with `{FIX}`"
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _IMPORT],
@@ -183,26 +203,28 @@ def _ask() -> Presence:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=IMPORT_S,
+            timeout=IMPORT_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return Presence(f"Horovod cannot be loaded: it did not end within {IMPORT_S:.0f} s", anew)
+        why = f"its import did not end within {IMPORT_TIMEOUT_S:.0f} s"
+        return Presence(f"Horovod cannot be loaded: {why}", fix)
     if done.returncode != 0:
-        return Presence(f"Horovod cannot be loaded: {_reason(done)}", anew)
+        return Presence(f"Horovod cannot be loaded: {_why_failed(done)}", fix)
     answers = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
     if not answers:
-        return Presence("Horovod cannot be loaded: Python ended before it was", anew)
+        return Presence("Horovod cannot be loaded: Python exited during its import", fix)
     return Presence(version=_version(), **json.loads(answers[-1].removeprefix(_MARK)))
 
 
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
+def _why_failed(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode < 0:
-        return f"it was killed by {words.signal_name(-done.returncode)}"
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1].strip()
+        return f"its import was killed by {formatting.signal_name(-done.returncode)}"
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return lines[-1].strip()
 
 
 def _version() -> str:
-    from importlib import metadata  # 20 ms that a known answer need not pay
+    from importlib import metadata  # takes 20 ms, which a cached answer does not need
 
     try:
         return metadata.version("horovod")

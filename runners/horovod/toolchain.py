@@ -1,7 +1,7 @@
-"""What this machine has to build Horovod with, and what follows for the build.
+"""What this machine has to build Horovod with, and the settings of the build.
 
-torch decides: a CPU build of it gets a Horovod for CPU, whatever else is here. A variable that a
-person has set is never changed.
+torch decides the kind: a CPU build of torch gets a Horovod for CPU, whatever else is installed. A
+variable that the user has set is never changed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from runners.devices import torch_build
-from runners.errors import InstallError
-from runners.horovod.source import VERSION, edits_digest
+from distrain.runners.errors import InstallError
+from distrain.runners.horovod.source import VERSION, patches_digest
+from distrain.runners.system.devices import torch_build
 
-BYTES_PER_COMPILER = 1.5e9  # torch's headers
-MATTERS = re.compile(
+BYTES_PER_COMPILER = 1.5e9  # a compiler needs it for torch's headers
+# Variables that change what is built.
+BUILD_VARIABLES = re.compile(
     r"HOROVOD_(WITH|GPU|CPU_OPERATIONS|NCCL_|CUDA_|ROCM_|BUILD_|MPI|DEBUG)"
     r"|(CC|CXX|CFLAGS|CXXFLAGS|LDFLAGS|CUDAARCHS)$"
 )
-VECTORS = ("avx", "f16c", "fma")  # Horovod uses those that the machine has
-OLDEST_CMAKE = (3, 13)
+VECTOR_EXTENSIONS = ("avx", "f16c", "fma")  # Horovod uses those that the processor has
+MIN_CMAKE = (3, 13)
 
 
 class Toolchain(msgspec.Struct, frozen=True):
-    """`torch` is a version, `cuda` that of its CUDA; `mpi` the compiler of an MPI, `cuda_home` a
-    CUDA toolkit and `nccl` the folder of NCCL's header, each empty where there is none to use.
+    """What a wheel is built with; a text is empty where there is nothing to use.
+
+    `torch`: its version.
+    `cuda`: the version of torch's CUDA.
+    `mpi`: the path of MPI's compiler.
+    `cuda_home`: the folder of the CUDA toolkit.
+    `nccl`: the folder of NCCL's header.
     """
 
     torch: str
@@ -47,22 +53,31 @@ class Toolchain(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Names what a wheel was built for: the same key, the same wheel."""
-        about = [VERSION, edits_digest(), platform.machine(), _vectors(), _set_by_hand()]
-        facts = [*about, msgspec.to_builtins(self)]
+        """The name of a wheel's folder in the cache: wheels with the same key are the same."""
+        facts = [
+            VERSION,
+            patches_digest(),
+            platform.machine(),
+            _vector_extensions(),
+            _build_variables(),
+            msgspec.to_builtins(self),
+        ]
         digest = sha256(json.dumps(facts).encode()).hexdigest()[:8]
         parts = [sysconfig.get_config_var("SOABI"), f"torch-{self.torch}", *self.extras, digest]
         return "-".join(str(part) for part in parts)
 
     @property
     def extras(self) -> list[str]:
-        """ "cuda12.8", "nccl", "mpi": what there is beside Gloo."""
+        """What is built in addition to Gloo, e.g. "cuda12.8", "nccl" and "mpi"."""
         cuda = f"cuda{self.cuda}" if self.cuda_home else "cpu"
         return [cuda, *(name for name in ("nccl", "mpi") if getattr(self, name))]
 
-    def environment(self, shelf: Path) -> dict[str, str]:
-        """Of the build; links that the wheel needs are made in the folder where it will be kept."""
-        ours = {
+    def environment(self, wheel_folder: Path) -> dict[str, str]:
+        """Return the environment of the build.
+
+        Creates links that the wheel needs in the folder where it will be cached.
+        """
+        settings = {
             "HOROVOD_WITH_PYTORCH": "1",
             "HOROVOD_WITH_GLOO": "1",
             "HOROVOD_WITHOUT_TENSORFLOW": "1",
@@ -72,104 +87,126 @@ class Toolchain(msgspec.Struct, frozen=True):
             "CMAKE_GENERATOR": "Unix Makefiles",
         }
         if not self.mpi and os.environ.get("HOROVOD_WITH_MPI") != "1":
-            ours["HOROVOD_WITHOUT_MPI"] = "1"
+            settings["HOROVOD_WITHOUT_MPI"] = "1"
         if self.cuda_home:
-            ours |= self._with_cuda(shelf)
+            settings |= self._cuda_settings(wheel_folder)
         else:
-            ours |= {"HOROVOD_WITHOUT_CUDA": "1", "HOROVOD_WITHOUT_NVTX": "1"}
-        bare = {"LDFLAGS": f"{os.environ.get('LDFLAGS', '')} -Wl,-s".strip()}  # no symbols
-        return {**ours, **os.environ, **bare, "PATH": os.pathsep.join(self._path())}
+            settings |= {"HOROVOD_WITHOUT_CUDA": "1", "HOROVOD_WITHOUT_NVTX": "1"}
+        changed = {
+            "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} -Wl,-s".strip(),  # strips the symbols
+            "PATH": self._path(),
+        }
+        return {**settings, **os.environ, **changed}
 
-    def _path(self) -> list[str]:
-        """Horovod asks the first nvcc there which GPUs it knows."""
-        compilers = [f"{self.cuda_home}/bin"] if self.cuda_home else []
-        return [*compilers, os.environ.get("PATH", os.defpath)]
+    def _path(self) -> str:
+        # Horovod asks the first nvcc of the path which GPUs it supports.
+        path = os.environ.get("PATH", os.defpath)
+        return f"{self.cuda_home}/bin{os.pathsep}{path}" if self.cuda_home else path
 
-    def _with_cuda(self, shelf: Path) -> dict[str, str]:
-        ours = {"HOROVOD_CUDA_HOME": self.cuda_home, "CUDA_HOME": self.cuda_home}
+    def _cuda_settings(self, wheel_folder: Path) -> dict[str, str]:
+        settings = {"HOROVOD_CUDA_HOME": self.cuda_home, "CUDA_HOME": self.cuda_home}
         if self.nccl and not any(name.startswith("HOROVOD_GPU") for name in os.environ):
-            ours["HOROVOD_GPU_OPERATIONS"] = "NCCL"
-        if self.nccl == _nccl_of_torch():
-            ours |= _linkable(Path(self.nccl).parent, shelf)
-        return ours
+            settings["HOROVOD_GPU_OPERATIONS"] = "NCCL"
+        if self.nccl and self.nccl == _nccl_of_torch():
+            settings |= _link_nccl(Path(self.nccl).parent, wheel_folder)
+        return settings
 
 
-def look() -> Toolchain:
-    """What there is. Raises InstallError where something is missing that a build cannot do without,
-    with the command that brings it.
+def find_toolchain() -> Toolchain:
+    """Return what this machine has.
+
+    Raises InstallError where a requirement of every build is missing, with the command that
+    installs it.
     """
     torch = torch_build()
     if not torch:
-        raise InstallError("torch is not installed, for which Horovod is to be built")
+        raise InstallError("torch is not installed; install it first: Horovod is built for it")
     if importlib.util.find_spec("pip") is None:
-        raise InstallError("pip is not installed here; `python -m ensurepip` brings it")
+        raise InstallError("pip is not installed; install it with `python -m ensurepip`")
     compiler = os.environ.get("CXX", "g++").split()[0]
     for tool in (compiler, "make"):
         if shutil.which(tool) is None:
-            mend = "`apt-get install build-essential` brings it on Debian"
-            raise InstallError(f"{tool} was not found, with which Horovod is built; {mend}")
+            fix = "on Debian install it with `apt-get install build-essential`"
+            raise InstallError(f"{tool} was not found, but Horovod's build needs it; {fix}")
     headers = Path(sysconfig.get_path("include"))
     if not (headers / "Python.h").exists():
-        mend = "`apt-get install python3-dev` brings it on Debian"
-        raise InstallError(f"{headers} has no Python.h, which Horovod's build needs; {mend}")
+        fix = "on Debian install it with `apt-get install python3-dev`"
+        raise InstallError(f"{headers} has no Python.h, which Horovod's build needs; {fix}")
     cuda = torch["cuda"] or ""
-    cuda_home = _cuda_home(cuda) if cuda else ""
+    cuda_home = _find_cuda_home(cuda) if cuda else ""
     return Toolchain(
         torch=torch["version"] or "",
         cuda=cuda,
-        mpi=_mpi(),
+        mpi=_find_mpi(),
         cuda_home=cuda_home,
-        nccl=_nccl(cuda_home) if cuda_home else "",
+        nccl=_find_nccl(cuda_home) if cuda_home else "",
     )
 
 
 def has_cmake() -> bool:
-    """Whether there is one that is new enough."""
+    """Return whether a CMake is installed that is new enough."""
     try:
-        said = subprocess.run(["cmake", "--version"], capture_output=True, text=True).stdout
+        output = subprocess.run(["cmake", "--version"], capture_output=True, text=True).stdout
     except OSError:
         return False
-    found = re.search(r"version (\d+)\.(\d+)", said)
-    return found is not None and (int(found[1]), int(found[2])) >= OLDEST_CMAKE
+    found = re.search(r"version (\d+)\.(\d+)", output)
+    return found is not None and (int(found[1]), int(found[2])) >= MIN_CMAKE
 
 
-def _mpi() -> str:
-    """Where the compiler of an MPI really lies, which tells one MPI from another."""
+def _find_mpi() -> str:
+    """Return the real path of MPI's compiler, which distinguishes one MPI from another."""
     if os.environ.get("HOROVOD_WITHOUT_MPI") == "1":
         return ""
     found = shutil.which("mpicxx") or shutil.which("mpic++")
     return os.path.realpath(found) if found else ""
 
 
-def _cuda_home(version: str) -> str:
-    """The first toolkit with a compiler: the one that a person names, then that of torch."""
-    compiler = shutil.which("nvcc")
-    named = [os.environ.get(name, "") for name in ("HOROVOD_CUDA_HOME", "CUDA_HOME", "CUDA_PATH")]
-    beside = [str(Path(os.path.realpath(compiler)).parents[1])] if compiler else []
-    places = [*named, f"/usr/local/cuda-{version}", *beside, "/usr/local/cuda"]
-    return next((place for place in places if place and Path(place, "bin/nvcc").exists()), "")
+def _find_cuda_home(version: str) -> str:
+    """Return the first toolkit with a compiler: one that the user has set, then that of torch."""
+    variables = ("HOROVOD_CUDA_HOME", "CUDA_HOME", "CUDA_PATH")
+    folders = [os.environ.get(name, "") for name in variables]
+    folders.append(f"/usr/local/cuda-{version}")
+    if compiler := shutil.which("nvcc"):
+        folders.append(str(Path(os.path.realpath(compiler)).parents[1]))
+    folders.append("/usr/local/cuda")
+    return _first_with("bin/nvcc", folders)
 
 
-def _nccl(cuda_home: str) -> str:
-    """The folder of nccl.h: the one that a person names, then torch's own, then the system's."""
-    named = os.environ.get("HOROVOD_NCCL_HOME")
-    places = [os.environ.get("HOROVOD_NCCL_INCLUDE", ""), f"{named}/include" if named else ""]
-    places += [_nccl_of_torch(), f"{cuda_home}/include", "/usr/include"]
-    return next((place for place in places if place and Path(place, "nccl.h").exists()), "")
+def _find_nccl(cuda_home: str) -> str:
+    """Return the folder of nccl.h: one that the user has set, then torch's, then the system's."""
+    nccl_home = os.environ.get("HOROVOD_NCCL_HOME")
+    folders = [
+        os.environ.get("HOROVOD_NCCL_INCLUDE", ""),
+        f"{nccl_home}/include" if nccl_home else "",
+        _nccl_of_torch(),
+        f"{cuda_home}/include",
+        "/usr/include",
+    ]
+    return _first_with("nccl.h", folders)
+
+
+def _first_with(file: str, folders: list[str]) -> str:
+    for folder in folders:
+        if folder and Path(folder, file).exists():
+            return folder
+    return ""
 
 
 def _nccl_of_torch() -> str:
-    """In the package that CUDA builds of torch bring along."""
+    """Return the folder of the header in the package that CUDA builds of torch require."""
     try:
         spec = importlib.util.find_spec("nvidia.nccl")
     except ModuleNotFoundError:
         return ""
-    places = spec.submodule_search_locations if spec else None
-    return f"{next(iter(places))}/include" if places else ""
+    folders = spec.submodule_search_locations if spec else None
+    return f"{next(iter(folders))}/include" if folders else ""
 
 
-def _linkable(nccl: Path, folder: Path) -> dict[str, str]:
-    """NCCL's package lacks the name without a number, by which a linker looks for a library."""
+def _link_nccl(nccl: Path, folder: Path) -> dict[str, str]:
+    """Link NCCL's library under the name without a version, which linkers search for.
+
+    NCCL's package does not have it. Returns the settings that make the build use the link.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "libnccl.so"
     link.unlink(missing_ok=True)
@@ -182,18 +219,24 @@ def _linkable(nccl: Path, folder: Path) -> dict[str, str]:
 
 
 def _jobs() -> int:
+    """Return how many compilers may run at once."""
     threads = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, min(threads, int(psutil.virtual_memory().available / BYTES_PER_COMPILER)))
 
 
-def _vectors() -> list[str]:
-    """A home may be shared by machines that are not alike."""
+def _vector_extensions() -> list[str]:
+    """Return the vector extensions of this processor.
+
+    They are part of the key because hosts that share a home folder may differ.
+    """
     try:
         flags = Path("/proc/cpuinfo").read_text().split()
     except OSError:
         return []
-    return [name for name in VECTORS if name in flags]
+    return [name for name in VECTOR_EXTENSIONS if name in flags]
 
 
-def _set_by_hand() -> dict[str, str]:
-    return {name: text for name, text in sorted(os.environ.items()) if MATTERS.match(name)}
+def _build_variables() -> dict[str, str]:
+    """Return the variables of the environment that change what is built."""
+    variables = sorted(os.environ.items())
+    return {name: text for name, text in variables if BUILD_VARIABLES.match(name)}

@@ -1,6 +1,7 @@
-"""`env`: another's scheduler has started `distrain run` for each rank, which finds its place in its
-environment. Rank 0 begins the run and makes the store at which all meet, where the others learn
-where the run reports.
+"""Launcher `env`: a scheduler has started `distrain run` once for each rank.
+
+Every rank finds its identity in its environment. Rank 0 starts the run and creates the place at
+which all ranks meet; there it publishes the address of the run's supervisor for the other ranks.
 """
 
 from __future__ import annotations
@@ -13,98 +14,111 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from runners import rendezvous
-from runners.config import RunConfig
-from runners.connecting import TOKEN_FILE, connect, secret, split
-from runners.errors import DistrainError
-from runners.events import Event, Over, Welcome
-from runners.launchers.guest import Guest, take_part, tell
-from runners.launchers.node import Node
-from runners.launchers.parent import Parent
-from runners.launchers.place import Place
-from runners.plan import Plan
-from runners.processes import die_with_parent, without_collecting
-from runners.record import Record
-from runners.rendezvous import FILE, Task
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
+from distrain.runners.launchers.command import JOIN, SHARE_TOKEN
+from distrain.runners.launchers.joined_host import JoinedHost, join_run, print_state
+from distrain.runners.launchers.node import NodeAgent
+from distrain.runners.launchers.supervisor_link import SupervisorLink
+from distrain.runners.protocol.client import (
+    TOKEN_FILE_VARIABLE,
+    connect,
+    read_own_token,
+    split_address,
+)
+from distrain.runners.protocol.events import Event, NodeFinished, Welcome
+from distrain.runners.records.reader import Record
+from distrain.runners.system import scheduler_env
+from distrain.runners.system.processes import die_with_parent, without_garbage_collection
+from distrain.runners.system.rank_identity import AgentIdentity
+from distrain.runners.system.scheduler_env import FILE, ScheduledRank
 
-KEY = "distrain/report"  # of the store: an address, and in a second line the token
-LOOK_S = 0.2
+STORE_KEY = "distrain/report"  # of the published address, with the token in a second line
+CHECK_S = 0.2
 
 
-class First(Node):
-    """Rank 0, a child of the supervisor: it ends when all have, for the store ends with it."""
+class FirstRank(NodeAgent):
+    """The agent of rank 0, a child of the supervisor; it ends last, because it keeps the store."""
 
-    def _train(self, parent: Parent, welcome: Welcome) -> int:
-        code = super()._train(parent, welcome)
+    def _train(self, link: SupervisorLink, welcome: Welcome) -> int:
+        code = super()._train(link, welcome)
         self._answers.get()
         return code
 
-    def _heard(self, event: Event) -> None:
-        if isinstance(event, Over):
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, NodeFinished):  # all ranks have ended
             self._answers.put(None)
-        super()._heard(event)
+        super()._on_event(event)
 
 
-class Other(Guest):
-    """Any other rank. One that cannot take part ends the run: nobody can come in its place."""
+class OtherRank(JoinedHost):
+    """The agent of any other rank; if it cannot take part, the run ends: nobody replaces it."""
 
-    def __init__(self, task: Task, meeting: str) -> None:
-        super().__init__(_place(task), meeting=meeting)
-        self._task = task
+    def __init__(self, position: ScheduledRank, meeting_place: str) -> None:
+        super().__init__(_identity(position), meeting_place=meeting_place)
+        self._position = position
 
-    def _told(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
-        config, plan = super()._told(welcome)
-        if self._task.world_size != plan.world_size:
-            sizes = f"{self._task.world_size} here and {plan.world_size} where rank 0 is"
+    def _read_welcome(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
+        config, plan = super()._read_welcome(welcome)
+        if self._position.world_size != plan.world_size:
+            sizes = f"{self._position.world_size} here and {plan.world_size} on rank 0"
             raise DistrainError(f"WORLD_SIZE is {sizes}")
         return config, plan
 
-    def _takes_no_part(self, parent: Parent, error: DistrainError) -> None:
-        self._fails(parent, self._task.rank, error, usage=True)
+    def _refuse(self, link: SupervisorLink, error: DistrainError) -> None:
+        self._report_failure(link, self._position.rank, error, usage=True)
 
 
-def _place(task: Task) -> Place:
-    return Place(0 if task.rank == 0 else -1, task.rank, task.local_rank)
+def _identity(position: ScheduledRank) -> AgentIdentity:
+    return AgentIdentity(0 if position.rank == 0 else -1, position.rank, position.local_rank)
+
+
+# --- rank 0 publishes where the run reports -------------------------------------------------------
 
 
 @contextmanager
-def told(meeting: str, text: str) -> Iterator[None]:
-    """The place where all meet, while it is there, and at it a text for the other ranks. Raises
-    DistrainError.
+def publish_address(place: str, text: str) -> Iterator[None]:
+    """Serve the store at which the ranks meet, with the supervisor's address, during the block.
+
+    `place` of the store is HOST:PORT or file:///PATH; `text` is the address, with the token in a
+    second line. Raises DistrainError.
     """
-    if meeting.startswith(FILE):
-        with _told_by_file(Path(meeting.removeprefix(FILE)), rendezvous.note(meeting), text):
+    if place.startswith(FILE):
+        file = Path(place.removeprefix(FILE))
+        with _publish_in_file(file, scheduler_env.report_file(place), text):
             yield
         return
-    with without_collecting():
+    with without_garbage_collection():
         from torch.distributed import DistNetworkError, TCPStore
-    host, port = split(meeting)
+    host, port = split_address(place)
     try:
         store = TCPStore(host, port, is_master=True, wait_for_workers=False)
     except DistNetworkError as error:
-        why = str(error).splitlines()[0]
-        raise DistrainError(f"the ranks cannot meet at {meeting}: {why}") from None
-    store.set(KEY, text)
+        reason = str(error).splitlines()[0]
+        raise DistrainError(f"the ranks cannot meet at {place}: {reason}") from None
+    store.set(STORE_KEY, text)
     yield
     del store
 
 
 @contextmanager
-def _told_by_file(store: Path, note: Path, text: str) -> Iterator[None]:
-    """What a run that was killed has left is in nobody's way; any other file stays as it is."""
+def _publish_in_file(store: Path, note: Path, text: str) -> Iterator[None]:
+    """Write the address to a file next to the one at which the ranks meet.
+
+    Replace the file of a run that was killed; never touch any other file.
+    """
     if note.exists() and _is_live(note.read_text()):
         raise DistrainError(f"another run meets at {store}")
     if store.exists() and not note.exists():
-        raise DistrainError(
-            f"there is a file {store} already, and no run has left it: name another"
-        )
-    new = note.with_name(f"{note.name}.new")
+        raise DistrainError(f"{store} exists and was not left by a run: choose another file")
+    draft = note.with_name(f"{note.name}.new")
     try:
         store.unlink(missing_ok=True)
-        new.unlink(missing_ok=True)
-        new.touch(0o600)
-        new.write_text(text)
-        new.replace(note)
+        draft.unlink(missing_ok=True)
+        draft.touch(0o600)
+        draft.write_text(text)
+        draft.replace(note)
     except OSError as error:
         raise DistrainError(f"the ranks cannot meet at {store}: {error.strerror}") from None
     try:
@@ -114,78 +128,83 @@ def _told_by_file(store: Path, note: Path, text: str) -> Iterator[None]:
         store.unlink(missing_ok=True)
 
 
-def heard(meeting: str, patience: float) -> str:
-    """What rank 0 has told, awaited for so many seconds; raises DistrainError."""
-    text = _read(meeting, patience) if meeting.startswith(FILE) else _fetched(meeting, patience)
+# --- the other ranks read it ----------------------------------------------------------------------
+
+
+def read_published(place: str, timeout_s: float) -> str:
+    """Return what rank 0 has published; wait for it up to `timeout_s`. Raises DistrainError."""
+    if place.startswith(FILE):
+        text = _read_from_file(scheduler_env.report_file(place), timeout_s)
+    else:
+        text = _read_from_store(place, timeout_s)
     if text is None:
         raise DistrainError(
-            f"rank 0 did not tell at {meeting} within {patience:g} s (dist.join_timeout_s) where "
-            "it reports"
+            f"rank 0 did not publish the run's address at {place} within {timeout_s:g} s "
+            "(dist.join_timeout_s)"
         )
     return text
 
 
-def _fetched(meeting: str, patience: float) -> str | None:
-    with without_collecting():
+def _read_from_store(place: str, timeout_s: float) -> str | None:
+    with without_garbage_collection():
         from torch.distributed import DistNetworkError, DistStoreError, TCPStore
-    host, port = split(meeting)
+    host, port = split_address(place)
+    timeout = timedelta(seconds=timeout_s)
     try:
-        store = TCPStore(
-            host, port, is_master=False, timeout=timedelta(seconds=patience), wait_for_workers=False
-        )
-        return bytes(store.get(KEY)).decode()
+        store = TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+        return bytes(store.get(STORE_KEY)).decode()
     except (DistNetworkError, DistStoreError):
         return None
 
 
-def _read(meeting: str, patience: float) -> str | None:
-    note, deadline = rendezvous.note(meeting), time.monotonic() + patience
+def _read_from_file(note: Path, timeout_s: float) -> str | None:
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if note.exists() and _is_live(text := note.read_text()):
             return text
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_S)
     return None
 
 
 def _is_live(text: str) -> bool:
-    """Whether somebody listens where a note says."""
+    """Return whether somebody listens at the published address."""
     try:
-        connect(text.partition("\n")[0], LOOK_S).close()
+        connect(text.partition("\n")[0], CHECK_S).close()
     except OSError:
         return False
     return True
 
 
 def main() -> int:
-    """Rank 0 with a token that the others know, or are `told`; or a rank that `joins` one that
-    meets it by METHOD within SECONDS.
-    """
-    if sys.argv[1] == "joins":
+    """Run rank 0, or join it: with JOIN, an init method and a time limit in seconds."""
+    if sys.argv[1] == JOIN:
         return join(sys.argv[2], float(sys.argv[3]))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
-    meeting = rendezvous.place(record.config)
-    token = secret() if sys.argv[1] == "told" else ""
+    place = scheduler_env.meeting_address(record.config.dist.init_method)
+    token = read_own_token() if sys.argv[1] == SHARE_TOKEN else ""
     try:
-        with told(meeting, f"{os.environ['DISTRAIN_SOCKET']}\n{token}"):
-            return First(_place(Task.here()), first=True, meeting=meeting).work()
+        with publish_address(place, f"{os.environ['DISTRAIN_SOCKET']}\n{token}"):
+            identity = _identity(ScheduledRank.of(os.environ))
+            return FirstRank(identity, is_child=True, meeting_place=place).work()
     except DistrainError as error:
         print(error, file=sys.stderr)
         return error.exit_code
 
 
-def join(method: str, patience: float) -> int:
+def join(method: str, timeout_s: float) -> int:
+    """Take part in the run of rank 0; return the exit code."""
     die_with_parent()
-    meeting = rendezvous.place(RunConfig().with_changes({"dist.init_method": method}))
-    tell("waiting", f"for rank 0 at {meeting}")
+    place = scheduler_env.meeting_address(method)
+    print_state("waiting", f"for rank 0 at {place}")
     try:
-        address, _, token = heard(meeting, patience).partition("\n")
+        address, _, token = read_published(place, timeout_s).partition("\n")
     except DistrainError as error:
-        tell("failed", str(error))
+        print_state("failed", str(error))
         return error.exit_code
     if token:
-        Path(os.environ[TOKEN_FILE]).write_text(token)
+        Path(os.environ[TOKEN_FILE_VARIABLE]).write_text(token)
     os.environ["DISTRAIN_SOCKET"] = address
-    return take_part(Other(Task.here(), meeting))
+    return join_run(OtherRank(ScheduledRank.of(os.environ), place))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A node: what starts, watches and samples the ranks of one host in a run of several.
+"""The node agent: starts, watches and samples the ranks of one host in a run on several.
 
-The supervisor tells it what to do (`Welcome`), and node 0 is where the ranks of all nodes meet.
-Where a scheduler starts one task for each rank, every task is such a process with a single rank.
+The supervisor tells it what to do (`Welcome`); the ranks of all hosts meet at the agent of node 0.
+Where a scheduler starts one task for each rank, every task is an agent with a single rank.
 """
 
 from __future__ import annotations
@@ -21,88 +21,116 @@ from typing import Literal
 
 import msgspec
 
-from runners import launchers, rendezvous, words
-from runners.config import RunConfig, parse_devices
-from runners.connecting import TOKEN, TOKEN_FILE, Endpoint, secret
-from runners.devices import Device, devices_for, usable
-from runners.errors import ConfigError, DistrainError
-from runners.events import Event, Failure, Meeting, Notice, Over, Stop, Welcome
-from runners.launchers import ways
-from runners.launchers.beside import samples, shipped
-from runners.launchers.parent import Parent
-from runners.launchers.place import Place
-from runners.network import sockets
-from runners.plan import Plan
-from runners.processes import end_descendants
-from runners.state import RunState, make_folder
+from distrain.runners import formatting
+from distrain.runners.config.device_choice import choose_devices
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.planning import host_for
+from distrain.runners.config.schema import RunConfig, parse_devices
+from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.launchers import rank_start
+from distrain.runners.launchers.command import FIRST_NODE, launcher_environment
+from distrain.runners.launchers.node_telemetry import forwarding_logs, sampling
+from distrain.runners.launchers.supervisor_link import SupervisorLink
+from distrain.runners.protocol.client import (
+    TOKEN_FILE_NAME,
+    TOKEN_FILE_VARIABLE,
+    ServerAddresses,
+    read_own_token,
+)
+from distrain.runners.protocol.events import (
+    Event,
+    Failure,
+    NodeFinished,
+    Notice,
+    Rendezvous,
+    Stop,
+    Welcome,
+)
+from distrain.runners.records.folder import make_folder
+from distrain.runners.records.state import RunState
+from distrain.runners.system import scheduler_env
+from distrain.runners.system.devices import Device, has_device_for
+from distrain.runners.system.network import choose_interface
+from distrain.runners.system.processes import end_descendants
+from distrain.runners.system.rank_identity import AgentIdentity
 
-ON_LOST = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
+END_RANKS = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
 LEAVE_S = 10.0  # after the ranks here have ended
-ENDED = "ended by SIGTERM"
-KINDS = {"cpu": "CPU rank", "cuda": "GPU"}
-FIRST = "first"  # the argument of the node that the supervisor itself has started
+SIGTERM_REASON = "ended by SIGTERM"
+DEVICE_NAMES = {"cpu": "CPU rank", "cuda": "GPU"}
 
 
-class Node:
-    """One such process: `work` returns when its ranks have ended.
+class NodeAgent:
+    """One agent process; `work` returns when its ranks have ended.
 
-    Needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder is reached
-    from here too. The `first` one is a child of the supervisor, which samples its host itself.
-    `devices` are chosen in place of those of the config. Where `meeting` is given, the ranks meet
-    there.
+    It needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder can be
+    reached from here. An agent that `is_child` of the supervisor does not sample its host, because
+    the supervisor does. `devices` replaces those of the config, `meeting_place` the place that
+    the supervisor announces.
     """
 
     def __init__(
-        self, place: Place, *, first: bool = False, devices: str = "", meeting: str = ""
+        self,
+        identity: AgentIdentity,
+        *,
+        is_child: bool = False,
+        devices: str = "",
+        meeting_place: str = "",
     ) -> None:
-        self._place, self._first, self._devices = place, first, devices
-        self._meeting = meeting
+        self._identity = identity
+        self._is_child = is_child
+        self._devices = devices
+        self._meeting_place = meeting_place
         self._answers: SimpleQueue[Welcome | None] = SimpleQueue()
-        self._scheduled = self._working = self._gone = self._is_over = False
+        self._is_scheduled = False
+        self._is_working = False
+        self._is_supervisor_gone = False
+        self._is_ending = False
         self.exit_code = 1  # where the run ends before the ranks here do
 
     def work(self) -> int:
-        """0 when all ranks here ended well; raises DistrainError where the run has no place, or
-        has gone.
+        """Return 0 when all ranks here ended well.
+
+        Raises DistrainError where the run does not accept this agent, or its supervisor is gone.
         """
-        signal.signal(signal.SIGTERM, self._told_to_end)
-        self._parent = parent = Parent(
-            self._first,
-            role="node" if self._place.rank is None else "task",
-            node=self._place.node,
-            rank=self._place.rank or 0,
-            local_rank=self._place.local_rank,
-            on_event=self._heard,
-            on_lost=self._lost,
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._link = link = SupervisorLink(
+            self._is_child,
+            role="node" if self._identity.rank is None else "task",
+            node=self._identity.node,
+            rank=self._identity.rank or 0,
+            local_rank=self._identity.local_rank,
+            on_event=self._on_event,
+            on_lost=self._on_lost,
         )
         try:
-            with parent:
-                return self._work(parent)
+            with link:
+                return self._work(link)
         except Exception as error:
-            if self._gone and self._working:
-                raise DistrainError("the run's supervisor is gone; its ranks here ended") from error
+            if self._is_supervisor_gone and self._is_working:
+                text = "the run's supervisor is gone; its ranks on this host were ended"
+                raise DistrainError(text) from error
             if type(error).__name__ == "SignalException":  # the elastic agent's
-                raise DistrainError(ENDED) from error
+                raise DistrainError(SIGTERM_REASON) from error
             raise
 
-    def _work(self, parent: Parent) -> int:
+    def _work(self, link: SupervisorLink) -> int:
         if (welcome := self._answers.get()) is None:
-            raise DistrainError("the run has ended, or has no place for this host")
+            raise DistrainError("the run has ended, or does not accept this host")
         try:
-            return self._train(parent, welcome)
+            return self._train(link, welcome)
         except DistrainError as error:
-            if not self._gone and str(error) != ENDED:
-                ranks = self._place.ranks(
-                    msgspec.json.decode(welcome.plan, type=Plan).ranks_per_node
-                )
-                self._fails(parent, min(ranks.values()), error)
+            if not self._is_supervisor_gone and str(error) != SIGTERM_REASON:
+                plan = msgspec.json.decode(welcome.plan, type=Plan)
+                first_rank = min(self._identity.ranks(plan.ranks_per_node).values())
+                self._report_failure(link, first_rank, error)
             raise
 
-    def _fails(
-        self, parent: Parent, rank: int, error: DistrainError, usage: bool | None = None
+    def _report_failure(
+        self, link: SupervisorLink, rank: int, error: DistrainError, usage: bool | None = None
     ) -> None:
-        """Say what keeps the ranks here from beginning, in the name of one of them."""
-        parent.say(
+        """Report why the ranks here cannot begin, as a failure of one of them."""
+        link.send(
             Failure(
                 time=time.time(),
                 rank=rank,
@@ -112,145 +140,160 @@ class Node:
             )
         )
 
-    def _train(self, parent: Parent, welcome: Welcome) -> int:
-        self._place = place = msgspec.structs.replace(self._place, node=welcome.node)
-        config, plan = self._told(welcome)
-        self._scheduled = plan.scheduled
+    def _train(self, link: SupervisorLink, welcome: Welcome) -> int:
+        self._identity = identity = msgspec.structs.replace(self._identity, node=welcome.node)
+        config, plan = self._read_welcome(welcome)
+        self._is_scheduled = plan.scheduled
         with ExitStack() as stack:
-            folder = stack.enter_context(_folder(welcome.run_id, config, plan))
-            if place.node > 0 or plan.scheduled:  # else the supervisor does
-                stack.enter_context(samples(parent.say, place, plan, config.report.sample_s))
+            folder = stack.enter_context(_record_folder(welcome.run_id, config, plan))
+            if identity.node > 0 or plan.scheduled:  # else the supervisor samples this host
+                every_s = config.report.sample_s
+                stack.enter_context(sampling(link.send, identity, plan, every_s))
             if "DISTRAIN_RUN" not in os.environ:
-                stack.enter_context(shipped(parent.say, folder / "logs"))
-            os.environ |= _environment(config, plan, folder, place)
-            if not (meeting := self._meeting or welcome.meeting) and place.leads:
-                meeting = stack.enter_context(ways.meeting(config, plan, parent.address))
-                parent.say(Meeting(place=meeting))
-            self._note(parent, _talk_over(config, plan, meeting))
-            self._working = True
-            if self._gone:
+                stack.enter_context(forwarding_logs(link.send, folder / "logs"))
+            os.environ |= _rank_environment(config, plan, folder, identity)
+            place = self._meeting_place or welcome.rendezvous
+            if not place and identity.is_leader:
+                place = stack.enter_context(rank_start.meeting_place(config, plan, link.address))
+                link.send(Rendezvous(address=place))
+            self._send_notice(link, _choose_interface(config, plan, place))
+            self._is_working = True
+            if self._is_supervisor_gone:
                 raise DistrainError("the run's supervisor is gone")
-            code = ways.start(parent, place, config, plan, meeting)
-            self._working = False
-        parent.say(Over())
+            code = rank_start.run_ranks(link, identity, config, plan, place)
+            self._is_working = False
+        link.send(NodeFinished())
         return code
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         match event:
             case Welcome():
                 self._answers.put(event)
             case Stop(now=True):
                 self._end_now()
 
-    def _lost(self) -> None:
-        """The supervisor is gone: what still runs here has nobody to train for."""
+    def _on_lost(self) -> None:
+        """End the ranks: the supervisor is gone, and nobody receives what they report."""
         self._answers.put(None)
-        self._gone = True
+        self._is_supervisor_gone = True
         self._end_now()
 
-    def _told_to_end(self, *_: object) -> None:
-        """By a signal. Slurm sends it a while before it kills what is there: time enough for a
-        checkpoint, if the supervisor thinks so.
+    def _on_sigterm(self, *_: object) -> None:
+        """End, or let the supervisor decide whether there is time for a checkpoint.
+
+        A scheduler sends SIGTERM some time before it kills everything on the node.
         """
-        if self._scheduled and self._working and not self._is_over:
-            # Not in this thread: it may be about to say something itself.
-            threading.Thread(target=self._parent.say, args=(Stop(),), daemon=True).start()
+        if self._is_scheduled and self._is_working and not self._is_ending:
+            # Not in this thread: the signal may have interrupted it while it was sending.
+            threading.Thread(target=self._link.send, args=(Stop(),), daemon=True).start()
             return
-        raise ways.ended(ENDED)
+        raise rank_start.termination(SIGTERM_REASON)
 
     def _end_now(self) -> None:
-        self._is_over = True
-        if self._working:
+        self._is_ending = True
+        if self._is_working:
             os.kill(os.getpid(), signal.SIGTERM)
             # Not in this thread: whoever closes the connection waits for it.
-            threading.Thread(target=self._end, daemon=True).start()
+            threading.Thread(target=self._end_ranks, daemon=True).start()
 
-    def _end(self) -> None:
-        end_descendants(ON_LOST)
+    def _end_ranks(self) -> None:
+        end_descendants(END_RANKS)
         time.sleep(LEAVE_S)
         os._exit(self.exit_code)
 
-    def _note(self, parent: Parent, text: str, level: Literal["info", "warning"] = "info") -> None:
-        """What is worth knowing of this host, in the record."""
-        if text and self._place.local_rank == 0:
-            said = f"{socket.gethostname()}: {text}"
-            parent.say(Notice(time=time.time(), text=said, level=level))
+    def _send_notice(
+        self, link: SupervisorLink, text: str, level: Literal["info", "warning"] = "info"
+    ) -> None:
+        """Add a sentence on this host to the record, once for all agents of the host."""
+        if text and self._identity.local_rank == 0:
+            text = f"{socket.gethostname()}: {text}"
+            link.send(Notice(time=time.time(), text=text, level=level))
 
-    def _told(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
-        """What is to be done, on this host's devices; raises ConfigError where they do not do."""
+    def _read_welcome(self, welcome: Welcome) -> tuple[RunConfig, Plan]:
+        """Return config and plan with the devices of this host.
+
+        Raises ConfigError where the devices are not what the run needs.
+        """
         config = RunConfig.from_toml(welcome.config)
         plan = msgspec.json.decode(welcome.plan, type=Plan)
         if "DISTRAIN_RUN" in os.environ:
             return config, plan
         if self._devices:
             config = config.with_changes({"devices": parse_devices(self._devices)})
-        devices = devices_for(config)
-        if problem := _too_few(devices, plan, self._place):
+        devices = choose_devices(config, host_for(config))
+        if problem := _device_problem(devices, plan, self._identity):
             raise ConfigError([("devices", problem)])
         if not plan.tasks:
             devices = devices[: plan.ranks_per_node]
         return config, msgspec.structs.replace(plan, devices=devices)
 
 
-def _too_few(devices: list[Device], plan: Plan, place: Place) -> str:
-    here, wanted = devices[0].kind, plan.devices[0].kind
-    enough = len(devices) >= plan.ranks_per_node
+def _device_problem(devices: list[Device], plan: Plan, identity: AgentIdentity) -> str:
+    """Return why these devices do not suffice; empty where they do."""
+    kind = devices[0].kind
+    needed_kind = plan.devices[0].kind
     if plan.tasks:
-        enough = usable(devices, place.local_rank)
-    if here == wanted and enough:
+        suffice = has_device_for(devices, identity.local_rank)
+        need = f"LOCAL_RANK {identity.local_rank} needs a {DEVICE_NAMES[needed_kind]}"
+    else:
+        suffice = len(devices) >= plan.ranks_per_node
+        count = formatting.plural(plan.ranks_per_node, DEVICE_NAMES[needed_kind])
+        need = f"the run needs {count} on each host"
+    if kind == needed_kind and suffice:
         return ""
-    has = words.things(len(devices), KINDS[here])
-    if plan.tasks:
-        return f"this host gives {has}, where LOCAL_RANK {place.local_rank} needs a {KINDS[wanted]}"
-    needs = words.things(plan.ranks_per_node, KINDS[wanted])
-    return f"this host gives {has}, the run needs {needs} of each host"
+    return f"this host has {formatting.plural(len(devices), DEVICE_NAMES[kind])}, but {need}"
 
 
-def _talk_over(config: RunConfig, plan: Plan, meeting: str) -> str:
-    """Choose the interface that ranks here talk over; why it is that one."""
-    leads = rendezvous.towards(meeting, os.environ["DISTRAIN_SOCKET"])
-    chosen = sockets(config.dist.interface, leads if plan.spread else None)
+def _choose_interface(config: RunConfig, plan: Plan, place: str) -> str:
+    """Choose the network interface of the ranks here; return the reason of the choice."""
+    target = scheduler_env.interface_target(place, os.environ["DISTRAIN_SOCKET"])
+    chosen = choose_interface(config.dist.interface, target if plan.spread else None)
     os.environ |= chosen.variables
     return chosen.why
 
 
 @contextmanager
-def _folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
-    """The record's folder, or a passing one in its place that has what ranks read of it."""
+def _record_folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
+    """Yield the record's folder, or a temporary one with the files that ranks need."""
     if shared := os.environ.get("DISTRAIN_RUN"):
         yield Path(shared)
         return
     with tempfile.TemporaryDirectory(prefix="distrain-node-") as private:
         folder = Path(private) / run_id
         with make_folder(folder, config, RunState(run_id=run_id, created=time.time(), plan=plan)):
-            (folder / TOKEN).touch(0o600)
-            (folder / TOKEN).write_text(secret())
+            (folder / TOKEN_FILE_NAME).touch(0o600)
+            (folder / TOKEN_FILE_NAME).write_text(read_own_token())
         yield folder
 
 
-def _environment(config: RunConfig, plan: Plan, folder: Path, place: Place) -> dict[str, str]:
-    endpoint = Endpoint("", os.environ["DISTRAIN_SOCKET"])
-    ours = launchers.environment(config, plan, folder, endpoint)
-    if "DISTRAIN_RUN" in os.environ:  # whoever started us knows where the token lies
-        ours[TOKEN_FILE] = os.environ[TOKEN_FILE]
-    return {**ours, "DISTRAIN_NODE": str(place.node)}
+def _rank_environment(
+    config: RunConfig, plan: Plan, folder: Path, identity: AgentIdentity
+) -> dict[str, str]:
+    addresses = ServerAddresses("", os.environ["DISTRAIN_SOCKET"])
+    variables = launcher_environment(config, plan, folder, addresses)
+    if "DISTRAIN_RUN" in os.environ:  # use the token file given in this process's environment
+        variables[TOKEN_FILE_VARIABLE] = os.environ[TOKEN_FILE_VARIABLE]
+    return {**variables, "DISTRAIN_NODE": str(identity.node)}
 
 
 def main() -> int:
-    """A node that the supervisor or Slurm has started."""
-    first = sys.argv[1:] == [FIRST]
-    place = Place(0) if first else Place.of_slurm()
+    """Run an agent that the supervisor or Slurm has started; return its exit code."""
+    is_child = sys.argv[1:] == [FIRST_NODE]
+    identity = AgentIdentity(0) if is_child else AgentIdentity.from_slurm()
     try:
-        return Node(place, first=first).work()
+        return NodeAgent(identity, is_child=is_child).work()
     except DistrainError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        if error.filename:  # else it is the connection's
+        if error.filename:  # else the connection failed
             raise
-        where, here = os.environ["DISTRAIN_SOCKET"].removeprefix("tcp:"), socket.gethostname()
-        why = error.strerror or error
-        print(f"the run at {where} is out of reach from {here}: {why}", file=sys.stderr)
+        address = os.environ["DISTRAIN_SOCKET"].removeprefix("tcp:")
+        reason = error.strerror or error
+        print(
+            f"cannot reach the run at {address} from {socket.gethostname()}: {reason}",
+            file=sys.stderr,
+        )
         return 1
 
 

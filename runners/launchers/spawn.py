@@ -1,22 +1,22 @@
-"""`spawn`: ranks are children of one parent, by torch.multiprocessing."""
+"""Launcher `spawn`: torch.multiprocessing starts the ranks as children of one process."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from runners.launchers.parent import LOOPBACK, Parent
-from runners.processes import without_collecting
+from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
+from distrain.runners.system.processes import without_garbage_collection
 
 
 def main() -> int:
-    with Parent() as parent:
-        with without_collecting():
+    with SupervisorLink() as link:
+        with without_garbage_collection():
             import torch.multiprocessing as mp
             from torch.distributed import TCPStore
 
-        world = int(sys.argv[1])
-        # The store lives here on a port the system chose, so runs never fight for one.
+        world_size = int(sys.argv[1])
+        # The store is kept here, on a port that the system chooses: runs never compete for one.
         store = TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
         os.environ |= {
             "MASTER_ADDR": LOOPBACK,
@@ -24,25 +24,25 @@ def main() -> int:
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
         context = mp.start_processes(
-            _rank, args=(world,), nprocs=world, join=False, start_method="spawn"
+            _run_rank, args=(world_size,), nprocs=world_size, join=False, start_method="spawn"
         )
         try:
             while not context.join():
                 pass
         except mp.ProcessRaisedException as error:
-            parent.exited(error.error_index, error.error_pid, 1)
+            link.report_exit(error.error_index, error.error_pid, 1)
             return 1
         except mp.ProcessExitedException as error:
-            parent.exited(error.error_index, error.error_pid, error.exit_code)
+            link.report_exit(error.error_index, error.error_pid, error.exit_code)
             return 1
     return 0
 
 
-def _rank(rank: int, world: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-    from runners.worker import main as work
+def _run_rank(rank: int, world_size: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    from distrain.runners.training.worker import main as run_worker
 
-    sys.exit(work())
+    sys.exit(run_worker())
 
 
 if __name__ == "__main__":

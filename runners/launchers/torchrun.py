@@ -1,4 +1,4 @@
-"""`torchrun`: the elastic agent of torch.distributed.run, asked for how each rank ended."""
+"""Launcher `torchrun`: the elastic agent of torch.distributed.run, and how each rank ended."""
 
 from __future__ import annotations
 
@@ -8,79 +8,82 @@ import socket
 import sys
 import tempfile
 
-from runners.connecting import split
-from runners.launchers.parent import LOOPBACK, Parent
-from runners.processes import without_collecting
+from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
+from distrain.runners.protocol.client import split_address
+from distrain.runners.system.processes import without_garbage_collection
 
-SIGNALS = "SIGINT,SIGHUP,SIGQUIT"  # which end the agent
-LAST_CALL_S = 1  # nobody comes late: the number of hosts is fixed
+SIGNALS = "SIGINT,SIGHUP,SIGQUIT"  # that end the agent
+LAST_CALL_S = 1  # nobody joins late: the number of hosts is fixed
 
 
 def main() -> int:
-    ranks, restarts = map(int, sys.argv[1:3])
-    with Parent() as parent:
-        return elastic(parent, ranks, restarts=restarts)
+    ranks, max_restarts = map(int, sys.argv[1:3])
+    with SupervisorLink() as link:
+        return run_elastic_agent(link, ranks, max_restarts=max_restarts)
 
 
-def elastic(
-    parent: Parent,
+def run_elastic_agent(
+    link: SupervisorLink,
     ranks: int,
     *,
     nodes: int = 1,
     node: int = 0,
-    meeting: str = "",
-    restarts: int = 0,
-    patience: float = 600.0,
+    meeting_place: str = "",
+    max_restarts: int = 0,
+    join_timeout_s: float = 600.0,
 ) -> int:
-    """Have the agent start this node's ranks and wait for their end; 1 where one failed.
+    """Start the `ranks` of this node with the elastic agent and wait for their end.
 
-    All `nodes` meet at HOST:PORT, a TCPStore that lives elsewhere, within `patience` seconds; a
-    node alone needs none. The ranks of all nodes are started up to `restarts` times again.
+    Several `nodes` meet at `meeting_place`, the HOST:PORT of a TCPStore that somebody else keeps,
+    within `join_timeout_s`; a single node needs none. The ranks of all nodes are restarted up to
+    `max_restarts` times. Returns 1 if a rank failed, else 0.
     """
-    with without_collecting():
+    with without_garbage_collection():
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.run import parse_args, run
 
-    # The agent looks the host's name up for each line of its own statistics, before it tells how
-    # ranks ended: where no name server answers, that takes longer than anybody waits.
-    socket.getfqdn = _unasked
-    settings = {
-        # Left to itself it would look the host's name up to know whose the store is.
-        "is_host": str(not meeting).lower(),
-        "join_timeout": max(1, round(patience)),
+    # The agent looks up the host's name for each line of its own statistics, before it reports how
+    # ranks ended. Where no name server answers, that takes longer than the supervisor waits.
+    socket.getfqdn = _without_lookup
+    rendezvous = {
+        # By default the agent looks up the host's name to find out who owns the store.
+        "is_host": str(not meeting_place).lower(),
+        "join_timeout": max(1, round(join_timeout_s)),
         "last_call_timeout": LAST_CALL_S,
     }
-    if restarts:
-        # The store of the agent, which it keeps, would lead new ranks to the addresses of the old.
+    if max_restarts:
+        # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    host, port = split(meeting or f"{LOOPBACK}:0")
-    ours = signal.getsignal(signal.SIGTERM)  # a node takes care of that itself
-    # Left to itself, the agent makes a folder in /tmp for every run and keeps it.
+    host, port = split_address(meeting_place or f"{LOOPBACK}:0")
+    signals = SIGNALS
+    if not callable(signal.getsignal(signal.SIGTERM)):  # a node agent handles it itself
+        signals = f"SIGTERM,{SIGNALS}"
+    # By default the agent creates a folder in /tmp for every run and never removes it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
         arguments = [
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={host}:{port}",  # of an IPv6 address without brackets
-            f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",
-            f"--local-addr={parent.address if meeting else LOOPBACK}",
-            f"--max-restarts={restarts}",
+            f"--rdzv-endpoint={host}:{port}",  # an IPv6 address without brackets
+            f"--rdzv-conf={','.join(f'{name}={value}' for name, value in rendezvous.items())}",
+            f"--local-addr={link.address if meeting_place else LOOPBACK}",
+            f"--max-restarts={max_restarts}",
             f"--log-dir={logs}",
-            f"--signals-to-handle={SIGNALS if callable(ours) else f'SIGTERM,{SIGNALS}'}",
+            f"--signals-to-handle={signals}",
             "-m",
-            "runners.worker",
+            "distrain.runners.training.worker",
         ]
         try:
             run(parse_args(arguments))
         except ChildFailedError as error:
             for failure in error.failures.values():
                 rank = node * ranks + failure.local_rank
-                parent.exited(rank, failure.pid, failure.exitcode)
+                link.report_exit(rank, failure.pid, failure.exitcode)
             return 1
     return 0
 
 
-def _unasked(name: str = "") -> str:
+def _without_lookup(name: str = "") -> str:
     return name or socket.gethostname()
 
 

@@ -1,4 +1,4 @@
-"""`allreduce`: gradients summed by hand after backward, all of one dtype in one all-reduce."""
+"""The strategy `allreduce`: sum the gradients after backward, with one all-reduce per dtype."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from runners.clock import Clock
-from runners.strategies import Strategy, broadcast_from_leader, by_dtype, unflatten_into
+from distrain.runners.distributed.timing import Clock
+from distrain.runners.strategies.base import (
+    Strategy,
+    broadcast_from_leader,
+    by_dtype,
+    unflatten_into,
+)
 
 
 class AllReduce(Strategy):
-    """Each rank's loss is weighted by its share of the global batch, so the sum is the mean."""
+    """Weights the loss of each rank by its share of the global batch, so the sum is the mean."""
 
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])
@@ -21,17 +26,17 @@ class AllReduce(Strategy):
         clock.mark("backward")
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in parameters:
-            # A parameter unused here may be used elsewhere, and all must send the same layout.
+            # Another rank may have used this parameter, and all must send the same layout.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         spans = []
         for gradients in by_dtype([p.grad for p in parameters if p.grad is not None]):
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            arrived = clock.stamp()
+            arrival = clock.stamp()
             dist.all_reduce(flat)
-            spans.append((arrived, clock.stamp()))
+            spans.append((arrival, clock.stamp()))
             unflatten_into(flat, gradients)
-        clock.communicated(spans)
+        clock.add_all_reduces(spans)
         clock.mark("comm")
 
 

@@ -1,4 +1,4 @@
-"""`ddp`: DistributedDataParallel, which all-reduces buckets of gradients during backward."""
+"""The strategy `ddp`: DistributedDataParallel, which all-reduces buckets during backward."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from runners.clock import Clock
-from runners.strategies import Strategy
-from runners.strategies.gradients import LastGradient
-from runners.strategies.wire import Hook, Wire, summed
+from distrain.runners.distributed.timing import Clock
+from distrain.runners.strategies.base import Strategy
+from distrain.runners.strategies.bucket_timing import BucketTimer, CommHook, sum_hook
+from distrain.runners.strategies.last_gradient import LastGradient
+
+# Attributes of PowerSGDState that hold tensors by the index of a bucket.
+POWERSGD_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
 class Ddp(Strategy):
+    """DistributedDataParallel with the options of `[ddp]`."""
+
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
-        options, device = self.config.ddp, self.world.device
-        self._last = LastGradient(model, clock)
+        options = self.config.ddp
+        device = self.world.device
+        self._last_gradient = LastGradient(model, clock)
         wrapped = TimedDdp(
             model,
             device_ids=[device.index] if device.type == "cuda" else None,
@@ -29,71 +35,71 @@ class Ddp(Strategy):
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             find_unused_parameters=options.find_unused_parameters,
         )
-        # What torch.compile traces cannot look at a clock.
+        # Code that torch.compile traces cannot call a clock.
         wrapped.clock = None if self.config.train.compile else clock
-        self._wire = Wire(wrapped, clock, *self._hook())
+        self._bucket_timer = BucketTimer(wrapped, clock, *self._comm_hook())
         return wrapped
 
-    def _hook(self) -> tuple[Hook, Any]:
-        """What travels, and its state."""
+    def _comm_hook(self) -> tuple[CommHook, Any]:
+        """Return the hook that `ddp.comm_hook` names, and its state."""
         options = self.config.ddp
-        self._power: powerSGD_hook.PowerSGDState | None = None
+        self._powersgd: powerSGD_hook.PowerSGDState | None = None
         if options.comm_hook == "none":
-            return summed, None
+            return sum_hook, None
         if options.comm_hook != "powerSGD":
             return getattr(default_hooks, f"{options.comm_hook}_hook"), None
-        self._power = powerSGD_hook.PowerSGDState(
+        self._powersgd = powerSGD_hook.PowerSGDState(
             process_group=None,
             matrix_approximation_rank=options.powersgd_rank,
             start_powerSGD_iter=options.powersgd_start,
             random_seed=self.config.train.seed,
         )
-        return powerSGD_hook.powerSGD_hook, self._power
+        return powerSGD_hook.powerSGD_hook, self._powersgd
 
     @contextmanager
     def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
         assert isinstance(wrapped, DistributedDataParallel)
         with wrapped.no_sync():
             yield
-        self._last.take()  # the moment that counts is the last micro-batch's
+        self._last_gradient.take()  # only the one of the last micro-batch counts
 
     def weight(self, samples: int, total: int) -> float:
-        """The hooks that make the wire narrower divide by the world size, and ours does not."""
+        # torch's compressing hooks divide by the world size; `sum_hook` does not.
         share = samples / total
         return share if self.config.ddp.comm_hook == "none" else share * self.world.size
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
-        """DDP has reduced already; what came after the last local gradient was waiting."""
-        last = self._last.take()
-        clock.communicated(self._wire.take(), last)
+        # DDP has reduced already. The time after the last local gradient was a wait.
+        last = self._last_gradient.take()
+        clock.add_all_reduces(self._bucket_timer.take(), last)
         clock.mark("backward", last)
         clock.mark("comm")
 
     def state(self) -> dict[str, Any]:
-        """PowerSGD's error feedback and its random state, which differ from rank to rank."""
-        if self._power is None:
+        """Return the error feedback and the random state of PowerSGD, which differ by rank."""
+        if self._powersgd is None:
             return {}
-        kind, keys, *rest = cast(tuple[Any, ...], self._power.rng.get_state(legacy=True))
+        kind, keys, *rest = cast(tuple[Any, ...], self._powersgd.rng.get_state(legacy=True))
         tensors = {
-            name: {index: tensor.cpu() for index, tensor in getattr(self._power, name).items()}
-            for name in POWER_TENSORS
+            name: {index: tensor.cpu() for index, tensor in getattr(self._powersgd, name).items()}
+            for name in POWERSGD_TENSORS
         }
-        return {"iter": self._power.iter, "rng": [kind, keys.tolist(), *rest], **tensors}
+        return {"iter": self._powersgd.iter, "rng": [kind, keys.tolist(), *rest], **tensors}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        if self._power is None or not state:
+        if self._powersgd is None or not state:
             return
-        self._wire.take()  # of the backward by which DDP has laid its buckets out
-        self._power.iter = state["iter"]
+        self._bucket_timer.take()  # of the backward by which DDP has arranged its buckets
+        self._powersgd.iter = state["iter"]
         kind, keys, *rest = state["rng"]
-        self._power.rng.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
-        for name in POWER_TENSORS:
+        self._powersgd.rng.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+        for name in POWERSGD_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
-            setattr(self._power, name, moved)
+            setattr(self._powersgd, name, moved)
 
 
 class TimedDdp(DistributedDataParallel):
-    """Counts as communication that ranks wait for rank 0's buffers at the begin of forward."""
+    """Counts the wait for rank 0's buffers, at the begin of forward, as communication."""
 
     clock: Clock | None = None
 
@@ -103,9 +109,6 @@ class TimedDdp(DistributedDataParallel):
         super()._sync_buffers()  # type: ignore[no-untyped-call]
         if self.clock is not None:
             self.clock.mark("comm")
-
-
-POWER_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
 STRATEGY = Ddp

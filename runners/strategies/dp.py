@@ -1,4 +1,4 @@
-"""`dp`: nn.DataParallel, one process that scatters every batch over the visible GPUs.
+"""The strategy `dp`: nn.DataParallel, one process that scatters each batch over all GPUs.
 
 GPU 0 gathers the outputs, so the loss is computed once over the whole batch and is exact.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from runners.clock import Clock
-from runners.strategies import Strategy
+from distrain.runners.distributed.timing import Clock
+from distrain.runners.strategies.base import Strategy
 
 
 class DataParallel(Strategy):
+    """nn.DataParallel over the visible GPUs; without two of them nothing is parallel."""
+
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         return nn.DataParallel(model)
 

@@ -1,6 +1,6 @@
-"""`horovod`: its DistributedOptimizer all-reduces each gradient as soon as backward has it.
+"""The strategy `horovod`: Horovod's DistributedOptimizer reduces each gradient when it is ready.
 
-The only worker-side module that imports Horovod, and so the one that knows it as a world, too.
+Only this module of a rank imports Horovod; it therefore also defines Horovod's process group.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runners.clock import Clock
-from runners.errors import ConfigError
-from runners.strategies import Strategy, broadcast_from_leader
-from runners.strategies.gradients import LastGradient
-from runners.world import World
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
+from distrain.runners.distributed.timing import Clock
+from distrain.runners.errors import ConfigError
+from distrain.runners.strategies.base import Strategy, broadcast_from_leader
+from distrain.runners.strategies.last_gradient import LastGradient
 
-BEAT_S = 0.25  # how often rank 0 tells those who wait for it that it still works
+BEAT_S = 0.25  # interval at which rank 0 tells the waiting ranks that it is still busy
 
 
 class Horovod(Strategy):
-    """Average over ranks of losses that are weighted so that it is the mean over samples."""
+    """Averages over ranks; losses are weighted so that the average is the mean over samples."""
 
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         _require_reducible(model)
         broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])
-        self._last = LastGradient(model, clock)
+        self._last_gradient = LastGradient(model, clock)
         return model
 
     def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
@@ -41,8 +42,9 @@ class Horovod(Strategy):
             backward_passes_per_step=self.config.train.accumulate,
             op=hvd.Average,
         )
-        _take_over(wrapped, optimizer)
-        if resumed and wrapped.state:  # without any it would take a step of its own
+        _copy_optimizer_state(optimizer, wrapped)
+        # Without any state, broadcast_optimizer_state would make a step to create one.
+        if resumed and wrapped.state:
             hvd.broadcast_optimizer_state(wrapped, root_rank=0)
         self._optimizer: Any = wrapped
         return wrapped
@@ -50,15 +52,15 @@ class Horovod(Strategy):
     @contextmanager
     def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
         yield
-        self._last.take()  # the moment that counts is the last micro-batch's
+        self._last_gradient.take()  # only the one of the last micro-batch counts
 
     def weight(self, samples: int, total: int) -> float:
         return samples / total * self.world.size
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
-        last = self._last.take() or clock.stamp()
+        last = self._last_gradient.take() or clock.stamp()
         self._optimizer.synchronize()
-        clock.communicated([(last, clock.stamp())])
+        clock.add_all_reduces([(last, clock.stamp())])
         clock.mark("backward", last)
         clock.mark("comm")
 
@@ -68,80 +70,81 @@ class Horovod(Strategy):
 
 
 def _require_reducible(model: nn.Module) -> None:
-    """Raises ConfigError for parameters of a type that Horovod cannot reduce."""
+    """Raise ConfigError where Horovod cannot reduce a parameter."""
     for name, parameter in model.named_parameters():
-        kind = parameter.dtype
+        dtype = parameter.dtype
         if not parameter.requires_grad:
             continue
         if not parameter.is_contiguous():
-            text = f"{name} is not contiguous in memory, and Horovod reduces nothing else"
-            raise ConfigError([("model.name", text)])
-        if kind not in (torch.float16, torch.float32, torch.float64):
-            text = f"{name} is of {kind}, which Horovod cannot reduce; keep parameters in float32"
-            if kind is torch.bfloat16:
-                text += ' (precision = "bf16" computes in bfloat16 all the same)'
-            raise ConfigError([("model.name", text)])
+            problem = f"the parameter {name} is not contiguous in memory, which Horovod requires"
+            raise ConfigError([("model.name", problem)])
+        if dtype not in (torch.float16, torch.float32, torch.float64):
+            problem = f"Horovod cannot reduce the parameter {name} of {dtype}; keep it in float32"
+            if dtype is torch.bfloat16:
+                problem += ' (precision = "bf16" still computes in bfloat16)'
+            raise ConfigError([("model.name", problem)])
 
 
-def _take_over(wrapped: Optimizer, before: Optimizer) -> None:
-    """What Horovod's new instance of the optimizer's class does not take from it."""
-    wrapped.state.update(before.state)
-    if getattr(before, "_step_supports_amp_scaling", False):
+def _copy_optimizer_state(source: Optimizer, wrapped: Optimizer) -> None:
+    """Copy what Horovod's new instance of the optimizer's class lacks."""
+    wrapped.state.update(source.state)
+    if getattr(source, "_step_supports_amp_scaling", False):
         wrapped._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-    # Horovod's step calls that of the class below, and torch lets both run the optimizer's hooks.
+    # Horovod's step calls that of its base class, and torch lets both run the optimizer's hooks.
     kind = type(wrapped)
     kind.step = kind.step.__wrapped__  # type: ignore[attr-defined,method-assign]
 
 
 class HorovodWorld(World):
-    """Ranks that meet through Horovod; no process group of torch is there."""
+    """The ranks of a run in Horovod's group; there is no process group of torch."""
 
-    def sum_(self, tensor: torch.Tensor) -> None:
+    def all_reduce_(self, tensor: torch.Tensor) -> None:
         hvd.allreduce_(tensor, op=hvd.Sum, name="sum")
 
     def broadcast_(self, tensor: torch.Tensor) -> None:
-        # As bytes, for it has no function for bool or bfloat16.
+        # As bytes, because Horovod cannot broadcast bool or bfloat16.
         if tensor.numel():
             hvd.broadcast_(tensor.view(-1).view(torch.uint8), root_rank=0, name="broadcast")
 
-    def gathered(self, own: Any) -> list[Any]:
-        everyone: list[Any] = hvd.allgather_object(own, name="gathered")
-        return everyone if self.leads else []
+    def gather_objects(self, item: Any) -> list[Any]:
+        items: list[Any] = hvd.allgather_object(item, name="gathered")
+        return items if self.is_leader else []
 
-    def from_lead(self, own: Any) -> Any:
-        return hvd.broadcast_object(own, root_rank=0, name="from_lead")
+    def broadcast_object(self, item: Any) -> Any:
+        return hvd.broadcast_object(item, root_rank=0, name="from_lead")
 
     @contextmanager
-    def led(self) -> Iterator[None]:
-        done = threading.Event()
-        beat = threading.Thread(target=self._say_that_it_works, args=(done,), daemon=True)
-        if self.leads:
+    def waiting_for_leader(self) -> Iterator[None]:
+        finished = threading.Event()
+        beat = threading.Thread(target=self._report_busy, args=(finished,), daemon=True)
+        if self.is_leader:
             beat.start()
         try:
             yield
         finally:
-            done.set()
-            if self.leads:
+            finished.set()
+            if self.is_leader:
                 beat.join()
-        while self._is_busy(False):
+        while self._broadcast_busy(False):
             pass
 
-    def _say_that_it_works(self, done: threading.Event) -> None:
-        while not done.wait(BEAT_S):
-            self._is_busy(True)
+    def _report_busy(self, finished: threading.Event) -> None:
+        while not finished.wait(BEAT_S):
+            self._broadcast_busy(True)
 
-    def _is_busy(self, working: bool) -> bool:
-        """Whether rank 0 works on; those who ask wait until it answers, `BEAT_S` at most."""
+    def _broadcast_busy(self, busy: bool) -> bool:
+        """Broadcast rank 0's `busy`; the other ranks wait for it, at most `BEAT_S`."""
         answer: torch.Tensor = hvd.broadcast(
-            torch.tensor([working], dtype=torch.uint8), root_rank=0, name="led"
+            torch.tensor([busy], dtype=torch.uint8), root_rank=0, name="led"
         )
         return bool(answer)
 
 
 @contextmanager
-def joined(device: torch.device, timeout_s: float) -> Iterator[World]:
-    """Be among the ranks that the environment tells of."""
-    print(f"meeting the others; Horovod aborts where one does not come within {timeout_s:g} s")
+def join(config: RunConfig, device: torch.device) -> Iterator[World]:
+    """Join Horovod's group, whose address is in the environment; leave it after the block."""
+    timeout_s = config.dist.timeout_s
+    print(f"waiting for all ranks; Horovod aborts if one does not arrive within {timeout_s:g} s")
     hvd.init()
     yield HorovodWorld(hvd.rank(), hvd.local_rank(), hvd.size(), device)
     hvd.shutdown()

@@ -1,12 +1,7 @@
-"""Verification: does a way of training compute what one plain process computes?
+"""Verification: does a distributed run compute what one plain process computes?
 
-Each preset trains a few steps as it always does; from within, `tap.py` leaves gradients, weights
-and buffers. `reference.py` does the same steps in one plain process, `judge.py` compares; torch is
-left to ranks and to the judge's process. `cases.py` goes through presets, `report.py` has the
-verdict and its words.
+`cases` launches each preset for a few steps, in which `training.tap` writes gradients, weights and
+buffers to files. `compare` runs as a separate process with torch: it takes the same steps with the
+plain PyTorch loop of `reference` and compares within the limits of `tolerance`. `result` is the
+outcome and its wording. Only `compare`, `reference` and `tolerance` import torch.
 """
-
-FOLDER = "verification"  # in the record
-RESULT = "report.json"
-TAP = "DISTRAIN_TAP"  # in the environment of ranks that leave something
-STEPS = 3

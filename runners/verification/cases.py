@@ -1,4 +1,4 @@
-"""Presets verified one after another, each in a run of its own whose record does not stay."""
+"""Verifies presets one after another, each in a run of its own whose record is deleted."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from runners.config import ONE_PROCESS, RunConfig
-from runners.connecting import Endpoint
-from runners.errors import ConfigError, DistrainError
-from runners.launchers import environment
-from runners.plan import one_of_many
-from runners.presets import load_preset
-from runners.processes import mark_as_owner
-from runners.record import Record
-from runners.runs import Run, check, launch
-from runners.state import is_supervised
-from runners.verification import FOLDER, RESULT, STEPS, TAP
-from runners.verification.report import Report, Verdict
+from distrain.runners.config.plan import require_one_host
+from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import ONE_PROCESS
+from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.protocol.client import ServerAddresses
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import is_supervised
+from distrain.runners.runs import Run, check, launch
+from distrain.runners.system.processes import owner_variables
+from distrain.runners.training.tap_files import FOLDER, STEPS, TAP
+from distrain.runners.verification.result import (
+    RESULT_FILE,
+    ReferenceComparison,
+    VerificationResult,
+)
 
-EVALUATED = 101  # samples at most: a prime, so that ranks have unequal shares
-POLL_S, SEEN_OFF_S = 0.1, 0.02
+MAX_EVALUATED = 101  # samples: a prime, so that ranks get unequal shares
+POLL_S = 0.1
+SUPERVISOR_POLL_S = 0.02
 
 
 class Case(NamedTuple):
-    """A preset on one number of ranks; `about` is its report before there are any checks."""
+    """A config at one world size, and its result before there are any checks."""
 
     config: RunConfig
-    about: Report
+    blank: VerificationResult
 
 
 def verify(
@@ -44,44 +50,52 @@ def verify(
     *,
     changes: dict[str, Any] | None = None,
     ranks: Sequence[int] = (),
-) -> Iterator[Report]:
-    """Verify presets, named or files, one after another, with dotted keys changed: each on its own
-    devices or, with `ranks`, on so many CPU processes. Gives each report once it is there; raises
-    ConfigError before anything is started.
+) -> Iterator[VerificationResult]:
+    """Verify presets one after another and yield each result.
+
+    `presets`: names, or paths of TOML files.
+    `changes`: config values by dotted key.
+    `ranks`: numbers of CPU processes to verify each preset on, in place of its own devices.
+
+    Raises ConfigError before anything is started if one of the presets cannot run here.
     """
-    wanted = [
-        case for name in presets for case in cases(name, load_preset(name, changes or {}), ranks)
+    cases = [
+        case
+        for name in presets
+        for case in make_cases(name, load_preset(name, changes or {}), ranks)
     ]
-    return Verification().reports(wanted)
+    return Verification().results(cases)
 
 
-def cases(name: str, config: RunConfig, ranks: Sequence[int] = ()) -> list[Case]:
-    """What is to be verified of a config; raises ConfigError where it cannot run here."""
-    return [_case(name, each) for each in _at_sizes(_short(config), ranks)]
+def make_cases(name: str, config: RunConfig, ranks: Sequence[int] = ()) -> list[Case]:
+    """Return the cases of a config; raise ConfigError if it cannot run here."""
+    return [_make_case(name, each) for each in _at_world_sizes(_shorten(config), ranks)]
 
 
-def usable(
+def select_usable(
     names: Iterable[str],
     on_unusable: Callable[[str, ConfigError], None],
     *,
     changes: dict[str, Any] | None = None,
     ranks: Sequence[int] = (),
 ) -> list[str]:
-    """The presets that can run here, changed as for `verify`; `on_unusable` hears of the others."""
-    found = []
+    """Return the presets that can run here with the arguments of `verify`; call `on_unusable`
+    for each of the others.
+    """
+    usable = []
     for name in names:
         try:
-            cases(name, load_preset(name, changes or {}), ranks)
+            make_cases(name, load_preset(name, changes or {}), ranks)
         except ConfigError as error:
             on_unusable(name, error)
         else:
-            found.append(name)
-    return found
+            usable.append(name)
+    return usable
 
 
-def _case(name: str, config: RunConfig) -> Case:
-    plan = one_of_many(check(config))
-    about = Report(
+def _make_case(name: str, config: RunConfig) -> Case:
+    plan = require_one_host(check(config))
+    blank = VerificationResult(
         preset=name,
         strategy=config.strategy,
         launcher=config.launcher,
@@ -89,10 +103,10 @@ def _case(name: str, config: RunConfig) -> Case:
         world_size=plan.world_size,
         devices=[device.label for device in plan.devices],
     )
-    return Case(config, about)
+    return Case(config, blank)
 
 
-def _at_sizes(config: RunConfig, ranks: Sequence[int]) -> Iterator[RunConfig]:
+def _at_world_sizes(config: RunConfig, ranks: Sequence[int]) -> Iterator[RunConfig]:
     if not ranks or config.strategy in ONE_PROCESS:
         yield config
         return
@@ -100,9 +114,9 @@ def _at_sizes(config: RunConfig, ranks: Sequence[int]) -> Iterator[RunConfig]:
         yield config.with_changes({"devices": f"cpu:{size}"})
 
 
-def _short(config: RunConfig) -> RunConfig:
-    """A few steps, one evaluation, no checkpoint."""
-    limit = min(config.data.eval_limit or EVALUATED, EVALUATED)
+def _shorten(config: RunConfig) -> RunConfig:
+    """Limit a config to a few steps and one evaluation, without a checkpoint."""
+    limit = min(config.data.eval_limit or MAX_EVALUATED, MAX_EVALUATED)
     changes = {
         "train.max_steps": STEPS,
         "train.epochs": STEPS,
@@ -115,76 +129,77 @@ def _short(config: RunConfig) -> RunConfig:
     return config.with_changes(changes)
 
 
-class _StoppedError(Exception):
-    """Nobody waits for the reports any more."""
+class _VerificationStoppedError(Exception):
+    """`stop` was called."""
 
 
 class Verification:
-    """Goes through cases. `stop`, which any thread may call, ends the run or the comparison that
-    is under way, and with it the reports.
-    """
+    """Runs cases one after another; any thread may call `stop`."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
+        """End the current run or comparison; there are no further results."""
         self._stopped.set()
 
-    def reports(self, cases: Iterable[Case]) -> Iterator[Report]:
-        """The report of each case, once it is there."""
+    def results(self, cases: Iterable[Case]) -> Iterator[VerificationResult]:
+        """Run each case and yield its result."""
         with (
             tempfile.TemporaryDirectory(prefix="distrain-verify-") as folder,
-            suppress(_StoppedError),
+            suppress(_VerificationStoppedError),
         ):
             for case in cases:
-                yield self._report(case, Path(folder))
+                yield self._run(case, Path(folder))
 
-    def _report(self, case: Case, folder: Path) -> Report:
-        config, about = case
-        self._go_on_after(0)
+    def _run(self, case: Case, folder: Path) -> VerificationResult:
+        config, blank = case
+        self._sleep(0)
+        variables = owner_variables() | {TAP: "1"}
         try:
-            run = launch(
-                config, name=about.preset, runs_dir=folder, environment=mark_as_owner() | {TAP: "1"}
-            )
+            run = launch(config, name=blank.preset, runs_dir=folder, environment=variables)
             self._wait_for(run)
-            return structs.replace(about, **structs.asdict(self._verdict(run.record)))
+            comparison = self._compare(run.record)
         except DistrainError as error:
-            return structs.replace(about, problem=str(error))
+            return structs.replace(blank, problem=str(error))
+        return structs.replace(blank, **structs.asdict(comparison))
 
-    def _go_on_after(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
+        """Raise _VerificationStoppedError if `stop` was called, at once or within this time."""
         if self._stopped.wait(seconds):
-            raise _StoppedError
+            raise _VerificationStoppedError
 
     def _wait_for(self, run: Run) -> None:
         try:
             while run.is_live:
-                self._go_on_after(POLL_S)
+                self._sleep(POLL_S)
         except BaseException:
-            with suppress(DistrainError):  # it has ended meanwhile
+            with suppress(DistrainError):  # the run has ended in the meantime
                 run.stop(now=True)
             raise
-        finally:  # nobody writes into a folder that goes
+        finally:  # the supervisor must not write into a folder that is being deleted
             while is_supervised(run.record.state):
-                time.sleep(SEEN_OFF_S)
+                time.sleep(SUPERVISOR_POLL_S)
 
-    def _verdict(self, record: Record) -> Verdict:
-        """What a process with torch says of a run's steps; raises DistrainError."""
+    def _compare(self, record: Record) -> ReferenceComparison:
+        """Compare a completed run in a process with torch; raise DistrainError if it fails."""
         if record.status != "completed":
             raise DistrainError(f"the run {record.status}: {record.state.reason}")
-        code, said = self._judge(record)
-        result = record.dir / FOLDER / RESULT
-        if code or not result.exists():
-            last = said.strip().splitlines()[-1:] or ["it said nothing"]
-            raise DistrainError(f"the reference failed: {last[0]}")
-        return msgspec.json.decode(result.read_bytes(), type=Verdict)
+        exit_code, stderr = self._run_comparison(record)
+        path = record.dir / FOLDER / RESULT_FILE
+        if exit_code or not path.exists():
+            lines = stderr.strip().splitlines()
+            reason = lines[-1] if lines else f"exit code {exit_code} without an error message"
+            raise DistrainError(f"the comparison failed: {reason}")
+        return msgspec.json.decode(path.read_bytes(), type=ReferenceComparison)
 
-    def _judge(self, record: Record) -> tuple[int, str]:
-        """Its exit code, and what it said."""
+    def _run_comparison(self, record: Record) -> tuple[int, str]:
+        """Return the exit code and the standard error of the comparing process."""
         plan = record.state.plan
         assert plan is not None, "a run that was launched has a plan"
         with subprocess.Popen(
-            [sys.executable, "-P", "-m", "runners.verification.judge", str(record.dir)],
-            env=environment(record.config, plan, record.dir, Endpoint("")),
+            [sys.executable, "-P", "-m", "distrain.runners.verification.compare", str(record.dir)],
+            env=launcher_environment(record.config, plan, record.dir, ServerAddresses("")),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -193,9 +208,9 @@ class Verification:
             try:
                 while True:
                     with suppress(subprocess.TimeoutExpired):
-                        _, said = process.communicate(timeout=POLL_S)
-                        return process.returncode, said
-                    self._go_on_after(0)
+                        _, stderr = process.communicate(timeout=POLL_S)
+                        return process.returncode, stderr
+                    self._sleep(0)
             except BaseException:
                 process.kill()
                 raise

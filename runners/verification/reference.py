@@ -1,4 +1,4 @@
-"""The same steps in one plain process: the loop that one writes by hand, with none of the run's
+"""The steps of a run in one plain process: a handwritten PyTorch loop that uses none of the run's
 strategies, launchers, optimizers or precisions.
 """
 
@@ -15,173 +15,203 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils._pytree import tree_map
 
-from models.build import build_task
-from models.task import Task
-from runners.checkpoint import seed_generators
-from runners.config import RunConfig, Train
-from runners.loading import Batches, Mover
-from runners.plan import Plan
-from runners.verification.tap import Sized, Tensors
+from distrain.models.build import build_task
+from distrain.models.task import Task
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import TrainConfig
+from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.tap import FixedBatchPlan, Tensors
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+EVALUATION_BATCH = 64  # samples
 
 
-class Part(NamedTuple):
-    """A batch with its share of the step's samples, and the rank whose it is."""
+class MicroBatch(NamedTuple):
+    """A batch, its share of the step's samples, and the rank that trains on it in the run."""
 
     batch: Any
     share: float
     rank: int = 0
 
 
-class Taken(NamedTuple):
-    """What a step came to; parameters without a part in the loss have no gradient."""
+class StepResult(NamedTuple):
+    """Tensors after a step, on the CPU. Parameters that the loss does not use have no gradient."""
 
     gradients: Tensors
     weights: Tensors
     buffers: Tensors
-    skipped: bool
+    skipped: bool  # gradients overflowed in fp16
 
 
-class Process:
-    """One plain process with a model of its own; `exact` computes in fp64."""
+class PlainProcess:
+    """A model trained in this process alone; with `exact` it computes in fp64."""
 
     def __init__(
         self, config: RunConfig, plan: Plan, device: torch.device, exact: bool = False
     ) -> None:
-        self.config, self.plan, self.device, self.exact = config, plan, device, exact
+        self.config = config
+        self.plan = plan
+        self.device = device
+        self.exact = exact
         self.precision = "fp32" if exact else plan.precision
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-        self.task = _task(config, device)
+        self.task = _build_task(config, device)
         self.model = self.task.model.to(device)
         if config.train.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if exact:
             self.model.double()
 
-    def steps(self, sizes: Sequence[int], ranks: int, accumulate: int) -> Iterator[list[Part]]:
-        """The parts of each step: those of so many ranks and micro-batches."""
-        config, plan = self.config, structs.replace(self.plan, loader_workers=[0] * ranks)
-        order = Sized(
+    def steps(
+        self, sizes: Sequence[int], ranks: int, accumulate: int
+    ) -> Iterator[list[MicroBatch]]:
+        """Yield the micro-batches of each step, cut as for this many ranks and micro-batches a
+        rank; `sizes` are the samples of each step.
+        """
+        config = self.config
+        plan = structs.replace(self.plan, loader_workers=[0] * ranks)
+        order = FixedBatchPlan(
             len(self.task.train),  # type: ignore[arg-type]
             config.train.batch_size,
             ranks,
             accumulate=accumulate,
             sizes=tuple(sizes),
         )
-        mover = Mover(self.task, self.device, config.train.channels_last)
+        mover = BatchMover(self.task, self.device, config.train.channels_last)
         streams = [
             Batches(self.task, config, plan, rank, mover).epoch(0, order) for rank in range(ranks)
         ]
         for shares in zip(*(order.shares(rank) for rank in range(ranks)), strict=True):
             yield [
-                Part(self._as_computed(next(streams[rank])), count / share.total, rank)
+                MicroBatch(self._convert(next(streams[rank])), count / share.total, rank)
                 for rank, share in enumerate(shares)
                 for count in share.counts
             ]
 
-    def _as_computed(self, batch: Any) -> Any:
-        return tree_map(_doubled, batch) if self.exact else batch
-
-    def loss(self, part: Part) -> torch.Tensor:
+    def loss(self, part: MicroBatch) -> torch.Tensor:
         with self._autocast():
             return self.task.loss(self.model, part.batch)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        kind = AUTOCAST.get(self.precision)
-        return torch.autocast(self.device.type, dtype=kind) if kind else nullcontext()
-
-    def trained(
+    def train(
         self,
-        steps: Iterable[list[Part]],
+        steps: Iterable[list[MicroBatch]],
         rates: Sequence[float],
-        randoms: dict[int, torch.Tensor],
+        random_states: dict[int, torch.Tensor],
+        *,
         skips: Sequence[bool] | None = None,
-        of: int = 1,
-        wire: torch.dtype | None = None,
-        given: Sequence[Tensors] = (),
-    ) -> Iterator[Taken]:
-        """Train; `randoms` are the states of the generator by rank at the start. The steps to
-        leave out are `skips`, by default those in which fp16 overflows. Gradients are the mean
-        `of` so many that add up to so many times theirs; those of ranks are rounded to `wire`,
-        and added up so. The optimizer steps by those `given`, where there are any.
+        divisor: int = 1,
+        gradient_dtype: torch.dtype | None = None,
+        step_gradients: Sequence[Tensors] = (),
+    ) -> Iterator[StepResult]:
+        """Train, and yield the result of each step.
+
+        `rates`: learning rate of each step.
+        `random_states`: state of the CPU generator by rank at the start; updated in place.
+        `skips`: the steps to leave out; None leaves out those that overflow in fp16.
+        `divisor`: gradients are summed this many times too large and then divided, as by
+        strategies that average the means of ranks.
+        `gradient_dtype`: type to which each rank's gradients are rounded before they are added.
+        `step_gradients`: gradients for the optimizer in place of the computed ones, by step.
         """
-        train = self.config.train
+        config = self.config.train
         parameters = [each for each in self.model.parameters() if each.requires_grad]
-        optimizer = _optimizer(train, parameters)
+        optimizer = _make_optimizer(config, parameters)
         scaler = GradScaler(self.device.type, enabled=self.precision == "fp16")
         for number, (parts, rate) in enumerate(zip(steps, rates, strict=True)):
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad()
-            for _, own in groupby(parts, key=lambda part: part.rank if wire else 0):
-                others = _taken_from(parameters) if wire else []
-                for part in own:
-                    with self._as_rank(part.rank, randoms):
-                        scaler.scale(self.loss(part) * (part.share * of)).backward()
-                if wire:
-                    _add_narrowly(parameters, others, wire)
-            for each in parameters:
-                if of > 1 and each.grad is not None:
-                    each.grad /= of
+            # If gradients are sent in fp32, those of all ranks are simply added up, as one group.
+            for _, group_parts in groupby(
+                parts, key=lambda part: part.rank if gradient_dtype else 0
+            ):
+                earlier = _detach_gradients(parameters) if gradient_dtype else []
+                for part in group_parts:
+                    with self._as_rank(part.rank, random_states):
+                        scaler.scale(self.loss(part) * (part.share * divisor)).backward()
+                if gradient_dtype:
+                    _add_rounded(parameters, earlier, gradient_dtype)
+            _divide_gradients(parameters, divisor)
             scaler.unscale_(optimizer)
-            if train.clip_norm is not None:
-                nn.utils.clip_grad_norm_(parameters, train.clip_norm)
-            gradients = {
-                name: each.grad.detach().cpu().clone()
-                for name, each in self.model.named_parameters()
-                if each.grad is not None
-            }
-            finite = all(bool(each.isfinite().all()) for each in gradients.values())
-            skipped = skips[number] if skips else self.precision == "fp16" and not finite
-            for name, each in self.model.named_parameters() if given else ():
-                if each.grad is not None and name in given[number]:
-                    each.grad.copy_(given[number][name])
-            if not (skips and skipped):
+            if config.clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, config.clip_norm)
+            gradients = self._gradients()
+            if skips is None:
+                skipped = self.precision == "fp16" and not _all_finite(gradients)
+            else:
+                skipped = skips[number]
+            if step_gradients:
+                self._replace_gradients(step_gradients[number])
+            # The scaler itself leaves out a step that overflows here.
+            if skips is None or not skipped:
                 scaler.step(optimizer)
             scaler.update()
-            yield Taken(gradients, *self.state(), skipped)
+            weights, buffers = self.state()
+            yield StepResult(gradients, weights, buffers, skipped)
 
     def state(self) -> tuple[Tensors, Tensors]:
-        """Weights and buffers."""
-        model = self.model
-        weights = {name: each.detach().cpu().clone() for name, each in model.named_parameters()}
-        return weights, {name: each.cpu().clone() for name, each in model.named_buffers()}
-
-    @contextmanager
-    def _as_rank(self, rank: int, randoms: dict[int, torch.Tensor]) -> Iterator[None]:
-        """With that rank's random numbers; running statistics are those of rank 0."""
-        before = [buffer.clone() for buffer in self.model.buffers()] if rank else []
-        if randoms:
-            torch.set_rng_state(randoms[rank])
-        yield
-        if randoms:
-            randoms[rank] = torch.get_rng_state()
-        if rank:
-            for buffer, was in zip(self.model.buffers(), before, strict=True):
-                buffer.copy_(was)
+        """Return copies of weights and buffers, on the CPU."""
+        weights = {name: _copy(tensor) for name, tensor in self.model.named_parameters()}
+        buffers = {name: _copy(tensor) for name, tensor in self.model.named_buffers()}
+        return weights, buffers
 
     @torch.no_grad()
-    def evaluated(self) -> tuple[int, dict[str, tuple[float, int]]]:
-        """Samples, and sum and count of each metric, over the evaluation set."""
+    def evaluate(self) -> tuple[int, dict[str, tuple[float, int]]]:
+        """Evaluate all samples once; return their number, and sum and count of each metric."""
         self.model.eval()
-        total: dict[str, tuple[float, int]] = {}
-        places = range(len(self.task.eval))  # type: ignore[arg-type]
-        for start in range(0, len(places), 64):
-            items = [self.task.eval[index] for index in places[start : start + 64]]
+        totals: dict[str, tuple[float, int]] = {}
+        indices = range(len(self.task.eval))  # type: ignore[arg-type]
+        for start in range(0, len(indices), EVALUATION_BATCH):
+            items = [self.task.eval[index] for index in indices[start : start + EVALUATION_BATCH]]
             collate = type(self.task).collate or torch.utils.data.default_collate
-            batch = self._as_computed(self.task.to(collate(items), self.device))
+            batch = self._convert(self.task.to(collate(items), self.device))
             with self._autocast():
-                found = self.task.metrics(self.model, batch)
-            for name, (value, count) in found.items():
-                before = total.get(name, (0.0, 0))
-                total[name] = before[0] + float(value), before[1] + count
+                metrics = self.task.metrics(self.model, batch)
+            for name, (value, count) in metrics.items():
+                total, total_count = totals.get(name, (0.0, 0))
+                totals[name] = total + float(value), total_count + count
         self.model.train()
-        return len(places), total
+        return len(indices), totals
+
+    def _convert(self, batch: Any) -> Any:
+        return tree_map(_to_double, batch) if self.exact else batch
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        dtype = AUTOCAST.get(self.precision)
+        return torch.autocast(self.device.type, dtype=dtype) if dtype else nullcontext()
+
+    def _gradients(self) -> Tensors:
+        return {
+            name: _copy(parameter.grad)
+            for name, parameter in self.model.named_parameters()
+            if parameter.grad is not None
+        }
+
+    def _replace_gradients(self, gradients: Tensors) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and name in gradients:
+                parameter.grad.copy_(gradients[name])
+
+    @contextmanager
+    def _as_rank(self, rank: int, random_states: dict[int, torch.Tensor]) -> Iterator[None]:
+        """Compute with the random numbers of this rank; only rank 0 updates the buffers (running
+        statistics).
+        """
+        buffers = list(self.model.buffers()) if rank else []
+        saved = [buffer.clone() for buffer in buffers]
+        if random_states:
+            torch.set_rng_state(random_states[rank])
+        yield
+        if random_states:
+            random_states[rank] = torch.get_rng_state()
+        for buffer, value in zip(buffers, saved, strict=True):
+            buffer.copy_(value)
 
 
-def _task(config: RunConfig, device: torch.device) -> Task:
+def _build_task(config: RunConfig, device: torch.device) -> Task:
     seed_generators(config.train.seed)
     return build_task(
         config.task,
@@ -193,34 +223,53 @@ def _task(config: RunConfig, device: torch.device) -> Task:
     )
 
 
-def _optimizer(train: Train, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    decay = train.weight_decay
-    if train.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=0.0, momentum=train.momentum, weight_decay=decay)
-    kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, weight_decay=decay)
+def _make_optimizer(config: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    decay = config.weight_decay
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=0.0, momentum=config.momentum, weight_decay=decay)
+    adam = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return adam(parameters, weight_decay=decay)
 
 
-def _taken_from(parameters: list[nn.Parameter]) -> list[torch.Tensor | None]:
-    """Their gradients; they are left without."""
-    gradients = [each.grad for each in parameters]
-    for each in parameters:
-        each.grad = None
+def _detach_gradients(parameters: list[nn.Parameter]) -> list[torch.Tensor | None]:
+    """Return the gradients, and remove them from the parameters."""
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
     return gradients
 
 
-def _add_narrowly(
-    parameters: list[nn.Parameter], others: list[torch.Tensor | None], wire: torch.dtype
+def _add_rounded(
+    parameters: list[nn.Parameter], earlier: list[torch.Tensor | None], gradient_dtype: torch.dtype
 ) -> None:
-    """Gradients, and those of ranks before, as they are added up in a narrower type."""
-    for each, other in zip(parameters, others, strict=True):
-        if each.grad is None:
-            each.grad = other
-        else:
-            narrow = each.grad.to(wire)
-            each.grad.copy_(narrow if other is None else narrow + other.to(wire))
+    """Add the gradients of earlier ranks to the current ones, both rounded to `gradient_dtype`."""
+    for parameter, other in zip(parameters, earlier, strict=True):
+        if parameter.grad is None:
+            parameter.grad = other
+            continue
+        total = parameter.grad.to(gradient_dtype)
+        if other is not None:
+            total = total + other.to(gradient_dtype)
+        parameter.grad.copy_(total)
 
 
-def _doubled(value: Any) -> Any:
-    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.double() if floats else value
+def _divide_gradients(parameters: list[nn.Parameter], divisor: int) -> None:
+    if divisor == 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad /= divisor
+
+
+def _all_finite(tensors: Tensors) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().clone()
+
+
+def _to_double(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.double()
+    return value

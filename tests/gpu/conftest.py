@@ -1,4 +1,4 @@
-"""Tests that need an NVIDIA GPU and a torch that can use it; skipped anywhere else."""
+"""Tests that need an NVIDIA GPU and a torch that can use it; skipped otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times and losses of a GPU, which come later than the host asks for them."""
+"""Times and losses of a GPU, which are ready later than on the host."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
-from runners.clock import CudaClock
-from runners.events import Window
-from runners.meter import Meter
-from runners.reporter import NullReporter
+from distrain.runners.distributed.timing import CudaClock
+from distrain.runners.protocol.events import Window
+from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.training.meter import Meter
 
 LONG = 500_000_000  # cycles: some tenths of a second
 
 
-class Ear(NullReporter):
+class RecordingReporter(NullReporter):
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.events: list[Any] = []
 
-    def say(self, event: Any) -> None:
-        self.said.append(event)
+    def send(self, event: Any) -> None:
+        self.events.append(event)
 
 
 def busy(cycles: int) -> None:
@@ -39,7 +39,7 @@ def test_phases_are_those_of_the_device_not_of_the_host(device: torch.device) ->
     clock.mark("comm")
     clock.mark("optimizer")
     pending = clock.close()
-    # then nothing waited for it, and every phase has its own time
+    # then the host did not wait, and every phase has its own time
     assert not pending.is_ready()
     reading = pending.get()
     phases = reading.phases
@@ -50,62 +50,64 @@ def test_phases_are_those_of_the_device_not_of_the_host(device: torch.device) ->
 
 
 def test_losses_are_read_after_they_have_been_computed(device: torch.device) -> None:
-    # given windows of one step, some of whose losses are long in coming
-    ear = Ear()
-    meter = Meter(ear, 0, CudaClock(), window_s=0.0, warmup_until=0)
-    one, steps = torch.ones((), device=device), 200
+    # given windows of one step, some of whose losses take long
+    reporter = RecordingReporter()
+    meter = Meter(reporter, 0, CudaClock(), window_s=0.0, warmup_until=0)
+    one = torch.ones((), device=device)
+    steps = 200
     meter.begin()
     for step in range(1, steps + 1):
         if step % 50 == 0:
             busy(LONG // 10)
-        meter.loss(one * step, 1)
-        meter.step(0, step, 0.1, one * (step % 2))
+        meter.add_loss(one * step, 1)
+        meter.end_step(0, step, 0.1, one * (step % 2))
     meter.flush()
-    # then each is right
-    windows = [event for event in ear.said if isinstance(event, Window)]
+    # then each loss is right
+    windows = [event for event in reporter.events if isinstance(event, Window)]
     assert [window.loss_sum for window in windows] == [float(n) for n in range(1, steps + 1)]
     assert [window.skipped for window in windows] == [n % 2 for n in range(1, steps + 1)]
 
 
-def test_nothing_is_said_while_the_device_is_busy(device: torch.device) -> None:
-    ear = Ear()
-    meter = Meter(ear, 0, CudaClock(), window_s=0.0, warmup_until=0)
+def test_nothing_is_reported_while_the_device_is_busy(device: torch.device) -> None:
+    reporter = RecordingReporter()
+    meter = Meter(reporter, 0, CudaClock(), window_s=0.0, warmup_until=0)
     loss = torch.ones((), device=device)
 
     def step(number: int) -> None:
-        meter.loss(loss, 1)
-        meter.step(0, number, 0.1, None)
+        meter.add_loss(loss, 1)
+        meter.end_step(0, number, 0.1, None)
 
     # given a first window, which loads kernels and pins memory (both may wait for the device)
     meter.begin()
     step(1)
     meter.flush()
-    ear.said.clear()
-    # when the device is busy, then a window that closes is not waited for
+    reporter.events.clear()
+    # when the device is busy, then closing a window does not wait for it
     meter.begin()
     busy(LONG)
     step(2)
-    assert ear.said == []
+    assert reporter.events == []
     meter.flush()
-    assert [window.loss_sum for window in ear.said] == [1.0]
+    assert [window.loss_sum for window in reporter.events] == [1.0]
 
 
-def test_what_travels_behind_work_is_overlap_by_the_devices_own_time(device: torch.device) -> None:
-    # given something that travels on a stream of its own, half of it behind work of the first one
-    clock, wire = CudaClock(), torch.cuda.Stream(device)
+def test_communication_during_work_is_overlap_in_the_devices_time(device: torch.device) -> None:
+    # given communication on its own stream, half of it during work of the main stream
+    clock = CudaClock()
+    comm_stream = torch.cuda.Stream(device)
     clock.start()
-    left = clock.stamp()
-    wire.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(wire):
+    arrival = clock.stamp()
+    comm_stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(comm_stream):
         busy(LONG)
-        back = clock.stamp()
+        end = clock.stamp()
     busy(LONG // 2)
     ready = clock.stamp()
-    torch.cuda.current_stream(device).wait_stream(wire)
-    clock.communicated([(left, back)], until=ready)
+    torch.cuda.current_stream(device).wait_stream(comm_stream)
+    clock.add_all_reduces([(arrival, end)], until=ready)
     clock.mark("backward", ready)
     clock.mark("comm")
-    # then its hidden and its exposed part are the whole of it
+    # then overlap and the rest add up to its duration
     reading = clock.close().get()
     assert abs(reading.overlap - reading.phases["backward"]) < 0.05 * reading.wait
     assert abs(reading.overlap + reading.phases["comm"] - reading.wait) < 0.05 * reading.wait

@@ -1,4 +1,4 @@
-"""Whole runs on one GPU, which some of them share between two ranks."""
+"""Whole runs on one GPU, some with two ranks that share it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runners import Run, RunConfig, launch
-from runners.events import Notice
-from runners.series import GPU
+from distrain import Run, RunConfig, launch
+from distrain.runners.protocol.events import Notice
+from distrain.runners.records.timeseries.series import GPU
 
 ALONE = {"strategy": "single", "launcher": "inline", "devices": [0]}
 SHARED = {"devices": [0, 0], "oversubscribe": True}
 
 
 def run(folder: Path, **changes: Any) -> tuple[Run, dict[str, Any]]:
-    """Digits for five epochs; waits for the end."""
+    """Train on digits for five epochs, and wait for the end."""
     base = {"train.epochs": 5, "report.sample_s": 0.2}
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     started = launch(RunConfig().with_changes({**base, **dotted}), runs_dir=folder)
@@ -30,7 +30,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, 
     return run(tmp_path_factory.mktemp("runs"), **ALONE, precision="fp32")
 
 
-def test_the_gpu_is_observed(reference: tuple[Run, dict[str, Any]]) -> None:
+def test_the_gpu_is_sampled(reference: tuple[Run, dict[str, Any]]) -> None:
     samples = reference[0].record.latest(GPU)
     assert samples
     for sample in samples.values():
@@ -39,7 +39,7 @@ def test_the_gpu_is_observed(reference: tuple[Run, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
-def test_every_precision_comes_near_fp32(
+def test_every_precision_is_close_to_fp32(
     precision: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
     _, summary = run(tmp_path, **ALONE, precision=precision)
@@ -49,7 +49,7 @@ def test_every_precision_comes_near_fp32(
 
 @pytest.mark.parametrize("strategy", ["ddp", "allreduce"])
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
-def test_two_ranks_on_one_gpu_by_gloo(
+def test_two_ranks_share_one_gpu_over_gloo(
     launcher: str, strategy: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
     shared, summary = run(tmp_path, strategy=strategy, launcher=launcher, **SHARED)
@@ -73,7 +73,7 @@ def test_nccl_with_a_single_rank(
     assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
 
 
-def test_dp_on_one_gpu_says_that_nothing_is_parallel(tmp_path: Path) -> None:
+def test_dp_on_one_gpu_reports_that_nothing_is_parallel(tmp_path: Path) -> None:
     alone, _ = run(tmp_path, strategy="dp", launcher="inline", devices=[0])
     notices = [event.text for event in alone.events(follow=False) if isinstance(event, Notice)]
     assert any("nothing is parallel" in text for text in notices)

@@ -1,4 +1,4 @@
-"""Training does not wait for the GPU: what synchronises does so once a run, not once a step."""
+"""Training does not wait for the GPU: it synchronises once per run, not once per step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from models.build import build_task
-from runners.config import RunConfig
-from runners.devices import Device
-from runners.loop import train
-from runners.plan import make_plan
-from runners.reporter import NullReporter
-from runners.training import Training
-from runners.world import World
+from distrain.models.build import build_task
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
+from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.system.devices import Device
+from distrain.runners.training.loop import train
+from distrain.runners.training.trainer import Training
 
 
 def synchronisations(precision: str, steps: int, device: torch.device, folder: Path) -> int:
-    """Calls of cudaStreamSynchronize and its like in a run of so many steps."""
+    """Return the calls of cudaStreamSynchronize and similar in a run of so many steps."""
     config = RunConfig().with_changes(
         {
             "strategy": "single",
@@ -35,18 +35,18 @@ def synchronisations(precision: str, steps: int, device: torch.device, folder: P
             "checkpoint.keep": 0,
         }
     )
-    plan = make_plan(config, [Device(kind="cuda", index=0, uuid="GPU-0")])
+    plan = plan_here(config, [Device(kind="cuda", index=0, uuid="GPU-0")])
     task = build_task(config.task, config.model, config.data, device=device)
     run = Training(config, plan, World(0, 0, 1, device), task, NullReporter(), folder)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         train(run)
-    return sum("Synchronize" in event.name for event in seen.events() or ())
+    return sum("Synchronize" in event.name for event in profiled.events() or ())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_more_steps_synchronise_no_more_often(
+def test_more_steps_do_not_synchronise_more_often(
     precision: str, device: torch.device, tmp_path: Path
 ) -> None:
-    synchronisations(precision, 5, device, tmp_path)  # what is compiled and allocated once
+    synchronisations(precision, 5, device, tmp_path)  # compiles and allocates what is needed once
     few, many = (synchronisations(precision, steps, device, tmp_path) for steps in (20, 80))
     assert many == few > 0

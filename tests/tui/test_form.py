@@ -1,4 +1,4 @@
-"""The form as data: what a field takes, what a person typed, the command that does the same."""
+"""The form as data: fields, typed values, and the command that does the same."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.datasets import digits, synthetic
-from runners.config import Data, RunConfig, parse_assignment
-from runners.config import parse_devices as devices_option
-from runners.devices import Device
-from runners.errors import ConfigError
-from runners.plan import make_plan
-from tui.data import consequences, form
-from tui.data.consequences import Outlook, Past
-from tui.data.form import Draft, Field
+from distrain.models.datasets import digits, synthetic
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig, parse_assignment
+from distrain.runners.config.schema import parse_devices as devices_option
+from distrain.runners.config.sections import DataConfig
+from distrain.runners.errors import ConfigError
+from distrain.runners.system.devices import Device
+from distrain.tui.data import form, launch_preview
+from distrain.tui.data.form import Draft, Field
+from distrain.tui.data.launch_preview import LaunchPreview, PastRun
 
 CPUS = [Device(kind="cpu", index=index) for index in range(8)]
 
@@ -62,9 +63,9 @@ def test_kinds_follow_from_the_annotations(key: str, kind: str, optional: bool) 
     assert (field(key).kind, field(key).optional) == (kind, optional)
 
 
-def test_choices_stand_in_the_order_of_the_config() -> None:
+def test_choices_are_in_the_order_of_the_config() -> None:
     assert field("strategy").choices[:2] == ("single", "dp")
-    assert form.neighbour(field("strategy"), "single", -1) == field("strategy").choices[-1]
+    assert form.next_choice(field("strategy"), "single", -1) == field("strategy").choices[-1]
 
 
 # --- typing ------------------------------------------------------------------------------------
@@ -86,9 +87,9 @@ def test_choices_stand_in_the_order_of_the_config() -> None:
         ("model.args", "", {}),
     ],
 )
-def test_what_is_typed_becomes_a_value(key: str, text: str, value: Any) -> None:
-    assert form.typed(field(key), text) == value
-    assert form.complaint(a_draft(), field(key), text) == ""
+def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
+    assert form.parse_typed(field(key), text) == value
+    assert form.find_problem(a_draft(), field(key), text) == ""
 
 
 @pytest.mark.parametrize(
@@ -102,22 +103,22 @@ def test_what_is_typed_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("model.args", "hidden", "a table"),
     ],
 )
-def test_what_cannot_be_a_value_is_said_in_words(key: str, text: str, complaint: str) -> None:
-    assert complaint in form.complaint(a_draft(), field(key), text)
+def test_invalid_text_is_refused_with_a_reason(key: str, text: str, complaint: str) -> None:
+    assert complaint in form.find_problem(a_draft(), field(key), text)
 
 
 @pytest.mark.parametrize("value", [0.05, 3, "text", [0, "GPU-1"], {"a": [1, "x"]}, True])
-def test_a_value_is_typed_back_as_it_is_shown(value: Any) -> None:
+def test_a_shown_value_can_be_typed_again(value: Any) -> None:
     kinds = {float: "train.lr", int: "train.epochs", str: "data.root", list: "devices"}
     key = kinds.get(type(value), "model.args" if isinstance(value, dict) else "train.compile")
     if key != "train.compile":
-        assert form.typed(field(key), form.as_typed(value)) == value
+        assert form.parse_typed(field(key), form.editable_text(value)) == value
 
 
 # --- drafts ------------------------------------------------------------------------------------
 
 
-def test_a_draft_knows_what_was_changed_and_gives_it_back() -> None:
+def test_a_draft_keeps_its_changes_and_can_reset_them() -> None:
     draft = a_draft(train__lr=0.05)
     assert [field.key for field in draft.changes] == ["train.lr"]
     assert draft.reset("train.lr").config == RunConfig()
@@ -128,7 +129,7 @@ def test_a_value_of_the_wrong_kind_never_enters_a_draft() -> None:
         a_draft(train__lr=-1.0)
 
 
-def test_the_command_names_what_differs_and_nothing_else() -> None:
+def test_the_command_contains_only_differences() -> None:
     draft = a_draft(train__lr=0.05, devices="cpu:4")
     assert shlex.join(draft.command()) == "distrain run ddp --devices cpu:4 --set train.lr=0.05"
     assert a_draft().command() == ["distrain", "run", "ddp"]
@@ -139,7 +140,7 @@ def test_the_command_is_quoted_for_a_shell() -> None:
     assert command == "distrain run ddp --set 'data.root=my data'"
 
 
-def test_a_runs_folder_of_ones_own_is_named() -> None:
+def test_the_command_names_a_runs_folder_that_is_not_the_default() -> None:
     assert a_draft().command(Path("/runs"))[-2:] == ["--runs-dir", "/runs"]
 
 
@@ -178,109 +179,111 @@ def test_the_command_makes_the_same_config(values: list[tuple[str, Any]]) -> Non
     assert Draft.of("ddp", base, draft.assignments) == draft
 
 
-# --- what is seen ------------------------------------------------------------------------------
+# --- visible fields ---------------------------------------------------------------------------
 
 
 def keys(fields: list[Field]) -> set[str]:
     return {field.key for field in fields}
 
 
-def test_of_slurm_its_own_fields_are_offered_first_and_no_devices() -> None:
+def test_slurm_runs_show_the_fields_of_slurm_first_and_no_devices() -> None:
     draft = a_draft().with_value("launcher", "slurm")
-    shown = [field.key for field in form.visible(draft, everything=False)]
-    assert set(shown) == form.COMMON - {"devices"} | form.OF_SLURM
+    shown = [field.key for field in form.visible_fields(draft, everything=False)]
+    assert set(shown) == form.COMMON - {"devices"} | form.COMMON_WITH_SLURM
     assert shown.index("slurm.nodes") < shown.index("train.epochs")
     wrong = draft.with_value("devices", [0])
-    assert "devices" in keys(form.visible(wrong, everything=False)), "what is set can be unset"
+    assert "devices" in keys(form.visible_fields(wrong, everything=False)), (
+        "what is set can be unset"
+    )
 
 
 def test_a_list_of_texts_is_typed_as_toml() -> None:
     extra = field("slurm.extra")
     assert extra.kind == "list"
-    assert form.typed(extra, "") == []
-    options = form.typed(extra, '["--exclusive", "--gres=gpu:a,b"]')
+    assert form.parse_typed(extra, "") == []
+    options = form.parse_typed(extra, '["--exclusive", "--gres=gpu:a,b"]')
     assert options == ["--exclusive", "--gres=gpu:a,b"]
-    assert form.typed(extra, form.as_typed(options, extra)) == options
-    assert form.complaint(a_draft(), extra, "--exclusive")
+    assert form.parse_typed(extra, form.editable_text(options, extra)) == options
+    assert form.find_problem(a_draft(), extra, "--exclusive")
 
 
 def test_fields_in_common_use_come_first() -> None:
-    assert keys(form.visible(a_draft(), everything=False)) == form.COMMON
-    assert len(form.visible(a_draft(), everything=True)) == len(form.fields())
+    assert keys(form.visible_fields(a_draft(), everything=False)) == form.COMMON
+    assert len(form.visible_fields(a_draft(), everything=True)) == len(form.fields())
 
 
-def test_what_was_changed_or_is_wrong_is_never_out_of_sight() -> None:
+def test_changed_and_invalid_fields_are_always_listed() -> None:
     draft = a_draft(ddp__bucket_mb=1.0)
-    seen = form.visible(draft, everything=False, troubled={"dist.backend"})
-    assert {"ddp.bucket_mb", "dist.backend"} <= keys(seen)
+    visible = form.visible_fields(draft, everything=False, with_problems={"dist.backend"})
+    assert {"ddp.bucket_mb", "dist.backend"} <= keys(visible)
 
 
-def test_a_filter_finds_words_of_names_and_explanations() -> None:
-    found = keys(form.visible(a_draft(), everything=False, words="warm-up"))
+def test_a_filter_matches_words_of_names_and_explanations() -> None:
+    found = keys(form.visible_fields(a_draft(), everything=False, words="warm-up"))
     assert "report.skip_steps" in found
     assert "strategy" not in found
-    assert form.visible(a_draft(), everything=True, words="nothing has this") == []
+    assert form.visible_fields(a_draft(), everything=True, words="nothing has this") == []
 
 
-def test_names_that_there_are_can_be_offered() -> None:
-    names = [name for name, _ in form.offers("model.name")]
+def test_existing_names_are_offered() -> None:
+    names = [name for name, _ in form.known_names("model.name")]
     assert names[:2] == ["mlp", "cnn"]
     assert "resnet18" in names
-    assert form.offers("train.lr") == []
+    assert form.known_names("train.lr") == []
 
 
-# --- what follows ------------------------------------------------------------------------------
+# --- the preview -------------------------------------------------------------------------------
 
 
-def an_outlook(ranks: int, samples: int | None = 1437, **changes: Any) -> Outlook:
+def a_preview(ranks: int, samples: int | None = 1437, **changes: Any) -> LaunchPreview:
     config = a_draft(**changes).config
-    return Outlook(config=config, plan=make_plan(config, CPUS[:ranks]), samples=samples)
+    return LaunchPreview(config=config, plan=plan_here(config, CPUS[:ranks]), samples=samples)
 
 
 def test_sizes_of_training_sets_are_those_that_will_be_loaded() -> None:
     import torch
 
-    assert consequences.training_samples(Data(name="digits")) == len(digits().train)
+    assert launch_preview.training_samples(DataConfig(name="digits")) == len(digits().train)
     noise = synthetic(seed=0, device=torch.device("cpu"), shape=(1,), classes=2)
-    assert consequences.training_samples(Data(name="synthetic")) == len(noise.train)
-    held = Data(name="digits", args={"holdout": 0.5})
-    assert consequences.training_samples(held) == len(digits(holdout=0.5).train)
-    assert consequences.training_samples(Data(name="mine:data")) is None
+    assert launch_preview.training_samples(DataConfig(name="synthetic")) == len(noise.train)
+    held = DataConfig(name="digits", args={"holdout": 0.5})
+    assert launch_preview.training_samples(held) == len(digits(holdout=0.5).train)
+    assert launch_preview.training_samples(DataConfig(name="mine:data")) is None
 
 
 def test_an_uneven_batch_is_shown_exactly() -> None:
-    figures = dict(consequences.figures(an_outlook(3)))
-    assert figures["batch"] == "43 on ranks 0–1, 42 on rank 2, 128 in all"
+    figures = dict(launch_preview.figures(a_preview(3)))
+    assert figures["batch"] == "43 on ranks 0–1, 42 on rank 2, 128 in total"
     assert figures["devices"] == "cpu:0–2"
 
 
-def test_the_rate_says_whether_it_is_scaled() -> None:
-    assert dict(consequences.figures(an_outlook(2)))["rate"] == "0.1, not scaled"
-    scaled = an_outlook(2, train__scale_lr=True)
-    assert dict(consequences.figures(scaled))["rate"] == "0.2 = 0.1 × 2"
+def test_the_learning_rate_shows_whether_it_is_scaled() -> None:
+    assert dict(launch_preview.figures(a_preview(2)))["lr"] == "0.1, not scaled"
+    scaled = a_preview(2, train__scale_lr=True)
+    assert dict(launch_preview.figures(scaled))["lr"] == "0.2 = 0.1 × 2"
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, "12 per epoch, 240 in all"),
-        ({"train__drop_last": True}, "11 per epoch, 220 in all"),
-        ({"train__max_steps": 5}, "12 per epoch, 5 in all, by max_steps"),
-        ({"train__epochs": 0}, "none, it only evaluates"),
+        ({}, "12 per epoch, 240 in total"),
+        ({"train__drop_last": True}, "11 per epoch, 220 in total"),
+        ({"train__max_steps": 5}, "12 per epoch, 5 in total, limited by max_steps"),
+        ({"train__epochs": 0}, "none, evaluation only"),
     ],
 )
 def test_steps_are_counted(changes: dict[str, Any], text: str) -> None:
-    assert dict(consequences.figures(an_outlook(2, **changes)))["steps"] == text
+    assert dict(launch_preview.figures(a_preview(2, **changes)))["steps"] == text
 
 
-def test_steps_of_unknown_data_are_known_later() -> None:
-    figures = dict(consequences.figures(an_outlook(2, samples=None)))
-    assert figures["steps"] == "known once the data is loaded"
+def test_steps_of_unknown_data_are_shown_as_unknown() -> None:
+    figures = dict(launch_preview.figures(a_preview(2, samples=None)))
+    assert figures["steps"] == "unknown until the data is loaded"
 
 
-def test_the_length_is_that_of_the_run_before_by_its_share_of_samples() -> None:
-    past = Past("20260101-120000-ddp-x7k2", startup_s=4.0, training_s=10.0, samples=1437 * 10)
-    outlook = an_outlook(2)._replace(past=past)  # 20 epochs, the run before had 10
-    assert outlook.seconds == pytest.approx(4 + 20)
-    assert consequences.length(outlook) == "about 24.0 s, as run ddp-x7k2"
-    assert "no run of its like" in consequences.length(an_outlook(2))
+def test_the_estimated_time_is_that_of_a_past_run_scaled_by_samples() -> None:
+    past = PastRun("20260101-120000-ddp-x7k2", startup_s=4.0, training_s=10.0, samples=1437 * 10)
+    preview = a_preview(2)._replace(past=past)  # 20 epochs, the run before had 10
+    assert preview.seconds == pytest.approx(4 + 20)
+    assert launch_preview.estimated_time(preview) == "~24.0 s (based on ddp-x7k2)"
+    assert "no similar run" in launch_preview.estimated_time(a_preview(2))

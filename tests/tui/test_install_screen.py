@@ -1,4 +1,4 @@
-"""Horovod installed from the app: what is seen of it, and its end when somebody leaves."""
+"""Horovod is installed from the app; leaving the dialog stops the installation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Label, Static
 
-from runners import horovod
-from runners.horovod import building, install
-from runners.horovod.presence import Presence
-from runners.horovod.toolchain import Toolchain
-from tui.app import DistrainApp
-from tui.data.consequences import Outlooks
-from tui.screens.install import InstallHorovod
-from tui.screens.launch import LaunchScreen
+from distrain.runners import horovod
+from distrain.runners.horovod import install, wheel
+from distrain.runners.horovod.presence import Presence
+from distrain.runners.horovod.toolchain import Toolchain
+from distrain.tui.app import DistrainApp
+from distrain.tui.data.launch_preview import PreviewBuilder
+from distrain.tui.dialogs.install_horovod import InstallHorovodDialog
+from distrain.tui.screens.launch_screen import LaunchScreen
 
-from .conftest import until
+from .app_driver import messages, until
 
 Steps = Callable[[Pilot[None], DistrainApp, LaunchScreen], Awaitable[None]]
 WHY = f"Horovod is not installed; install it with `{horovod.FIX}`"
@@ -30,18 +30,18 @@ WHY = f"Horovod is not installed; install it with `{horovod.FIX}`"
 
 @pytest.fixture(autouse=True)
 def _missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without Horovod, with a place of its own to build it in."""
+    """Set up a machine without Horovod, with a temporary folder to build it in."""
     monkeypatch.setenv("DISTRAIN_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.setattr(horovod, "problem", lambda: WHY)
-    monkeypatch.setattr(install, "presence", lambda afresh: Presence("it is not there"))
-    monkeypatch.setattr(install, "look", lambda: Toolchain(torch="2.13.0"))
+    monkeypatch.setattr(install, "presence", lambda refresh: Presence("it is not there"))
+    monkeypatch.setattr(install, "find_toolchain", lambda: Toolchain(torch="2.13.0"))
 
 
 def pip_does(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    for module in (building, install):
+    for module in (wheel, install):
         monkeypatch.setattr(module, "PIP", [sys.executable, "-c", code])
 
 
@@ -51,9 +51,9 @@ def play(steps: Steps) -> None:
         async with app.run_test(size=(100, 30)) as pilot:
             screen = app.screen
             assert isinstance(screen, LaunchScreen)
-            await until(pilot, lambda: screen._is_known, "what follows is known")
+            await until(pilot, lambda: screen.is_preview_current, "built the preview")
             await steps(pilot, app, screen)
-            assert app.mishaps == []
+            assert app.internal_errors == []
 
     asyncio.run(played())
 
@@ -63,27 +63,28 @@ def seen(app: DistrainApp) -> str:
     return "\n".join(str(text.render()) for text in texts)
 
 
-def test_what_pip_says_is_seen_and_in_the_end_what_came_of_it(
+def test_the_install_dialog_shows_the_output_and_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pip_does(monkeypatch, "print('one thing'); raise SystemExit('ERROR: no network')")
 
     async def steps(pilot: Pilot[None], app: DistrainApp, screen: LaunchScreen) -> None:
         await pilot.press("i")
-        await until(pilot, lambda: isinstance(app.screen, InstallHorovod), "opened")
+        await until(pilot, lambda: isinstance(app.screen, InstallHorovodDialog), "opened")
         await until(pilot, lambda: "esc goes back" in seen(app), "ended")
         assert "one thing" in seen(app)
-        assert "installing what Horovod needs failed: no network; all of it is in" in seen(app)
-        before = screen._outlook
+        failure = "installing the requirements of Horovod failed: no network"
+        assert f"{failure}; the whole output is in" in seen(app)
+        before = screen.preview
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen and screen._is_known, "worked out")
-        assert screen._outlook is not before
+        await until(pilot, lambda: app.screen is screen and screen.is_preview_current, "built")
+        assert screen.preview is not before
 
     play(steps)
 
 
 @pytest.mark.parametrize("leave", ["escape", "exit"])
-def test_nothing_goes_on_when_somebody_leaves(
+def test_leaving_stops_the_installation(
     leave: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sleeps = "import time; time.sleep(600)"
@@ -110,7 +111,7 @@ subprocess.run([sys.executable, '-c', {sleeps!r}])"
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_the_key_says_so_where_there_is_nothing_to_install(
+def test_the_install_key_reports_if_horovod_is_already_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(horovod, "problem", lambda: "")
@@ -118,19 +119,19 @@ def test_the_key_says_so_where_there_is_nothing_to_install(
     async def steps(pilot: Pilot[None], app: DistrainApp, screen: LaunchScreen) -> None:
         await pilot.press("i")
         said = "Horovod is installed and works"
-        await until(pilot, lambda: said in [each.message for each in app._notifications], "refused")
+        await until(pilot, lambda: said in messages(app), "refused")
         assert app.screen is screen
 
     play(steps)
 
 
-def test_the_footer_has_the_key_where_horovod_is_what_is_wanting(
+def test_the_footer_has_the_install_key_if_horovod_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    usual = Outlooks.of
+    usual = PreviewBuilder.build
     wanting = (("strategy", WHY),)
     monkeypatch.setattr(
-        Outlooks, "of", lambda self, config: usual(self, config)._replace(problems=wanting)
+        PreviewBuilder, "build", lambda self, config: usual(self, config)._replace(problems=wanting)
     )
 
     def offered(app: DistrainApp) -> bool:
@@ -139,8 +140,8 @@ def test_the_footer_has_the_key_where_horovod_is_what_is_wanting(
 
     async def steps(pilot: Pilot[None], app: DistrainApp, screen: LaunchScreen) -> None:
         await until(pilot, lambda: offered(app), "offered")
-        monkeypatch.setattr(Outlooks, "of", usual)
-        screen._after_install(None)
+        monkeypatch.setattr(PreviewBuilder, "build", usual)
+        screen.rebuild_preview()
         await until(pilot, lambda: not offered(app), "gone")
 
     play(steps)

@@ -1,4 +1,4 @@
-"""Keys that a person has chosen, on every screen."""
+"""Remapped keys on every screen."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from runners.record import Record
-from runners.runs import Run
-from runners.state import RunError
-from tui import keymap, settings
-from tui.app import DistrainApp
-from tui.screens.compare import CompareScreen
-from tui.screens.config import ConfigScreen
-from tui.screens.help import HelpScreen
-from tui.screens.launch import LaunchScreen
-from tui.screens.run import RunScreen
-from tui.screens.runs import RunsScreen
-from tui.widgets.failure_card import FailureCard
-from tui.widgets.log_pane import LogPane
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import RunError
+from distrain.runners.runs import Run
+from distrain.tui import keymap, settings
+from distrain.tui.app import DistrainApp
+from distrain.tui.dialogs.help import HelpDialog
+from distrain.tui.screens.compare_screen import CompareScreen
+from distrain.tui.screens.config_screen import ConfigScreen
+from distrain.tui.screens.launch_screen import LaunchScreen
+from distrain.tui.screens.run_screen import RunScreen
+from distrain.tui.screens.runs_screen import RunsScreen
+from distrain.tui.widgets.failure_card import FailureCard
+from distrain.tui.widgets.log_pane import LogPane
+from tests.support.records import RunBuilder
 
-from .conftest import Made, until
+from .app_driver import messages, until
 
-Make = Callable[..., Made]
-Story = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
+Make = Callable[..., RunBuilder]
+Scenario = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
 
 
-def play(story: Story, runs_dir: Path, keys: str, run: str | None = None) -> None:
-    """Play a story in an app with these lines in `[keys]` of its settings."""
+def play(scenario: Scenario, runs_dir: Path, keys: str, run: str | None = None) -> None:
+    """Play a scenario in an app with these lines in `[keys]` of its settings."""
 
     async def played() -> None:
-        app = DistrainApp(runs_dir, run=run and Run(Record(runs_dir / run)))
+        app = DistrainApp(runs_dir, session=run and Run(Record(runs_dir / run)))
         async with app.run_test(size=(120, 60)) as pilot:
             await until(pilot, lambda: _ready(app.screen), "opened")
-            await story(pilot, app)
-            if app.mishaps:
-                raise app.mishaps[0]
+            await scenario(pilot, app)
+            if app.internal_errors:
+                raise app.internal_errors[0]
 
     settings.path().parent.mkdir(parents=True, exist_ok=True)
     settings.path().write_text(f"[keys]\n{keys}\n", encoding="utf-8")
@@ -48,8 +49,8 @@ def play(story: Story, runs_dir: Path, keys: str, run: str | None = None) -> Non
 
 def _ready(screen: Screen[object]) -> bool:
     if isinstance(screen, RunScreen):
-        return screen._frame is not None
-    return isinstance(screen, RunsScreen) and screen._complete
+        return screen.frame is not None
+    return isinstance(screen, RunsScreen) and screen.is_complete
 
 
 async def pressed(pilot: Pilot[None], key: str, opens: type[Screen[object]]) -> None:
@@ -57,11 +58,11 @@ async def pressed(pilot: Pilot[None], key: str, opens: type[Screen[object]]) -> 
     await until(pilot, lambda: isinstance(pilot.app.screen, opens), f"{key} opens {opens}")
 
 
-def test_every_screen_has_the_keys_that_its_user_wants(ended: Make, runs_dir: Path) -> None:
+def test_remapped_keys_work_on_every_screen(ended: Make, runs_dir: Path) -> None:
     ended("new", ago=10)
     ended("old", ago=9000)
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("M", "M")
         await pressed(pilot, "C", CompareScreen)
         await pressed(pilot, "b", RunsScreen)
@@ -80,53 +81,53 @@ def test_every_screen_has_the_keys_that_its_user_wants(ended: Make, runs_dir: Pa
         "runs.compare": "C",
         "run.config": "I",
     }
-    play(story, runs_dir, "\n".join(f'"{id}" = "{key}"' for id, key in keys.items()))
+    play(scenario, runs_dir, "\n".join(f'"{id}" = "{key}"' for id, key in keys.items()))
 
 
-def test_texts_name_the_keys_that_are_pressed(make: Make, runs_dir: Path) -> None:
+def test_texts_name_the_remapped_keys(make: Make, runs_dir: Path) -> None:
     run = make("mine").steps(20)
     (run.dir / "checkpoints" / "last.pt").write_bytes(b"weights")
     run.end("failed", error=RunError(rank=1, type="ValueError", message="a label", step=7))
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         card = app.screen.query_one(FailureCard)
         await until(pilot, lambda: card.has_class("-failed"), "failed")
         text = str(card.render())
-        assert "the log (l), then Z reruns" in text
+        assert "in the log (l), fix the cause, then Z reruns" in text
         assert "F resumes" in text
 
-    play(story, runs_dir, '"run.rerun" = "Z"\n"run.resume" = "F"', run.id)
+    play(scenario, runs_dir, '"run.rerun" = "Z"\n"run.resume" = "F"', run.id)
 
 
-def test_a_log_is_copied_with_the_key_that_copies(ended: Make, runs_dir: Path) -> None:
+def test_a_log_is_copied_with_a_remapped_key(ended: Make, runs_dir: Path) -> None:
     run = ended("mine")
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("l")
         log = app.screen.query_one(LogPane)
-        await until(pilot, lambda: log._page and log._page.total, "read")
+        await until(pilot, lambda: log.page and log.page.total, "read")
         await pilot.press("y")
         assert not app.clipboard
         await pilot.press("Y")
         assert app.clipboard == "one line"
 
-    play(story, runs_dir, '"app.copy" = "Y"', run.id)
+    play(scenario, runs_dir, '"app.copy" = "Y"', run.id)
 
 
-def test_a_file_with_a_mistake_is_left_for_its_writer_to_mend(ended: Make, runs_dir: Path) -> None:
+def test_an_invalid_settings_file_is_not_overwritten(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
-        await until(pilot, lambda: app._notifications, "told")
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: messages(app), "shown")
         app.remember(bell=True)
         assert app.settings.bell
 
-    play(story, runs_dir, '"run.stop" = "k"\n[no such thing]')
+    play(scenario, runs_dir, '"run.stop" = "k"\n[no such thing]')
     assert "run.stop" in settings.path().read_text("utf-8")
 
 
-def test_of_two_apps_each_keeps_what_the_other_has_chosen(runs_dir: Path) -> None:
+def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
     async def both() -> None:
         one, other = DistrainApp(runs_dir), DistrainApp(runs_dir)
         async with one.run_test(), other.run_test():
@@ -138,14 +139,14 @@ def test_of_two_apps_each_keeps_what_the_other_has_chosen(runs_dir: Path) -> Non
     assert (found.bell, found.log_y) == (True, True)
 
 
-def test_settings_that_cannot_be_written_leave_nothing_behind() -> None:
+def test_settings_that_cannot_be_written_leave_no_files() -> None:
     settings.path().mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
         settings.save(settings.Settings(bell=True))
     assert [*settings.path().parent.iterdir()] == [settings.path()]
 
 
-def test_an_axis_that_is_none_is_told(runs_dir: Path) -> None:
+def test_an_unknown_axis_is_reported(runs_dir: Path) -> None:
     settings.path().parent.mkdir(parents=True)
     settings.path().write_text('axis = "epochs"\n', encoding="utf-8")
     found, complaint = settings.load()
@@ -153,27 +154,27 @@ def test_an_axis_that_is_none_is_told(runs_dir: Path) -> None:
     assert "epochs" in complaint
 
 
-def test_ctrl_c_says_what_leaves(ended: Make, runs_dir: Path) -> None:
+def test_ctrl_c_names_the_key_that_quits(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: app._notifications, "told")
-        [told] = app._notifications
-        assert told.message == "Z leaves the app; runs go on"
+        await until(pilot, lambda: messages(app), "shown")
+        [message] = messages(app)
+        assert message == "Z quits the app; runs continue"
 
-    play(story, runs_dir, '"app.quit" = "Z"')
+    play(scenario, runs_dir, '"app.quit" = "Z"')
 
 
-def test_help_names_the_keys_that_are_in_use(ended: Make, runs_dir: Path) -> None:
+def test_help_uses_the_remapped_keys(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
-        await pressed(pilot, "ctrl+k", HelpScreen)
-        found = keymap.pressed("app.help", app.settings.keys)
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pressed(pilot, "ctrl+k", HelpDialog)
+        found = keymap.parse_keys("app.help", app.settings.keys)
         assert [binding.key for binding in found] == ["ctrl+k", "f1"]
 
-    play(story, runs_dir, '"app.help" = "ctrl+k, f1"')
+    play(scenario, runs_dir, '"app.help" = "ctrl+k, f1"')
 
 
 @pytest.mark.parametrize(
@@ -183,20 +184,23 @@ def test_help_names_the_keys_that_are_in_use(ended: Make, runs_dir: Path) -> Non
         ({"run.stop": "k"}, ""),
         ({"run.stop": "r", "run.rerun": "s"}, ""),
         ({"run.stop": ""}, ""),
-        ({"run.stopp": "k"}, "[keys] names run.stopp, which is no action"),
-        ({"run.stop": "l"}, "[keys] gives l to both run.stop and run.logs"),
-        ({"app.new": "x"}, "[keys] gives x to both app.new and plot.axis"),
-        ({"run.logs": "?"}, "[keys] gives question_mark to both app.help and run.logs"),
+        ({"run.stopp": "k"}, "settings, [keys]: run.stopp is not an action"),
+        ({"run.stop": "l"}, "settings, [keys]: l has two actions, run.stop and run.logs"),
+        ({"app.new": "x"}, "settings, [keys]: x has two actions, app.new and plot.axis"),
+        (
+            {"run.logs": "?"},
+            "settings, [keys]: question_mark has two actions, app.help and run.logs",
+        ),
     ],
 )
-def test_a_remapping_that_cannot_work_is_told(keys: dict[str, str], complaint: str) -> None:
-    assert keymap.complaints(keys) == ([complaint] if complaint else [])
+def test_an_invalid_remapping_is_reported(keys: dict[str, str], complaint: str) -> None:
+    assert keymap.find_problems(keys) == ([complaint] if complaint else [])
 
 
-def test_the_app_says_what_is_wrong_with_the_keys(ended: Make, runs_dir: Path) -> None:
+def test_the_app_reports_an_invalid_remapping(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
-    async def story(pilot: Pilot[None], app: DistrainApp) -> None:
-        assert "run.stopp" in " ".join(note.message for note in app._notifications)
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        assert "run.stopp" in " ".join(messages(app))
 
-    play(story, runs_dir, '"run.stopp" = "k"')
+    play(scenario, runs_dir, '"run.stopp" = "k"')

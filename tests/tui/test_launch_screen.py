@@ -12,21 +12,23 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from runners import runs
-from runners.errors import DistrainError
-from runners.presets import load_preset, user_folder
-from runners.runs import Run
-from tui import settings
-from tui.app import DistrainApp
-from tui.data import drafts
-from tui.screens.dialogs import Choice
-from tui.screens.launch import LaunchScreen
-from tui.widgets.consequences import Consequences
-from tui.widgets.form_pane import FormPane
-from tui.widgets.preset_list import PresetList
-from tui.widgets.sheet import Sheet
+from distrain.runners import runs
+from distrain.runners.config.presets import load_preset, user_folder
+from distrain.runners.config.schema import differences
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import Run
+from distrain.tui import settings
+from distrain.tui.actions.session_controller import SessionController
+from distrain.tui.app import DistrainApp
+from distrain.tui.data import draft_store
+from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.screens.launch_screen import LaunchScreen
+from distrain.tui.widgets.form_pane import FormPane
+from distrain.tui.widgets.form_table import FormTable
+from distrain.tui.widgets.preset_list import PresetList
+from distrain.tui.widgets.preview_pane import PreviewPane
 
-from .conftest import until
+from .app_driver import until
 
 Steps = Callable[[Pilot[None], LaunchScreen], Awaitable[None]]
 WIDE, SMALL = (120, 36), (80, 24)
@@ -43,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What would have been launched; every launch fails, so that no run needs to be there."""
+    """Return the launches; every launch fails, so that no run is needed."""
     calls: list[dict[str, Any]] = []
 
     def launch(config: Any, **how: Any) -> Run:
@@ -64,24 +66,29 @@ def on_screen(steps: Steps, size: tuple[int, int] = WIDE) -> None:
             assert isinstance(screen, LaunchScreen)
             await settled(pilot, screen)
             await steps(pilot, screen)
-            assert app.mishaps == []
+            assert app.internal_errors == []
 
     asyncio.run(main())
 
 
 async def settled(pilot: Pilot[None], screen: LaunchScreen) -> None:
-    """Until the presets are read and what follows is worked out."""
+    """Wait until the presets are read and the preview is built."""
     await pilot.pause(0.02)
-    await until(pilot, lambda: screen._presets and (screen._draft is None or screen._is_known))
+    await until(
+        pilot,
+        lambda: (
+            screen.drafts.presets and (screen.drafts.current is None or screen.is_preview_current)
+        ),
+    )
     await pilot.pause(0.02)
 
 
-def text_of(screen: LaunchScreen, kind: type[Sheet] | type[Consequences]) -> str:
-    return "\n".join(line.plain for line in screen.query_one(kind)._lines)
+def text_of(screen: LaunchScreen, kind: type[FormTable] | type[PreviewPane]) -> str:
+    return "\n".join(line.plain for line in screen.query_one(kind).lines)
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
-def test_enter_launches_the_preset_that_is_there(
+def test_enter_launches_the_current_preset(
     size: tuple[int, int], launched: list[dict[str, Any]]
 ) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
@@ -94,27 +101,29 @@ def test_enter_launches_the_preset_that_is_there(
     assert launched[0]["name"] == "ddp"
 
 
-def test_a_launch_that_fails_leaves_the_form_as_it_was(launched: list[dict[str, Any]]) -> None:
+def test_a_failed_launch_keeps_the_form(launched: list[dict[str, Any]]) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "ctrl+r")
-        await until(pilot, lambda: launched and not screen.distrain._launching)
-        await until(pilot, lambda: "launching" not in str(screen._form.border_subtitle))
+        await until(pilot, lambda: launched and not screen.distrain.launches.is_launching)
+        await until(
+            pilot, lambda: "launching" not in str(screen.query_one(FormPane).border_subtitle)
+        )
         assert pilot.app.screen is screen
         assert launched[0]["config"].train.lr == 0.05
 
     on_screen(steps)
 
 
-def test_a_value_goes_to_the_preset_that_it_was_typed_for() -> None:
+def test_a_value_changes_the_preset_it_was_typed_for() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         screen.post_message(FormPane.Changed("single", "train.lr", 0.07))
-        await until(pilot, lambda: screen._drafts["single"].get("train.lr") == 0.07)
-        assert screen._drafts["ddp"].get("train.lr") != 0.07
+        await until(pilot, lambda: screen.drafts.by_name["single"].get("train.lr") == 0.07)
+        assert screen.drafts.by_name["ddp"].get("train.lr") != 0.07
 
     on_screen(steps)
 
 
-def test_a_launch_that_begins_gives_way_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launch_screen_closes_when_the_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     began = threading.Event()
 
@@ -132,63 +141,65 @@ def test_a_launch_that_begins_gives_way_to_the_run(monkeypatch: pytest.MonkeyPat
         assert screen not in pilot.app.screen_stack
 
     monkeypatch.setattr(runs, "launch", launch)
-    monkeypatch.setattr(DistrainApp, "watch_run", lambda self, run: opened.append(run.id))
+    monkeypatch.setattr(SessionController, "open", lambda self, run: opened.append(run.id))
     on_screen(steps)
     assert opened == [Begun.id]
 
 
-def test_a_complaint_that_makes_the_form_scroll_is_not_cut_off() -> None:
+def test_a_problem_that_makes_the_form_scroll_is_not_cut_off() -> None:
     user_folder().mkdir(parents=True)
     (user_folder() / "aside.toml").write_text('devices = "every one of them"')
     settings.save(settings.Settings(preset="aside"))
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        sheet = screen.query_one(Sheet)
-        await until(pilot, lambda: sheet.show_vertical_scrollbar, "scrolls")
+        table = screen.query_one(FormTable)
+        await until(pilot, lambda: table.show_vertical_scrollbar, "scrolls")
         await pilot.pause()
-        assert max(line.cell_len for line in sheet._lines) <= sheet.width
+        assert max(line.cell_len for line in table.lines) <= table.width
 
     on_screen(steps, WIDE)
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
-def test_a_complaint_stands_at_the_field_while_typing(size: tuple[int, int]) -> None:
+def test_a_problem_is_shown_at_its_field_while_typing(size: tuple[int, int]) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, "minus", "1")
-        assert "must be a number > 0, not -1" in text_of(screen, Sheet)
+        assert "must be a number > 0, not -1" in text_of(screen, FormTable)
         await pilot.press("enter")
-        assert screen._draft
-        assert screen._draft.get("train.lr") == 0.1
+        assert screen.drafts.current
+        assert screen.drafts.current.get("train.lr") == 0.1
         await pilot.press("backspace", "backspace", *"0.05")
-        assert "must be" not in text_of(screen, Sheet)
+        assert "must be" not in text_of(screen, FormTable)
         await pilot.press("enter")
         await settled(pilot, screen)
-        assert "0.05  was 0.1" in text_of(screen, Sheet)
-        words = text_of(screen, Consequences).split()
+        assert "0.05  was 0.1" in text_of(screen, FormTable)
+        words = text_of(screen, PreviewPane).split()
         assert words[-5:] == ["distrain", "run", "ddp", "--set", "train.lr=0.05"]
 
     on_screen(steps, size)
 
 
-def test_keys_that_come_in_one_burst_are_not_lost() -> None:
+def test_keys_in_one_burst_are_not_lost() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR)
         for key in [*"0.05", "enter"]:
             pilot.app.simulate_key(key)
-        await until(pilot, lambda: screen._draft and screen._draft.get("train.lr") == 0.05)
-        assert isinstance(screen.focused, Sheet)
+        await until(
+            pilot, lambda: screen.drafts.current and screen.drafts.current.get("train.lr") == 0.05
+        )
+        assert isinstance(screen.focused, FormTable)
 
     on_screen(steps)
 
 
-def test_an_impossible_combination_stands_at_its_field_and_is_not_launched(
+def test_an_impossible_combination_is_shown_at_its_field_and_not_launched(
     launched: list[dict[str, Any]],
 ) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press("right", *["down"] * 5, "1", "enter")  # one sample for two ranks
         await settled(pilot, screen)
-        assert "1 is smaller than 2 ranks" in text_of(screen, Sheet)
-        assert "this cannot run" in text_of(screen, Consequences)
+        assert "1 is smaller than 2 ranks" in text_of(screen, FormTable)
+        assert "cannot run" in text_of(screen, PreviewPane)
         await pilot.press("ctrl+r")
         await pilot.pause()
 
@@ -199,15 +210,15 @@ def test_an_impossible_combination_stands_at_its_field_and_is_not_launched(
 def test_choices_switches_and_unset_fields() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press("right", "right")
-        assert screen._draft
-        assert screen._draft.get("strategy") != "ddp"
+        assert screen.drafts.current
+        assert screen.drafts.current.get("strategy") != "ddp"
         await pilot.press("left", *["down"] * 9, "space")
-        assert screen._draft.get("strategy") == "ddp"
-        assert screen._draft.get("train.scale_lr") is True
+        assert screen.drafts.current.get("strategy") == "ddp"
+        assert screen.drafts.current.get("train.scale_lr") is True
         await pilot.press(*["down"] * 5, "4", "enter")
-        assert screen._draft.get("train.threads") == 4
+        assert screen.drafts.current.get("train.threads") == 4
         await pilot.press("enter", "delete", "enter")
-        assert screen._draft.get("train.threads") is None
+        assert screen.drafts.current.get("train.threads") is None
 
     on_screen(steps)
 
@@ -215,29 +226,29 @@ def test_choices_switches_and_unset_fields() -> None:
 def test_a_field_is_reset() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.5", "enter", "ctrl+z")
-        assert screen._draft
-        assert screen._draft.changes == []
+        assert screen.drafts.current
+        assert screen.drafts.current.changes == []
 
     on_screen(steps)
 
 
 def test_all_fields_and_the_filter() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        assert "bucket_mb" not in text_of(screen, Sheet)
+        assert "bucket_mb" not in text_of(screen, FormTable)
         await pilot.press("right", "a")
-        assert "bucket_mb" in text_of(screen, Sheet)
+        assert "bucket_mb" in text_of(screen, FormTable)
         await pilot.press("slash", *"warm-up", "enter")
-        assert "skip_steps" in text_of(screen, Sheet)
-        assert "bucket_mb" not in text_of(screen, Sheet)
+        assert "skip_steps" in text_of(screen, FormTable)
+        assert "bucket_mb" not in text_of(screen, FormTable)
         await pilot.press("escape")
-        assert "bucket_mb" in text_of(screen, Sheet)
+        assert "bucket_mb" in text_of(screen, FormTable)
         await pilot.press("slash", *"xyzzy")
         assert "no field" in str(screen.query_one("#about", Static).render())
 
     on_screen(steps)
 
 
-def test_a_preset_of_ones_own_is_the_same_run() -> None:
+def test_a_saved_preset_is_the_same_run() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "ctrl+s")
         await pilot.pause()
@@ -249,16 +260,16 @@ def test_a_preset_of_ones_own_is_the_same_run() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: screen.query_one(PresetList).name_now == "mine")
         await settled(pilot, screen)
-        assert screen._draft
-        assert screen._draft.config == load_preset("mine")
-        assert screen._command() == "distrain run mine"
+        assert screen.drafts.current
+        assert screen.drafts.current.config == load_preset("mine")
+        assert screen.command == "distrain run mine"
 
     on_screen(steps)
-    told = {"description": "ddp with train.lr 0.05"}
-    assert load_preset("mine") == load_preset("ddp", {"train.lr": 0.05, **told})
+    described = {"description": "ddp with train.lr 0.05", "code_dir": str(user_folder())}
+    assert load_preset("mine") == load_preset("ddp", {"train.lr": 0.05, **described})
 
 
-def test_ones_own_preset_is_replaced_only_when_asked() -> None:
+def test_a_users_preset_is_replaced_only_after_confirmation() -> None:
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.toml").write_text('description = "old"\n')
 
@@ -268,16 +279,16 @@ def test_ones_own_preset_is_replaced_only_when_asked() -> None:
         pilot.app.screen.query_one(Input).value = "mine"
         await pilot.press("enter")
         await pilot.pause()
-        assert isinstance(pilot.app.screen, Choice)
+        assert isinstance(pilot.app.screen, ChoiceDialog)
         assert load_preset("mine").description == "old"
         await pilot.press("enter")
-        await until(pilot, lambda: load_preset("mine") == load_preset("ddp"))
+        await until(pilot, lambda: not differences(load_preset("mine"), load_preset("ddp")))
 
     on_screen(steps)
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
-def test_a_broken_file_is_shown_with_its_reason_and_not_launched(
+def test_an_invalid_preset_file_is_shown_with_its_problem_and_not_launched(
     size: tuple[int, int], launched: list[dict[str, Any]]
 ) -> None:
     user_folder().mkdir(parents=True)
@@ -302,45 +313,45 @@ def test_the_command_is_copied() -> None:
     on_screen(steps)
 
 
-def test_changes_stay_with_their_preset_also_for_the_next_time() -> None:
+def test_changes_to_a_preset_are_remembered() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, *"0.05", "enter", "escape", "down")
         await settled(pilot, screen)
-        assert screen._draft
-        assert screen._draft.changes == []
+        assert screen.drafts.current
+        assert screen.drafts.current.changes == []
         await pilot.press("up", "escape")
         assert pilot.app.screen is not screen
 
     async def next_time(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        assert screen._draft
-        assert screen._draft.get("train.lr") == 0.05
+        assert screen.drafts.current
+        assert screen.drafts.current.get("train.lr") == 0.05
         await pilot.press("ctrl+z")
-        assert isinstance(pilot.app.screen, Choice)
+        assert isinstance(pilot.app.screen, ChoiceDialog)
         await pilot.press("enter")
         await settled(pilot, screen)
-        assert screen._draft.changes == []
-        assert drafts.kept() == {}
+        assert screen.drafts.current.changes == []
+        assert draft_store.load_changes() == {}
 
     on_screen(steps)
     on_screen(next_time)
 
 
-def test_what_was_changed_of_a_preset_that_says_something_else_now_may_no_longer_hold() -> None:
+def test_remembered_changes_apply_to_an_edited_preset_file() -> None:
     user_folder().mkdir(parents=True)
     settings.save(settings.Settings(preset="mine"))
-    drafts.keep("mine", ["train.lr=x", "train.epochs=3"])
-    drafts.keep("gone", ["a=1"])
+    draft_store.save_changes("mine", ["train.lr=x", "train.epochs=3"])
+    draft_store.save_changes("gone", ["a=1"])
     (user_folder() / "mine.toml").write_text('strategy = "dp"\n')
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        assert screen._now == "mine"
-        assert screen._draft
-        assert [field.key for field in screen._draft.changes] == ["train.epochs"]
+        assert screen.drafts.current_name == "mine"
+        assert screen.drafts.current
+        assert [field.key for field in screen.drafts.current.changes] == ["train.epochs"]
 
     on_screen(steps)
 
 
-def test_the_form_fills_the_screen_with_the_line_to_type_in() -> None:
+def test_the_maximized_form_includes_its_input_line() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press(*LR, "f", "7")
         assert screen.query_one(FormPane).size.width > 100

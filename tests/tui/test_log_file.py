@@ -1,4 +1,4 @@
-"""Logs as they come: any size, any bytes, growing, cut and put aside."""
+"""Log files of any size and content, which grow, are truncated or rotated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.data import log_file
-from tui.data.log_file import BLOCK, PIECE, TAIL, LogFile
-from tui.data.log_reader import Ask, Hunt, Page, Reader
-from tui.data.log_text import LIMIT, clean
+from distrain.tui.data import log_file
+from distrain.tui.data.log_file import BLOCK, PIECE, TAIL, LogFile
+from distrain.tui.data.log_reader import LogPage, LogReader, LogSearch, PageRequest
+from distrain.tui.data.log_text import LIMIT, clean_line
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(path: Path) -> Iterator[Callable[[bytes], LogFile]]:
-    """A log with this in it, read to its end."""
+    """Return a log with this content, read to its end."""
     files = []
 
     def open_log(content: bytes) -> LogFile:
@@ -43,13 +43,13 @@ Opened = Callable[[bytes], LogFile]
 
 
 def whole(file: LogFile) -> int:
-    """Read all of it; gives by how much numbers were raised."""
-    file.grow()
-    raised = 0
-    while file.behind:
-        raised += file.read_on()
-        file.grow()
-    return raised
+    """Read the rest of the log; return how much line numbers changed."""
+    file.update()
+    shift = 0
+    while file.has_more:
+        shift += file.read_earlier()
+        file.update()
+    return shift
 
 
 def texts(file: LogFile, first: int = 0, count: int = 1_000) -> list[str]:
@@ -90,28 +90,28 @@ def add(path: Path, content: bytes) -> None:
         ("Übermaß 損失".encode(), "Übermaß 損失"),
     ],
 )
-def test_a_line_reads_as_a_terminal_would_have_left_it(raw: bytes, shown: str) -> None:
-    assert clean(raw).plain == shown
+def test_a_line_reads_as_a_terminal_would_show_it(raw: bytes, shown: str) -> None:
+    assert clean_line(raw).plain == shown
 
 
 @given(st.binary(max_size=200) | st.text("\x1b[]0123;mKA\r\t\b\\x").map(str.encode))
 def test_no_bytes_reach_the_terminal_as_a_command(raw: bytes) -> None:
-    shown = clean(raw).plain
+    shown = clean_line(raw).plain
     assert all(char.isprintable() or unicodedata.category(char) in "Zs Co Cn Cf" for char in shown)
     assert "\x1b" not in shown
 
 
 def test_colours_become_styles_of_the_text() -> None:
-    line = clean(b"loss \x1b[1;32m0.5\x1b[0m")
+    line = clean_line(b"loss \x1b[1;32m0.5\x1b[0m")
     assert line.plain == "loss 0.5"
     assert [(span.start, span.end, str(span.style)) for span in line.spans] == [
         (5, 8, "bold color(2)")
     ]
 
 
-def test_a_long_line_is_cut_and_says_how_much_is_missing() -> None:
-    assert clean(b"x" * LIMIT).plain == "x" * LIMIT
-    assert clean(b"x" * (LIMIT + 1_234)).plain == "x" * LIMIT + "… (+1,234 characters)"
+def test_a_long_line_is_cut_and_shows_how_much_is_missing() -> None:
+    assert clean_line(b"x" * LIMIT).plain == "x" * LIMIT
+    assert clean_line(b"x" * (LIMIT + 1_234)).plain == "x" * LIMIT + "… (+1,234 characters)"
 
 
 @pytest.mark.parametrize(
@@ -128,39 +128,39 @@ def test_a_long_line_is_cut_and_says_how_much_is_missing() -> None:
     ],
 )
 def test_failures_and_warnings_are_tinted(raw: bytes, colour: str | None) -> None:
-    colours = {str(span.style) for span in clean(raw).spans}
+    colours = {str(span.style) for span in clean_line(raw).spans}
     assert colours == ({colour} if colour else set())
 
 
 # --- a file -------------------------------------------------------------------------------------
 
 
-def test_a_missing_log_is_empty_and_then_comes(path: Path) -> None:
+def test_a_missing_log_is_empty_until_it_exists(path: Path) -> None:
     file = LogFile(path)
-    assert (file.grow(), file.count, file.problem) == ((False, False), 0, "")
+    assert (file.update(), file.line_count, file.problem) == ((False, False), 0, "")
     assert texts(file) == []
     path.write_bytes(b"first\n")
-    assert file.grow() == (True, True)
+    assert file.update() == (True, True)
     assert texts(file) == ["first"]
     path.unlink()
-    assert file.grow() == (True, True)
-    assert (file.grow(), file.count) == ((False, False), 0)
+    assert file.update() == (True, True)
+    assert (file.update(), file.line_count) == ((False, False), 0)
 
 
-def test_what_is_no_file_is_a_problem_and_does_not_block(path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_a_problem_and_does_not_block(path: Path) -> None:
     os.mkfifo(path)
     file = LogFile(path)
-    assert file.grow().changed
-    assert file.problem == "it is not a file"
-    assert not file.grow().changed
+    assert file.update().changed
+    assert file.problem == "not a regular file"
+    assert not file.update().changed
 
 
 def test_the_last_line_counts_without_its_end_and_grows(opened: Opened, path: Path) -> None:
     file = opened(b"one\ntwo")
     assert texts(file) == ["one", "two"]
-    assert file.grow() == (False, False)
+    assert file.update() == (False, False)
     add(path, b" and a half\nthree\n")
-    assert file.grow() == (True, False)
+    assert file.update() == (True, False)
     assert texts(file) == ["one", "two and a half", "three"]
     assert texts(file, 1, 1) == ["two and a half"]
 
@@ -171,33 +171,33 @@ def test_nothing_new_costs_no_more_than_a_stat(
     file = opened(b"one\n")
     monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     monkeypatch.setattr(os, "open", lambda *_: pytest.fail("it was opened"))
-    assert file.grow() == (False, False)
+    assert file.update() == (False, False)
 
 
 @pytest.mark.parametrize("content", [b"", b"new\n", b"other and longer than before\n" * 9])
-def test_a_log_that_was_cut_or_written_anew_starts_again(
+def test_a_truncated_or_rewritten_log_is_read_from_its_start(
     opened: Opened, path: Path, content: bytes
 ) -> None:
     file = opened(b"old line\n" * 5)
     path.write_bytes(content)
-    assert file.grow() == (True, True)
+    assert file.update() == (True, True)
     assert texts(file) == content.decode().splitlines()
 
 
-def test_a_log_that_was_rotated_starts_again(opened: Opened, path: Path) -> None:
+def test_a_rotated_log_is_read_from_its_start(opened: Opened, path: Path) -> None:
     file = opened(b"same\n")
     path.rename(path.with_suffix(".1"))
     path.write_bytes(b"same\nand more\n")
-    assert file.grow() == (True, True)
+    assert file.update() == (True, True)
     assert texts(file) == ["same", "and more"]
 
 
-def test_every_line_is_where_it_is_counted_whatever_its_length(opened: Opened) -> None:
+def test_lines_of_any_length_are_found_by_their_number(opened: Opened) -> None:
     lines = [f"{number} " + "x" * (number * 37 % 900) for number in range(1_500)]
     lines[700] = "700 " + "y" * (3 * BLOCK)
     lines[900:950] = [""] * 50
     file = opened("\n".join(lines).encode())
-    assert file.count == len(lines)
+    assert file.line_count == len(lines)
     for number in (0, 1, 699, 700, 701, 899, 925, 950, 1_499):
         start = texts(file, number, 1)[0][:LIMIT]
         assert start == lines[number][:LIMIT]
@@ -219,16 +219,14 @@ def test_a_line_of_30_mb_is_not_read(opened: Opened, monkeypatch: pytest.MonkeyP
     assert sum(read) <= 8 * max(BLOCK, PIECE)
 
 
-def test_of_a_long_progress_bar_the_last_state_is_shown(opened: Opened) -> None:
+def test_a_long_progress_bar_shows_its_last_state(opened: Opened) -> None:
     states = b"".join(b"%6d of 20000 steps done\r" % step for step in range(20_000))
     assert len(states) > PIECE
     assert texts(opened(states + b"\nend\n")) == [" 19999 of 20000 steps done", "end"]
     assert texts(opened(states)) == [" 19999 of 20000 steps done"]
 
 
-def test_the_end_of_a_big_log_is_there_at_once_and_then_all_of_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_big_log_is_read_from_its_end_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 900_000
     path.write_bytes(b"".join(b"step %07d loss 0.1\n" % step for step in range(count)))
     assert path.stat().st_size > 4 * TAIL
@@ -236,13 +234,13 @@ def test_the_end_of_a_big_log_is_there_at_once_and_then_all_of_it(
     read: list[int] = []
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, n, at: read.append(n) or pread(fd, n, at))
-    file.grow()
+    file.update()
     assert sum(read) <= TAIL + BLOCK
-    assert not file.complete
-    known = file.count
+    assert not file.is_complete
+    known = file.line_count
     assert texts(file, known - 1) == [f"step {count - 1:07} loss 0.1"]
-    raised = whole(file)
-    assert (file.complete, file.count, raised) == (True, count, count - known)
+    shift = whole(file)
+    assert (file.is_complete, file.line_count, shift) == (True, count, count - known)
     for number in (0, 1, 123_456, count - 1):
         assert texts(file, number, 1) == [f"step {number:07} loss 0.1"]
     assert max(read) <= log_file.STRIDE
@@ -252,7 +250,7 @@ def test_the_end_of_a_big_log_is_there_at_once_and_then_all_of_it(
 # --- search -------------------------------------------------------------------------------------
 
 
-def test_words_are_found_in_both_directions_from_a_line_on(opened: Opened) -> None:
+def test_words_are_found_in_both_directions_from_a_line(opened: Opened) -> None:
     file = opened(b"Loss\nno\nthe LOSS loss\nno\nlos s\nloss")
     assert found(file, "loss", 0) == [0, 2, 5]
     assert found(file, "loss", 1) == [2, 5]
@@ -270,7 +268,7 @@ def test_words_beyond_ascii_are_found_in_capitals_too(opened: Opened) -> None:
     assert found(file, "ошибка", 2, backwards=True) == [2, 1]
 
 
-def test_only_what_is_shown_is_found(opened: Opened) -> None:
+def test_a_search_finds_only_text_that_is_shown(opened: Opened) -> None:
     file = opened(b"first state\rsecond state\n\x1b[31mred\x1b[0m\nstate.\\d\n")
     assert found(file, "first", 0) == []
     assert found(file, "second", 0) == [0]
@@ -294,60 +292,64 @@ def test_a_search_reads_in_windows_and_misses_nothing_between_them(
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
+def reader(tmp_path: Path) -> Iterator[LogReader]:
     (tmp_path / "logs").mkdir()
-    made = Reader(tmp_path)
+    made = LogReader(tmp_path)
     yield made
     made.close()
 
 
-def look(reader: Reader, ask: Ask) -> Page:
-    """Look until there is a page and nothing more to do."""
+def look(reader: LogReader, request: PageRequest) -> LogPage:
+    """Read until there is a page and nothing more to do."""
     page = None
     for _ in range(100):
-        page = reader.look(ask, ["rank-0", "rank-1"]) or page
-        if page is not None and not reader.busy:
+        page = reader.read(request, ["rank-0", "rank-1"]) or page
+        if page is not None and not reader.has_work:
             return page
     pytest.fail("no page came")
 
 
-def test_a_page_is_given_once(reader: Reader, tmp_path: Path) -> None:
+def test_a_page_is_returned_once(reader: LogReader, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "rank-0.log"
     log.write_bytes(b"1\n2\n3\n")
-    page = look(reader, Ask("rank-0", None, 2))
+    page = look(reader, PageRequest("rank-0", None, 2))
     assert (page.first, page.total, [line.plain for line in page.lines]) == (1, 3, ["2", "3"])
     assert page.empty == {"rank-1"}
-    assert reader.look(Ask("rank-0", None, 2), []) is None
+    assert reader.read(PageRequest("rank-0", None, 2), []) is None
     add(log, b"4\n")
-    page = look(reader, Ask("rank-0", None, 2))
-    assert (page.first, page.total, page.anew) == (2, 4, False)
-    assert look(reader, Ask("rank-1", None, 2)).total == 0
+    page = look(reader, PageRequest("rank-0", None, 2))
+    assert (page.first, page.total, page.replaced) == (2, 4, False)
+    assert look(reader, PageRequest("rank-1", None, 2)).total == 0
 
 
-def test_a_search_goes_around_the_end_and_says_so(reader: Reader, tmp_path: Path) -> None:
+def test_a_search_wraps_around_the_end_and_reports_it(reader: LogReader, tmp_path: Path) -> None:
     (tmp_path / "logs" / "rank-0.log").write_bytes(b"here\nno\nno\n")
-    ahead = look(reader, Ask("rank-0", None, 2, Hunt(1, "here", 1))).found
+    ahead = look(reader, PageRequest("rank-0", None, 2, LogSearch(1, "here", 1))).found
     assert ahead is not None
-    assert (ahead.line, ahead.around) == (0, True)
-    nowhere = look(reader, Ask("rank-0", None, 2, Hunt(2, "there", 1))).found
+    assert (ahead.line, ahead.wrapped) == (0, True)
+    nowhere = look(reader, PageRequest("rank-0", None, 2, LogSearch(2, "there", 1))).found
     assert nowhere is not None
     assert nowhere.line is None
-    onwards = look(reader, Ask("rank-0", None, 2, Hunt(3, "here", 1, onwards=True))).found
+    onwards = look(
+        reader, PageRequest("rank-0", None, 2, LogSearch(3, "here", 1, wraps=False))
+    ).found
     assert onwards is not None
     assert onwards.line is None
 
 
 def test_a_search_in_a_big_log_waits_for_the_numbers_of_lines(
-    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: LogReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_file, "TAIL", 1 << 20)
     monkeypatch.setattr(log_file, "STRIDE", 1 << 21)
     line = b"%08d " + b"." * 90 + b"\n"
     lines = b"".join(line % number for number in range(60_000))
     (tmp_path / "logs" / "rank-0.log").write_bytes(lines)
-    first = reader.look(Ask("rank-0", None, 5), [])
+    first = reader.read(PageRequest("rank-0", None, 5), [])
     assert first is not None
     assert first.total < 60_000
-    page = look(reader, Ask("rank-0", None, 5, Hunt(1, "00059999", first.total - 1, True)))
+    page = look(
+        reader, PageRequest("rank-0", None, 5, LogSearch(1, "00059999", first.total - 1, True))
+    )
     assert page.found is not None
-    assert (page.found.line, page.found.around, page.total) == (59_999, False, 60_000)
+    assert (page.found.line, page.found.wrapped, page.total) == (59_999, False, 60_000)

@@ -1,4 +1,4 @@
-"""The log pane as a person uses it."""
+"""The log pane, used with keys and mouse."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tui import keymap
-from tui.screens.dialogs import Prompt
-from tui.widgets.log_pane import CLIPBOARD, LogPane
-from tui.widgets.log_view import LogView
+from distrain.tui import keymap
+from distrain.tui.dialogs.prompt import PromptDialog
+from distrain.tui.screens.run_logs import RunLogs
+from distrain.tui.widgets.log_pane import CLIPBOARD, LogPane
+from distrain.tui.widgets.log_view import LogView
 
-from .conftest import until
+from .app_driver import until
 
 RANKS = 3
 SIZES = [(80, 24), (120, 36)]
 
 
 class Logs(App[None]):
-    """A run's logs and nothing else; `said` are its notifications."""
+    """A run's logs and nothing else; `notifications` are its notifications."""
 
     def __init__(self, folder: Path, live: bool, chosen: str) -> None:
         super().__init__()
@@ -37,15 +38,26 @@ class Logs(App[None]):
         yield LogPane(id="logs")
 
     def on_mount(self) -> None:
+        self.logs = RunLogs(self.screen, self.pane, self.folder)
         self.pane.choose(self.chosen)
-        self.pane.show(self.folder, RANKS, self.live)
+        self.pane.show(RANKS, self.live)
+        self.logs.start()
         self.pane.focus()
+
+    def on_log_pane_page_requested(self, event: LogPane.PageRequested) -> None:
+        self.logs.read(event)
+
+    def on_log_pane_save_requested(self, event: LogPane.SaveRequested) -> None:
+        self.logs.save(event.name)
+
+    def on_unmount(self) -> None:
+        self.logs.stop()
 
     def action_back(self) -> None:
         self.fell_through.append("back")
 
     def key(self, id: str) -> str:
-        return " ".join(map(self.get_key_display, keymap.pressed(id, {})))
+        return " ".join(map(self.get_key_display, keymap.parse_keys(id, {})))
 
     @property
     def pane(self) -> LogPane:
@@ -73,16 +85,16 @@ class Logs(App[None]):
         return self.pane._border_subtitle.plain if self.pane._border_subtitle else ""
 
     @property
-    def said(self) -> str:
+    def notifications(self) -> str:
         return " ".join(notification.message for notification in self._notifications)
 
 
-Story = Callable[[Logs, Pilot[None]], Awaitable[None]]
+Scenario = Callable[[Logs, Pilot[None]], Awaitable[None]]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run with three ranks, the last of which is silent."""
+    """Return a run with three ranks, the last of which has no output."""
     run = tmp_path / "20261121-055848-ddp-zana"
     (run / "logs").mkdir(parents=True)
     write(run, "rank-0", *(f"step {step}" for step in range(500)))
@@ -96,8 +108,8 @@ def write(run: Path, name: str, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def tell(
-    story: Story,
+def run_app(
+    scenario: Scenario,
     folder: Path,
     size: tuple[int, int] = (80, 24),
     live: bool = True,
@@ -107,26 +119,28 @@ def tell(
         app = Logs(folder, live, chosen)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: app.lines)
-            await story(app, pilot)
+            await scenario(app, pilot)
 
     asyncio.run(play())
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_it_opens_at_the_end_of_rank_0_and_follows(folder: Path, size: tuple[int, int]) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_the_pane_opens_at_the_end_of_rank_0_and_follows(
+    folder: Path, size: tuple[int, int]
+) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         assert app.last == "step 499"
         assert len(app.lines) == app.view.height > size[1] - 5
-        assert app.status == "500 lines · follows"
+        assert app.status == "500 lines · following"
         write(folder, "rank-0", "one more")
         await until(pilot, lambda: app.last == "one more", "followed")
-        assert app.status == "501 lines · follows"
+        assert app.status == "501 lines · following"
 
-    tell(story, folder, size)
+    run_app(scenario, folder, size)
 
 
 def test_scrolling_up_stops_following_and_end_goes_back(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("up", "up", "up")
         await until(pilot, lambda: app.last == "step 496", "scrolled")
         before = app.lines
@@ -138,24 +152,24 @@ def test_scrolling_up_stops_following_and_end_goes_back(folder: Path) -> None:
         write(folder, "rank-0", "newest")
         await until(pilot, lambda: app.last == "newest", "followed")
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_scrolling_down_to_the_end_follows_again(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("pageup")
         await until(pilot, lambda: "end follows" in app.status)
         await pilot.press("pagedown")
-        await until(pilot, lambda: app.status == "500 lines · follows", "following")
+        await until(pilot, lambda: app.status == "500 lines · following", "following")
         await pilot.press("home")
         await until(pilot, lambda: app.lines[:1] == ["step 0"], "at the top")
         assert app.status == "line 1 of 500 · end follows"
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_a_smaller_or_larger_pane_stays_at_the_end(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         for height in (10, 40, 15):
             await pilot.resize_terminal(80, height)
             await until(
@@ -165,11 +179,11 @@ def test_a_smaller_or_larger_pane_stays_at_the_end(folder: Path) -> None:
             )
             assert app.view.following
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_the_title_names_the_logs_and_brackets_walk_through_them(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_the_title_names_the_logs_and_brackets_switch_between_them(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         assert app.named == "launcher  ● rank 0   ■ 1  ▲ 2  supervisor"
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: app.lines == ["hello from rank 1"], "rank 1")
@@ -181,40 +195,40 @@ def test_the_title_names_the_logs_and_brackets_walk_through_them(folder: Path) -
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: "supervisor has printed nothing" in app.lines[0], "around")
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_a_click_on_a_name_shows_that_log(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.click(offset=(3 + app.named.index("■"), 0))
         await until(pilot, lambda: app.lines == ["hello from rank 1"], "rank 1")
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_it_opens_where_it_is_told_to(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_the_pane_opens_the_chosen_log(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         assert app.lines == ["hello from rank 1"]
         assert app.status == "1 line"
 
-    tell(story, folder, live=False, chosen="rank-1")
+    run_app(scenario, folder, live=False, chosen="rank-1")
 
 
 def test_the_chosen_log_stays_when_the_run_is_shown_again(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-1")
         await until(pilot, lambda: app.lines == ["hello from rank 1"], "rank 1")
-        app.pane.show(folder, RANKS, True)
-        app.pane.show(folder, RANKS, False)
+        app.pane.show(RANKS, True)
+        app.pane.show(RANKS, False)
         await until(pilot, lambda: app.status == "1 line", "no longer live")
         assert app.lines == ["hello from rank 1"]
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_many_ranks_show_those_next_to_the_chosen_one(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
-        app.pane.show(folder, 512, True)
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
+        app.pane.show(512, True)
         app.pane.choose("rank-300")
         await until(pilot, lambda: "300" in app.named, "shown")
         assert app.named.startswith("‹ ")
@@ -223,22 +237,22 @@ def test_many_ranks_show_those_next_to_the_chosen_one(folder: Path) -> None:
         assert " 301 " in app.named
         assert 60 < len(app.named) <= 76
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_a_log_that_is_written_anew_is_shown_anew(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_a_rewritten_log_is_shown_from_its_start(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("home")
         await until(pilot, lambda: app.lines[:1] == ["step 0"])
         (folder / "logs" / "rank-0.log").write_text("again\n")
-        await until(pilot, lambda: app.lines == ["again"], "anew")
-        assert app.status == "1 line · follows"
+        await until(pilot, lambda: app.lines == ["again"], "restarted")
+        assert app.status == "1 line · following"
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_an_unfinished_line_is_shown_as_it_grows(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         log = folder / "logs" / "rank-0.log"
         for text, shown in (("10%\r", "10%"), ("20%\r", "20%"), ("done\nnext", "next")):
             with log.open("a") as file:
@@ -246,17 +260,17 @@ def test_an_unfinished_line_is_shown_as_it_grows(folder: Path) -> None:
             await until(pilot, lambda shown=shown: app.last == shown, shown)
         assert app.lines[-2] == "done"
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 # --- search -------------------------------------------------------------------------------------
 
 
-def test_search_finds_while_one_types_and_goes_on_in_both_directions(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_search_finds_while_typing_and_continues_in_both_directions(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"STEP 42")
         await until(pilot, lambda: app.status.startswith("line 43 of 500"), "found")
-        assert "from the top again" in app.status
+        assert "continued from the top" in app.status
         assert "step 42" in app.lines
         for key, line in (("enter", 421), ("enter", 422), ("shift+enter", 421), ("up", 421)):
             await pilot.press(key)
@@ -265,7 +279,7 @@ def test_search_finds_while_one_types_and_goes_on_in_both_directions(folder: Pat
         for key, line in ((">", 422), ("<", 421), ("<", 43), ("<", 430)):
             await pilot.press({">": "greater_than_sign", "<": "less_than_sign"}[key])
             await until(pilot, lambda line=line: f"line {line} " in app.status, f"{key} {line}")
-        assert "from the end again" in app.status
+        assert "continued from the end" in app.status
         await pilot.press("escape")
         await until(pilot, lambda: app.status == "line 420 of 500 · end follows" or app.status)
         assert not app.query_one(Input).display
@@ -273,34 +287,34 @@ def test_search_finds_while_one_types_and_goes_on_in_both_directions(folder: Pat
         await pilot.press("escape")
         assert app.fell_through == ["back"]
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_what_is_found_stays_in_sight_while_the_log_grows(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_a_match_stays_visible_while_the_log_grows(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"step 499")
         await until(pilot, lambda: "line 500 of 500" in app.status, "found")
         write(folder, "rank-0", *["later"] * 50)
         await until(pilot, lambda: "50 new lines" in app.status, "counted")
         assert "step 499" in app.lines
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_words_that_are_nowhere_are_said_to_be(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_words_without_a_match_are_reported(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"zebra")
-        await until(pilot, lambda: "no “zebra” in this log" in app.status, "said")
+        await until(pilot, lambda: "no match for “zebra” in this log" in app.status, "said")
         await pilot.press("escape")
         assert "zebra" not in app.status
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_words_that_come_while_one_looks_for_them_are_found(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_words_that_are_written_during_a_search_are_found(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"zebra")
-        await until(pilot, lambda: "no “zebra” in this log yet" in app.status, "said")
+        await until(pilot, lambda: "no match for “zebra” in this log yet" in app.status, "said")
         write(folder, "rank-0", *["later"] * 3)
         await until(pilot, lambda: app.last == "later", "followed")
         write(folder, "rank-0", "a zebra", *["later"] * 50)
@@ -312,11 +326,11 @@ def test_words_that_come_while_one_looks_for_them_are_found(folder: Path) -> Non
         await until(pilot, lambda: "605 lines" in app.status, "counted")
         assert app.view.following
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_matches_are_highlighted_and_the_one_found_most(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_matches_are_highlighted_and_the_current_one_stands_out(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"step 49")
         await until(pilot, lambda: app.view.found is not None, "found")
         rows = [next(iter(app.view.render_line(y))).style for y in range(app.view.height)]
@@ -326,59 +340,59 @@ def test_matches_are_highlighted_and_the_one_found_most(folder: Path) -> None:
         assert app.view.found == 490
         assert rows[at + 1].bgcolor != rows[at - 1].bgcolor
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 # --- taking it elsewhere ------------------------------------------------------------------------
 
 
-def test_lines_in_sight_are_copied(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_visible_lines_are_copied(folder: Path) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("y")
-        await until(pilot, lambda: app.said, "said")
+        await until(pilot, lambda: app.notifications, "said")
         assert app.clipboard == "\n".join(app.lines)
-        assert app.said == f"{app.view.height} lines copied"
+        assert app.notifications == f"{app.view.height} lines copied"
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_selected_lines_are_copied(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.mouse_down(LogView, offset=(0, 2))
         await pilot.hover(LogView, offset=(4, 4))
         await pilot.mouse_up(LogView, offset=(4, 4))
         await pilot.press("y")
-        await until(pilot, lambda: app.said, "said")
+        await until(pilot, lambda: app.notifications, "said")
         first, middle, last = app.clipboard.split("\n")
         assert [first, middle] == app.lines[2:4]
         assert app.lines[4].startswith(last)
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_more_than_a_terminal_takes_is_not_copied(folder: Path) -> None:
+def test_more_than_a_terminal_accepts_is_not_copied(folder: Path) -> None:
     write(folder, "rank-1", *["é" * 1_900] * 60)
 
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-1")
         await until(pilot, lambda: len(app.lines) > 20, "shown")
         await pilot.press("y")
-        await until(pilot, lambda: app.said, "said")
+        await until(pilot, lambda: app.notifications, "said")
         assert len(app.clipboard.encode()) <= CLIPBOARD
-        assert app.said.startswith("the first 12 of ")
+        assert app.notifications.startswith("copied the first 12 of ")
 
-    tell(story, folder, (80, 40))
+    run_app(scenario, folder, (80, 40))
 
 
 def test_an_empty_log_has_nothing_to_copy(folder: Path) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-2")
         await pilot.press("y")
-        await until(pilot, lambda: app.said, "said")
-        assert app.said == "there is no line to copy"
+        await until(pilot, lambda: app.notifications, "said")
+        assert app.notifications == "no lines to copy"
         assert app.clipboard == ""
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 def test_a_log_is_saved_as_it_is_and_never_over_another_file(
@@ -387,31 +401,33 @@ def test_a_log_is_saved_as_it_is_and_never_over_another_file(
     monkeypatch.chdir(tmp_path)
     saved = tmp_path / f"{folder.name}-rank-0.log"
 
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         await save(app, pilot)
-        await until(pilot, lambda: str(saved) in app.said, "saved")
+        await until(pilot, lambda: str(saved) in app.notifications, "saved")
         assert saved.read_bytes() == (folder / "logs" / "rank-0.log").read_bytes()
         saved.write_text("mine")
         app.clear_notifications()
         await save(app, pilot)
-        await until(pilot, lambda: "is there already: nothing was saved" in app.said, "refused")
+        await until(
+            pilot, lambda: "already exists; choose another name" in app.notifications, "refused"
+        )
         assert saved.read_text() == "mine"
 
     async def save(app: Logs, pilot: Pilot[None]) -> None:
         await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(app.screen, Prompt), "asked")
+        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked")
         await pilot.press("enter")
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
 # --- what it costs ------------------------------------------------------------------------------
 
 
-def test_a_hidden_pane_looks_at_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+def test_a_hidden_pane_reads_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.display = False
-        assert not app.pane.in_sight
+        assert not app.pane.is_displayed
         await pilot.pause(0.6)
         looked: list[object] = []
         stat = os.stat
@@ -423,27 +439,27 @@ def test_a_hidden_pane_looks_at_nothing(folder: Path, monkeypatch: pytest.Monkey
         app.pane.display = True
         await until(pilot, lambda: app.last == "unseen", "shown again")
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_a_big_log_is_there_at_once_and_scrolls_to_its_top(folder: Path) -> None:
+def test_a_big_log_is_shown_at_once_and_scrolls_to_its_top(folder: Path) -> None:
     text = "".join(f"line {number} {'.' * 80}\n" for number in range(200_000))
     (folder / "logs" / "rank-1.log").write_text(text)
 
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-1")
-        await until(pilot, lambda: app.status == "200,000 lines · follows", "counted")
+        await until(pilot, lambda: app.status == "200,000 lines · following", "counted")
         await pilot.press("home")
         await until(pilot, lambda: app.lines and app.lines[0].startswith("line 0 "), "at the top")
-        assert len(app.view._lines) < 500
+        assert app.view.kept_lines < 500
 
-    tell(story, folder)
+    run_app(scenario, folder)
 
 
-def test_what_goes_on_to_the_right_is_marked_and_can_be_seen(folder: Path) -> None:
+def test_lines_wider_than_the_pane_are_marked_and_can_be_scrolled(folder: Path) -> None:
     write(folder, "rank-1", "left" + "." * 90 + "right")
 
-    async def story(app: Logs, pilot: Pilot[None]) -> None:
+    async def scenario(app: Logs, pilot: Pilot[None]) -> None:
         app.pane.choose("rank-1")
         await until(pilot, lambda: app.last.endswith("›"), "marked")
         await pilot.press("right", "right")
@@ -451,4 +467,4 @@ def test_what_goes_on_to_the_right_is_marked_and_can_be_seen(folder: Path) -> No
         await pilot.press("left", "left")
         await until(pilot, lambda: app.last.startswith("left"), "back")
 
-    tell(story, folder)
+    run_app(scenario, folder)

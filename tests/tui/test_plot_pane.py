@@ -1,4 +1,4 @@
-"""The plot widget in a headless app: what is seen, what is repainted, what the mouse asks for."""
+"""The plot pane in a headless app: drawing, repainting, and the mouse."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from tui import marks
-from tui.data.chart import Chart, Line
-from tui.widgets.plot import PlotPane
+from distrain.tui import marks
+from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.widgets.plot_pane import PlotPane
 
 
-def line(x: list[float], y: list[float], rank: int = 0) -> Line:
-    return Line(f"rank {rank}", marks.of_rank(rank), x, y)
+def line(x: list[float], y: list[float], rank: int = 0) -> ChartLine:
+    return ChartLine(f"rank {rank}", marks.rank_mark(rank), x, y)
 
 
 RISING = Chart("training loss", [line([0, 50, 100], [1.0, 2.0, 3.0])], unit="nats")
 
 
 class Watched(PlotPane):
-    """Remembers which lines it was asked to paint."""
+    """Remembers which lines it painted."""
 
     painted: set[int] | None = None
 
@@ -59,7 +59,7 @@ class Plots(App[None]):
 
     @property
     def shown(self) -> str:
-        """The text inside the border."""
+        """Return the text inside the border."""
         return "\n".join(self.pane.render_line(y).text for y in range(self.pane.size.height))
 
     def on_plot_pane_pointed(self, said: PlotPane.Pointed) -> None:
@@ -82,7 +82,7 @@ def with_app(chart: Chart, steps: Steps, size: tuple[int, int] = (60, 16), theme
     asyncio.run(run())
 
 
-def test_title_legend_axes_and_marks_are_seen() -> None:
+def test_title_legend_axes_and_marks_are_shown() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         assert app.pane.border_title == "training loss (nats)"
         assert app.pane.border_subtitle == "step"
@@ -95,16 +95,16 @@ def test_title_legend_axes_and_marks_are_seen() -> None:
     with_app(RISING, steps)
 
 
-def test_an_empty_chart_says_why_in_the_middle() -> None:
+def test_an_empty_chart_shows_the_reason_in_the_middle() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         row = next(row for row in app.shown.split("\n") if row.strip())
         assert row.strip() == "no GPU in this run"
         assert abs(len(row) - len(row.rstrip()) - (len(row) - len(row.lstrip()))) <= 1
 
-    with_app(Chart("GPU", [], empty="no GPU in this run"), steps)
+    with_app(Chart("GPU", [], empty_text="no GPU in this run"), steps)
 
 
-def test_the_cursor_reads_values_off_and_repaints_no_more_than_it_must() -> None:
+def test_the_cursor_shows_values_and_repaints_only_what_changes() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.painted = set()
         app.pane.cursor = 50.0
@@ -118,7 +118,7 @@ def test_the_cursor_reads_values_off_and_repaints_no_more_than_it_must() -> None
     with_app(RISING, steps)
 
 
-def test_a_cursor_that_is_out_of_sight_reads_nothing_off() -> None:
+def test_a_cursor_outside_of_the_chart_shows_no_values() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.cursor = 0.0
         assert "rank 0 1" in app.shown
@@ -139,7 +139,7 @@ def test_the_same_chart_again_repaints_nothing_and_a_change_only_its_lines() -> 
     with_app(RISING, steps)
 
 
-def test_log_and_smooth_are_said_and_bounded() -> None:
+def test_log_and_smooth_are_shown_and_bounded() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.log_y, app.pane.smooth = True, 9
         assert app.pane.smooth == 3
@@ -205,7 +205,7 @@ def test_the_wheel_zooms_about_the_pointer() -> None:
     with_app(RISING, steps)
 
 
-def test_dragging_over_a_part_asks_for_it() -> None:
+def test_dragging_over_a_part_requests_it() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         await pilot.mouse_down(Watched, offset=(20, 6))
         await pilot.hover(Watched, offset=(40, 6))
@@ -232,7 +232,7 @@ def test_every_size_is_drawn(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("theme", ["textual-light", "ansi-dark", "ansi-light"])
-def test_every_theme_is_drawn_and_a_new_one_recolours(theme: str) -> None:
+def test_every_theme_is_drawn_and_a_new_one_changes_the_colours(theme: str) -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.smooth = 1
         before = [segment.style for segment in app.pane.render_line(0)]
@@ -243,7 +243,7 @@ def test_every_theme_is_drawn_and_a_new_one_recolours(theme: str) -> None:
     with_app(RISING, steps, theme=theme)
 
 
-def test_without_colour_lines_differ_by_mark_and_what_is_behind_is_dimmer(
+def test_without_colour_lines_differ_by_mark_and_lines_behind_are_dimmer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")

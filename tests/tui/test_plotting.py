@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners import words
-from tui import marks
-from tui.data.chart import Chart, Line
-from tui.plotting.canvas import Canvas, stretches
-from tui.plotting.picture import CURSOR, Picture, ink_of
-from tui.plotting.scale import Scale, fitted, labels, ticks, under_axis, value_ticks
-from tui.plotting.smooth import smoothed
+from distrain.runners import formatting
+from distrain.tui import marks
+from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.plotting.canvas import Canvas, column_spans
+from distrain.tui.plotting.chart_layout import CURSOR, ChartLayout, colour_of
+from distrain.tui.plotting.scale import (
+    Scale,
+    axis_labels,
+    fit_scale,
+    tick_labels,
+    ticks,
+    value_ticks,
+)
+from distrain.tui.plotting.smoothing import smooth_curve
 
 
-def line(x: list[float], y: list[float], rank: int = 0) -> Line:
-    return Line(f"rank {rank}", marks.of_rank(rank), x, y)
+def line(x: list[float], y: list[float], rank: int = 0) -> ChartLine:
+    return ChartLine(f"rank {rank}", marks.rank_mark(rank), x, y)
 
 
 def text(runs: list[tuple[str, int]]) -> str:
@@ -38,16 +45,16 @@ def test_ticks_of_values_are_round_and_few() -> None:
     assert [tick.label for tick in found] == ["0", "0.5", "1.0", "1.5", "2.0"]
 
 
-def test_ticks_of_steps_are_whole_however_far_one_zooms_in() -> None:
+def test_ticks_of_steps_are_whole_at_any_zoom() -> None:
     found = next(ticks("step", 7.0, 9.0, 20))
     assert [tick.label for tick in found] == ["7", "8", "9"]
 
 
-def test_large_steps_are_short_and_told_apart() -> None:
-    assert labels([0, 5_000, 10_000], 5_000) == ["0", "5k", "10k"]
-    assert labels([2_500_000, 3_000_000], 500_000) == ["2.5M", "3.0M"]
-    assert labels([10_000_001, 10_000_002], 1) == ["10,000,001", "10,000,002"]
-    assert labels([2e-5, 3e-5], 1e-5) == ["2e-05", "3e-05"]
+def test_large_steps_are_short_and_distinct() -> None:
+    assert tick_labels([0, 5_000, 10_000], 5_000) == ["0", "5k", "10k"]
+    assert tick_labels([2_500_000, 3_000_000], 500_000) == ["2.5M", "3.0M"]
+    assert tick_labels([10_000_001, 10_000_002], 1) == ["10,000,001", "10,000,002"]
+    assert tick_labels([2e-5, 3e-5], 1e-5) == ["2e-05", "3e-05"]
 
 
 def test_a_log_axis_is_ticked_at_decades_or_within_one() -> None:
@@ -62,22 +69,22 @@ def test_a_log_axis_is_ticked_at_decades_or_within_one() -> None:
     ]
 
 
-def test_clock_times_are_whole_minutes_and_a_midnight_says_its_day(
+def test_clock_times_are_whole_minutes_and_midnight_shows_its_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")  # half an hour off: whole hours are whole here
-    words.time.tzset()
+    formatting.time.tzset()
     try:
         start = 1_785_176_700.0  # 23:55
         found = next(ticks("time", start, start + 1_200, 5))
-        labels = [tick.label for tick in found]
-        assert labels == ["23:55", "Jul 28", "00:05", "00:10", "00:15"]
+        tick_labels = [tick.label for tick in found]
+        assert tick_labels == ["23:55", "Jul 28", "00:05", "00:10", "00:15"]
     finally:
         monkeypatch.undo()
-        words.time.tzset()
+        formatting.time.tzset()
 
 
-def test_durations_are_worded_in_one_unit() -> None:
+def test_durations_have_one_unit() -> None:
     found = next(ticks("duration", 0.0, 3 * 3600.0, 4))
     assert [tick.label for tick in found] == ["0 h", "1 h", "2 h", "3 h"]
     assert [t.label for t in next(ticks("duration", 0.0, 90.0, 4))] == [
@@ -96,15 +103,15 @@ def test_durations_are_worded_in_one_unit() -> None:
 )
 def test_labels_under_an_axis_never_touch(kind: str, low: float, width: float, cells: int) -> None:
     end = -2
-    for label in under_axis(kind, Scale(low, low + width), cells):
+    for label in axis_labels(kind, Scale(low, low + width), cells):
         assert label.start >= max(0, end + 2)
         end = label.start + len(label.text)
         assert end <= cells
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e300), st.integers(1, 6))
-def test_a_fitted_scale_holds_its_values(low: float, more: float, most: int) -> None:
-    scale = fitted(low, low + more, most)
+def test_a_fitted_scale_contains_its_values(low: float, more: float, most: int) -> None:
+    scale = fit_scale(low, low + more, most)
     assert math.isfinite(scale.low)
     assert scale.low < scale.high
     assert len(next(ticks("value", scale.low, scale.high, most), [])) <= most
@@ -115,10 +122,10 @@ def test_a_fitted_scale_holds_its_values(low: float, more: float, most: int) -> 
 
 
 def test_a_scale_stays_where_it_is_while_a_curve_moves_a_little() -> None:
-    assert fitted(0.11, 2.31, 4) == fitted(0.10, 2.34, 4)
+    assert fit_scale(0.11, 2.31, 4) == fit_scale(0.10, 2.34, 4)
 
 
-def test_what_a_log_scale_does_not_have_is_nowhere() -> None:
+def test_values_that_a_log_scale_lacks_are_not_drawn() -> None:
     places = Scale(1, 100, True).places([1, 10, 100, 0, -1], 3)
     assert places[:3] == [0, 1, 2]
     assert all(map(math.isnan, places[3:]))
@@ -128,8 +135,8 @@ def test_what_a_log_scale_does_not_have_is_nowhere() -> None:
 
 
 def test_smoothing_keeps_a_constant_and_lags_to_neither_side() -> None:
-    assert smoothed([0, 1, 5], [2.0, 2.0, 2.0], 1.0) == pytest.approx([2, 2, 2])
-    spike = smoothed([0, 1, 2, 3, 4], [0, 0, 1, 0, 0], 1.0)
+    assert smooth_curve([0, 1, 5], [2.0, 2.0, 2.0], 1.0) == pytest.approx([2, 2, 2])
+    spike = smooth_curve([0, 1, 2, 3, 4], [0, 0, 1, 0, 0], 1.0)
     assert spike == pytest.approx(spike[::-1])
     assert max(spike) == spike[2] < 1
 
@@ -137,7 +144,7 @@ def test_smoothing_keeps_a_constant_and_lags_to_neither_side() -> None:
 def test_smoothing_is_the_weighted_mean_by_its_definition() -> None:
     x, y = [0.0, 1.0, 1.5, 4.0, 9.0], [1.0, 3.0, nan, 2.0, 5.0]
     known = [(a, b) for a, b in zip(x, y, strict=True) if b == b]
-    for at, value in zip(x, smoothed(x, y, 2.0), strict=True):
+    for at, value in zip(x, smooth_curve(x, y, 2.0), strict=True):
         if at == 1.5:
             assert math.isnan(value)
             continue
@@ -147,14 +154,14 @@ def test_smoothing_is_the_weighted_mean_by_its_definition() -> None:
 
 
 def test_far_points_weigh_less_than_near_ones() -> None:
-    near = smoothed([0, 1], [0, 1], 1.0)[0]
-    far = smoothed([0, 1e9], [0, 1], 1.0)[0]
+    near = smooth_curve([0, 1], [0, 1], 1.0)[0]
+    far = smooth_curve([0, 1e9], [0, 1], 1.0)[0]
     assert near > far == 0
 
 
-def test_smoothing_nothing_is_nothing() -> None:
-    assert smoothed([], [], 1.0) == []
-    assert all(map(math.isnan, smoothed([1, 2], [nan, inf], 1.0)))
+def test_smoothing_an_empty_line_gives_an_empty_line() -> None:
+    assert smooth_curve([], [], 1.0) == []
+    assert all(map(math.isnan, smooth_curve([1, 2], [nan, inf], 1.0)))
 
 
 # --- the raster ---
@@ -162,98 +169,105 @@ def test_smoothing_nothing_is_nothing() -> None:
 
 def test_a_diagonal_is_one_connected_line() -> None:
     canvas = Canvas(2, 1)
-    canvas.curve(stretches([0, 3], [3, 0]), 7)
+    canvas.curve(column_spans([0, 3], [3, 0]), 7)
     assert dots(canvas) == ["⡠⠊"]
 
 
 def test_extremes_survive_many_points_in_one_column() -> None:
     canvas = Canvas(1, 2)
-    canvas.curve(stretches([0.0] * 1000, [4.0] * 500 + [0.0] + [4.0] * 498 + [7.0]), 7)
+    canvas.curve(column_spans([0.0] * 1000, [4.0] * 500 + [0.0] + [4.0] * 498 + [7.0]), 7)
     assert dots(canvas) == ["⡇", "⡇"]
 
 
 def test_extremes_that_points_stand_for_are_drawn() -> None:
     canvas = Canvas(1, 2)
-    canvas.curve(stretches([0.0], [4.0], [0.0], [7.0]), 7)
+    canvas.curve(column_spans([0.0], [4.0], [0.0], [7.0]), 7)
     assert dots(canvas) == ["⡇", "⡇"]
 
 
 @pytest.mark.parametrize("hole", [nan, inf, -inf])
-def test_what_is_not_finite_is_a_gap(hole: float) -> None:
+def test_values_that_are_not_finite_are_gaps(hole: float) -> None:
     canvas = Canvas(3, 1)
-    canvas.curve(stretches([0, 1, 2, 4, 5], [0, 0, hole, 0, 0]), 7)
+    canvas.curve(column_spans([0, 1, 2, 4, 5], [0, 0, hole, 0, 0]), 7)
     assert dots(canvas) == ["⠉ ⠉"]
 
 
 def test_a_dashed_line_has_gaps_but_loses_no_spike() -> None:
     canvas = Canvas(4, 1)
-    canvas.curve(stretches(range(8), [3, 3, 3, 3, 3, 0, 3, 3]), 7, pattern=(1, 2))
+    canvas.curve(column_spans(range(8), [3, 3, 3, 3, 3, 0, 3, 3]), 7, pattern=(1, 2))
     assert dots(canvas) == ["⡀⡀⡸⡆"]
 
 
-def test_a_cell_has_the_ink_of_its_last_curve_and_runs_are_joined() -> None:
+def test_a_cell_has_the_colour_of_its_last_curve_and_equal_cells_are_joined() -> None:
     canvas = Canvas(3, 1)
-    canvas.curve(stretches([0, 5], [0, 0]), 7)
-    canvas.curve(stretches([2, 3], [3, 3]), 8)
+    canvas.curve(column_spans([0, 5], [0, 0]), 7)
+    canvas.curve(column_spans([2, 3], [3, 3]), 8)
     assert canvas.lines() == [[("⠉", 7), ("⣉", 8), ("⠉", 7)]]
 
 
-def test_what_lies_above_hides_what_lies_below() -> None:
+def test_upper_lines_hide_lower_ones() -> None:
     below, above = Canvas(2, 1), Canvas(2, 1)
-    below.curve(stretches([0, 3], [0, 0]), 1)
-    above.curve(stretches([0, 1], [3, 3]), 2)
-    below.under(above)
+    below.curve(column_spans([0, 3], [0, 0]), 1)
+    above.curve(column_spans([0, 1], [3, 3]), 2)
+    below.overlay(above)
     assert below.lines() == [[("⣀", 2), ("⠉", 1)]]
 
 
-def test_what_is_outside_is_cut_off() -> None:
+def test_points_outside_are_cut_off() -> None:
     canvas = Canvas(2, 1)
-    canvas.curve(stretches([-1e6, 1e6], [0, 0]), 7)
-    canvas.curve(stretches([0, 3], [99, 99]), 7)
+    canvas.curve(column_spans([-1e6, 1e6], [0, 0]), 7)
+    canvas.curve(column_spans([0, 3], [99, 99]), 7)
     assert dots(canvas) == ["⠉⠉"]
 
 
 # --- the picture ---
 
 
-def test_the_legend_has_the_run_first_and_says_what_had_no_room() -> None:
+def test_the_legend_has_the_run_first_and_counts_hidden_lines() -> None:
     lines = [line([1, 2], [0.5, 0.25], rank) for rank in range(8)]
-    chart = Chart("loss", [*lines, Line("all", marks.RUN_MARK, [1, 2], [0.5, 0.125])])
-    assert text(Picture(chart, 50, 10).legend()) == "○ all 0.1250  ● rank 0 0.2500  +7 more"
-    assert text(Picture(chart, 8, 10).legend()) == "9 lines"
+    chart = Chart("loss", [*lines, ChartLine("all", marks.RUN_MARK, [1, 2], [0.5, 0.125])])
+    assert text(ChartLayout(chart, 50, 10).legend()) == "○ all 0.1250  ● rank 0 0.2500  +7 more"
+    assert text(ChartLayout(chart, 8, 10).legend()) == "9 lines"
 
 
-def test_the_legend_reads_values_off_at_the_cursor() -> None:
-    picture = Picture(Chart("loss", [line([0, 10], [0.5, 0.25]), line([8, 10], [1, 2], 1)]), 60, 9)
+def test_the_legend_shows_the_values_at_the_cursor() -> None:
+    picture = ChartLayout(
+        Chart("loss", [line([0, 10], [0.5, 0.25]), line([8, 10], [1, 2], 1)]), 60, 9
+    )
     assert text(picture.legend(1.0)) == "● rank 0 0.5000  ■ rank 1 –"
-    assert (" 1 ".strip(), CURSOR) in picture.under(1.0)[-1]
+    assert (" 1 ".strip(), CURSOR) in picture.axis_lines(1.0)[-1]
 
 
 def test_each_line_ends_with_its_mark_even_where_all_end_alike() -> None:
     chart = Chart("loss", [line([0, 100], [1.0, 0.5], rank) for rank in range(8)])
-    shown = "".join(map(text, Picture(chart, 60, 14).plot()))
+    shown = "".join(map(text, ChartLayout(chart, 60, 14).plot()))
     assert all(shape in shown for shape in marks.SHAPES)
 
 
 def test_a_last_value_that_is_not_a_number_is_not_hidden_by_an_older_one() -> None:
-    assert text(Picture(Chart("loss", [line([1, 2], [0.5, nan])]), 40, 9).legend()).endswith("–")
+    assert text(ChartLayout(Chart("loss", [line([1, 2], [0.5, nan])]), 40, 9).legend()).endswith(
+        "–"
+    )
 
 
 def test_the_raw_line_is_behind_the_smoothed_one() -> None:
     noisy = [float(at % 2) for at in range(100)]
-    lines = Picture(Chart("loss", [line(list(range(100)), noisy)]), 40, 9, smooth=3).plot()
-    assert {ink for runs in lines for _, ink in runs} >= {ink_of(0), ink_of(0, behind=True)}
+    lines = ChartLayout(Chart("loss", [line(list(range(100)), noisy)]), 40, 9, smooth=3).plot()
+    assert {colour for texts in lines for _, colour in texts} >= {
+        colour_of(0),
+        colour_of(0, behind=True),
+    }
 
 
-def test_a_log_axis_says_that_it_leaves_values_out() -> None:
+def test_a_log_axis_reports_that_it_leaves_values_out() -> None:
     chart = Chart("loss", [line([1, 2, 3], [-1.0, 0.0, 10.0])])
-    assert Picture(chart, 40, 9, log_y=True).note == "log y, without values ≤ 0 · step"
-    none = Picture(Chart("loss", [line([1], [-1.0])]), 40, 9, log_y=True)
-    assert "nothing above 0" in "".join(map(text, none.plot()))
+    assert ChartLayout(chart, 40, 9, log_y=True).note == "log y, without values ≤ 0 · step"
+    none = ChartLayout(Chart("loss", [line([1], [-1.0])]), 40, 9, log_y=True)
+    assert "no values above 0" in "".join(map(text, none.plot()))
 
 
 def test_points_come_in_any_order_and_without_an_x() -> None:
-    picture = Picture(Chart("loss", [line([3, nan, 1, 2], [3.0, 9.0, 1.0, 2.0])]), 40, 9)
+    picture = ChartLayout(Chart("loss", [line([3, nan, 1, 2], [3.0, 9.0, 1.0, 2.0])]), 40, 9)
     assert picture.extent == (1, 3)
     assert text(picture.legend()).endswith("3")
 
@@ -271,7 +285,7 @@ numbers = st.floats() | st.sampled_from([0.0, 1.0, nan, inf, -inf, 1e308, -1e308
     span=st.none() | st.tuples(st.floats(0, 10), st.floats(10, 20)),
     kind=st.sampled_from(["step", "epoch"]),
 )
-def test_nothing_crashes_or_is_wider_than_its_place(
+def test_nothing_crashes_or_is_wider_than_its_space(
     points: list[tuple[float, float, float, float]],
     width: int,
     height: int,
@@ -282,9 +296,12 @@ def test_nothing_crashes_or_is_wider_than_its_place(
     kind: str,
 ) -> None:
     x, y, low, high = (list(values) for values in zip(*points, strict=True)) if points else [[]] * 4
-    lines = [Line("a", marks.of_rank(0), x, y, low, high), Line("b", marks.RUN_MARK, x, y)]
-    picture = Picture(Chart("any", lines, kind, span=span), width, height, log_y, smooth)
-    shown = [*picture.plot(), picture.legend(cursor), *picture.under(cursor)]
+    lines = [
+        ChartLine("a", marks.rank_mark(0), x, y, low, high),
+        ChartLine("b", marks.RUN_MARK, x, y),
+    ]
+    picture = ChartLayout(Chart("any", lines, kind, span=span), width, height, log_y, smooth)
+    shown = [*picture.plot(), picture.legend(cursor), *picture.axis_lines(cursor)]
     assert all(len(text(runs)) <= width for runs in shown)
     assert len(shown) - 1 + picture.top <= height
     assert picture.drawn == sorted(picture.drawn)

@@ -1,4 +1,4 @@
-"""A run's screen as a person uses it."""
+"""The screen of a run, used with keys and mouse."""
 
 from __future__ import annotations
 
@@ -11,96 +11,98 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from runners import words
-from runners.events import GpuSample, HostSample
-from runners.runs import Run
-from runners.state import RunError
-from tui import keymap, settings
-from tui.app import DistrainApp
-from tui.screens.config import ConfigScreen
-from tui.screens.dialogs import Choice, ErrorDialog
-from tui.screens.help import HelpScreen
-from tui.screens.run import RunScreen
-from tui.screens.runs import RunsScreen
-from tui.widgets.failure_card import FailureCard
-from tui.widgets.hardware import Hardware
-from tui.widgets.key_bar import KeyBar
-from tui.widgets.log_pane import LogPane
-from tui.widgets.plot import PlotPane
-from tui.widgets.rank_table import RankTable
-from tui.widgets.run_header import RunHeader
+from distrain.runners import formatting
+from distrain.runners.protocol.events import GpuSample, HostSample
+from distrain.runners.records.state import RunError
+from distrain.runners.runs import Run
+from distrain.tui import keymap, settings
+from distrain.tui.app import DistrainApp
+from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.error import ErrorDialog
+from distrain.tui.dialogs.help import HelpDialog
+from distrain.tui.screens.config_screen import ConfigScreen
+from distrain.tui.screens.run_screen import RunScreen
+from distrain.tui.screens.runs_screen import RunsScreen
+from distrain.tui.widgets.failure_card import FailureCard
+from distrain.tui.widgets.hardware_pane import HardwarePane
+from distrain.tui.widgets.key_bar import KeyBar
+from distrain.tui.widgets.log_pane import LogPane
+from distrain.tui.widgets.plot_pane import PlotPane
+from distrain.tui.widgets.rank_table import RankTable
+from distrain.tui.widgets.run_header import RunHeader
+from tests.support.records import RunBuilder
 
-from .conftest import Made, until
+from .app_driver import messages, screen_lines, until
 
-Make = Callable[..., Made]
-Story = Callable[[Pilot[None], DistrainApp, RunScreen], Awaitable[None]]
+Make = Callable[..., RunBuilder]
+Scenario = Callable[[Pilot[None], DistrainApp, RunScreen], Awaitable[None]]
 
 
 def watch(
-    run: Made, story: Story, size: tuple[int, int] = (120, 36), readonly: bool = False
+    run: RunBuilder, scenario: Scenario, size: tuple[int, int] = (120, 36), readonly: bool = False
 ) -> None:
-    """Play a story on the screen of a run, from its first picture on."""
+    """Play a scenario on the screen of a run, from its first picture on."""
 
     async def play() -> None:
-        app = DistrainApp(run.dir.parent, run=Run(run.record), readonly=readonly)
+        app = DistrainApp(run.dir.parent, session=Run(run.record), readonly=readonly)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
             screen = app.screen
             assert isinstance(screen, RunScreen)
-            await until(pilot, lambda: screen._frame, "painted")
+            await until(pilot, lambda: screen.frame, "painted")
             await pilot.pause()
-            await story(pilot, app, screen)
+            await scenario(pilot, app, screen)
 
     asyncio.run(play())
 
 
 def shown(app: DistrainApp) -> str:
-    """All characters on the screen."""
+    """Return the text of the screen."""
     width, height = app.size
-    lines = app.screen._compositor.render_strips()
+    lines = screen_lines(app)
     assert (len(lines), width) == (height, app.size.width)
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
+    return "\n".join(lines)
 
 
-def told(app: DistrainApp, text: str) -> bool:
-    return any(text in note.message for note in app._notifications)
+def has_message(app: DistrainApp, text: str) -> bool:
+    return any(text in message for message in messages(app))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
-def test_one_look_tells_how_a_run_does(size: tuple[int, int], make: Make) -> None:
+def test_the_run_screen_shows_the_state_of_a_run(size: tuple[int, int], make: Make) -> None:
     run = make("mine").steps(25).evaluation(loss=0.5, top1=0.9639)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         text = shown(app)
         for part in ("running", "mine", "epoch 3/4", "step 25/40", "62 %", "top1 96.39 %"):
             assert part in text, part
         assert "rank" in text
-        hidden = sum(1 for pane in screen._panes if not pane.region)
+        hidden = sum(1 for pane in screen.panes if not pane.region)
         assert (f"tab: {hidden} more" in text) == (hidden > 0)
 
-    watch(run, story, size)
+    watch(run, scenario, size)
 
 
-def test_a_live_run_moves(make: Make) -> None:
+def test_a_live_run_is_updated(make: Make) -> None:
     run = make().steps(5)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert "step 5/40" in shown(app)
         run.steps(5)
         await until(pilot, lambda: "step 10/40" in shown(app), "moved")
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
+def test_the_end_of_a_run_is_reported_and_shown(make: Make) -> None:
     run = make("short").steps(40)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         run.end(reason="all steps done")
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        await until(pilot, lambda: told(app, "all steps done"), "told")
+        await until(pilot, lambda: has_message(app, "all steps done"), "shown")
 
-    watch(run, story)
+    watch(run, scenario)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +113,12 @@ def test_the_end_is_told_and_stays_on_screen(make: Make) -> None:
         ("stopped", "Resume", ("Stop", "Rerun")),
     ],
 )
-def test_the_footer_offers_what_can_be_done_with_the_run(
+def test_the_footer_shows_the_keys_that_fit_the_state_of_the_run(
     status: str | None, offered: str, not_offered: tuple[str, ...], make: Make
 ) -> None:
     run = make().steps(25)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert "Stop" in shown(app).splitlines()[-1]
         if status == "stopped":
             (run.dir / "checkpoints" / "last.pt").write_bytes(b"weights")
@@ -126,33 +128,33 @@ def test_the_footer_offers_what_can_be_done_with_the_run(
         footer = shown(app).splitlines()[-1]
         assert not any(other in footer for other in not_offered)
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_who_only_looks_on_is_offered_nothing_that_changes(make: Make) -> None:
+def test_the_footer_of_a_read_only_app_has_no_changing_keys(make: Make) -> None:
     run = make().steps(25)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         footer = shown(app).splitlines()[-1]
         assert "Axis" in footer
         assert not any(word in footer for word in ("Stop", "New", "Rerun", "Resume"))
 
-    watch(run, story, readonly=True)
+    watch(run, scenario, readonly=True)
 
 
-def test_while_ranks_start_it_is_told_how_long_they_take(make: Make) -> None:
+def test_the_startup_time_of_the_ranks_is_shown(make: Make) -> None:
     run = make(ago=65)
     run.writer.set_state(facts=None)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         def line() -> str:
-            return next(line for line in shown(app).splitlines() if "the ranks are" in line)
+            return next(line for line in shown(app).splitlines() if "starting ranks" in line)
 
         before = line()
         assert " 1 min" in before
         await until(pilot, lambda: line() != before, "counted on")
 
-    watch(run, story)
+    watch(run, scenario)
 
 
 def test_rates_of_a_run_that_has_ended_are_of_all_its_steps(make: Make) -> None:
@@ -160,19 +162,19 @@ def test_rates_of_a_run_that_has_ended_are_of_all_its_steps(make: Make) -> None:
     run.step_s = 0.4  # from here on
     run.steps(20).end()
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        [node] = screen.query_one(RankTable)._machines
-        ranks = node.ranks
-        rates = [rank.samples_per_s for rank in ranks]
+        assert screen.frame is not None
+        [node] = screen.frame.nodes
+        rates = [rank.samples_per_s for rank in node.ranks]
         assert rates == [pytest.approx(64 * 40 / (20 * 0.1 + 20 * 0.4))] * 2
-        assert words.rate(sum(map(float, rates))) in shown(app).splitlines()[2]
+        assert formatting.rate(sum(map(float, rates))) in shown(app).splitlines()[2]
 
-    watch(run, story)
+    watch(run, scenario)
 
 
 @pytest.mark.parametrize("bell", [True, False])
-def test_the_end_rings_once_for_who_wants_it(
+def test_the_bell_rings_once_at_the_end_if_enabled(
     bell: bool, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.save(settings.Settings(bell=bell))
@@ -180,49 +182,49 @@ def test_the_end_rings_once_for_who_wants_it(
     monkeypatch.setattr(DistrainApp, "bell", lambda app: rung.append(True))
     seen, unseen = make("seen").steps(40), make("unseen").steps(40)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         seen.end()
         await until(pilot, lambda: "completed" in shown(app), "ended")
         await pilot.press("escape")
         await until(pilot, lambda: "1 live" in shown(app), "listed")
         unseen.end()
-        await until(pilot, lambda: told(app, "unseen: "), "told")
+        await until(pilot, lambda: has_message(app, "unseen: "), "shown")
         assert len(rung) == 2 * bell
 
-    watch(seen, story)
+    watch(seen, scenario)
 
 
-def test_a_failure_names_the_first_rank_its_error_and_what_to_try(make: Make) -> None:
+def test_the_failure_card_names_rank_error_and_advice(make: Make) -> None:
     run = make(world=3).steps(12)
     (run.dir / "logs" / "rank-1.log").write_text("line before\nValueError: a bad label\n")
-    error = RunError(rank=1, type="ValueError", message="a bad label", step=12, collateral=[0, 2])
+    error = RunError(rank=1, type="ValueError", message="a bad label", step=12, secondary=[0, 2])
     run.end("failed", reason="rank 1: a bad label", error=error)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert screen.query_one(FailureCard).region
         text = shown(app)
         for part in (
-            "rank 1 was the first",
+            "rank 1 failed first",
             "ValueError: a bad label",
             "line before",
-            "died of its death: ranks 0, 2",
+            "taken down with it: ranks 0, 2",
             "try:",
             "no checkpoint was written",
         ):
             assert part in text, part
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_a_stop_asks_says_what_will_happen_and_offers_now(
+def test_the_stop_dialog_explains_both_ways_to_stop(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(Run, "stop", lambda self, now=False: asked.append(now))
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
-        assert isinstance(app.screen, Choice)
+        assert isinstance(app.screen, ChoiceDialog)
         await pilot.pause()
         assert "checkpoint" in shown(app)
         await pilot.press("escape")
@@ -231,23 +233,23 @@ def test_a_stop_asks_says_what_will_happen_and_offers_now(
         await pilot.press("s", "right", "enter")
         assert asked == [False, True]
 
-    watch(make().steps(3), story)
+    watch(make().steps(3), scenario)
 
 
-def test_who_only_looks_on_cannot_stop(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_a_read_only_app_cannot_stop_a_run(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
         assert app.screen is screen
-        assert any("--readonly" in note.message for note in app._notifications)
+        assert any("--readonly" in message for message in messages(app))
 
-    watch(make().steps(3), story, readonly=True)
+    watch(make().steps(3), scenario, readonly=True)
 
 
-def test_plots_share_axis_smoothing_and_cursor_and_are_remembered(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_plots_share_axis_smoothing_and_cursor_and_remember_them(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         plots = list(screen.query(PlotPane))
         await pilot.press("x")
-        await until(pilot, lambda: screen._frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
+        await until(pilot, lambda: screen.frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
         await pilot.press("g", "w")
         assert all(plot.log_y and plot.smooth == 1 for plot in plots)
         await pilot.press("left")
@@ -256,31 +258,31 @@ def test_plots_share_axis_smoothing_and_cursor_and_are_remembered(make: Make) ->
         found, _ = settings.load()
         assert (found.axis, found.log_y, found.smooth) == ("epoch", True, 1)
 
-    watch(make().steps(30), story)
+    watch(make().steps(30), scenario)
 
 
-def test_zooming_reads_finer_and_the_whole_comes_back(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_zooming_reads_finer_points_and_show_all_resets_it(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("plus")
-        await until(pilot, lambda: screen._frame.charts["loss"].span, "zoomed")  # type: ignore[union-attr]
+        await until(pilot, lambda: screen.frame.charts["loss"].span, "zoomed")  # type: ignore[union-attr]
         await pilot.press("left", "0")
-        await until(pilot, lambda: not screen._frame.charts["loss"].span, "whole")  # type: ignore[union-attr]
+        await until(pilot, lambda: not screen.frame.charts["loss"].span, "whole")  # type: ignore[union-attr]
         assert {plot.cursor for plot in screen.query(PlotPane)} == {None}
 
-    watch(make().steps(40), story)
+    watch(make().steps(40), scenario)
 
 
-def test_a_plot_may_show_something_else(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_the_metric_of_a_plot_can_be_chosen(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("m", "down", "down", "down", "down", "down", "enter")
-        await until(pilot, lambda: "lr" in screen._frame.charts, "shown")  # type: ignore[union-attr]
+        await until(pilot, lambda: "lr" in screen.frame.charts, "shown")  # type: ignore[union-attr]
         assert settings.load()[0].plots[0] == "lr"
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
-def test_one_pane_fills_the_screen_and_goes_back(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_a_pane_can_be_maximized_and_restored(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         pane = screen.query(PlotPane).first()
         width = pane.size.width
         await pilot.press("f")
@@ -290,13 +292,13 @@ def test_one_pane_fills_the_screen_and_goes_back(make: Make) -> None:
         await pilot.pause()
         assert pane.size.width == width
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
-def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_has_ended(
+def test_a_maximized_pane_uses_the_screen_also_after_the_end(
     make: Make,
 ) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         screen.query_one(RankTable).focus()
         assert "memory time" not in shown(app)
         await pilot.press("f")
@@ -304,7 +306,7 @@ def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_ha
         await pilot.press("escape")
         await until(pilot, lambda: "wait time" in shown(app), "the important ones")
 
-    watch(make().steps(40).end(), story)
+    watch(make().steps(40).end(), scenario)
 
 
 @pytest.mark.parametrize(
@@ -314,33 +316,33 @@ def test_a_pane_that_fills_the_screen_has_what_it_has_room_for_though_the_run_ha
 def test_every_pane_can_be_reached(size: tuple[int, int], logs: bool, make: Make) -> None:
     settings.save(settings.Settings(logs=logs))
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         seen = []
-        for _ in screen._panes:
+        for _ in screen.panes:
             assert app.focused is not None
             assert app.focused.region, "the focused pane is on the screen"
             seen.append(app.focused)
             await pilot.press("tab")
             await pilot.pause()
-        assert seen == screen._panes
+        assert seen == screen.panes
 
-    watch(make().steps(10), story, size)
+    watch(make().steps(10), scenario, size)
 
 
 def test_help_explains_the_focused_pane_and_its_keys(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         screen.query_one(RankTable).focus()
         await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)
+        assert isinstance(app.screen, HelpDialog)
         await pilot.pause()
-        assert "waiting for the other ranks" in shown(app)
+        assert "waiting for other ranks" in shown(app)
         await pilot.press("escape")
         assert app.screen is screen
 
-    watch(make().steps(10), story, (120, 60))
+    watch(make().steps(10), scenario, (120, 60))
 
 
-def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
+def test_gpus_show_their_processes_and_missing_values(make: Make) -> None:
     run = make().steps(10)
     sample = GpuSample(
         time=run.now,
@@ -359,71 +361,70 @@ def test_gpus_show_who_uses_them_and_what_they_do_not_offer(make: Make) -> None:
     run.writer.add(host)
     run.writer.commit()
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        text = "\n".join(line.plain for line in screen.query_one(Hardware)._lines)
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = "\n".join(line.plain for line in screen.query_one(HardwarePane).lines)
         others = "others: process 4242 1 GiB"
         for part in ("Fake 80GB", "97 %", "40/80 GiB", "N/A", "64 °C", others):
             assert part in text, part
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_the_palette_searches_the_log_only_where_it_is_shown(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_the_palette_searches_the_log_only_if_it_is_shown(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         plot, log = app.focused, screen.query_one(LogPane)
-        await app._perform(keymap.BY_ID["log.search"])
-        await until(pilot, lambda: told(app, "not shown"), "refused")
+        await app.perform(keymap.BY_ID["log.search"])
+        await until(pilot, lambda: has_message(app, "not shown"), "refused")
         assert app.focused is plot
         await pilot.press("l", "shift+tab")
         await until(pilot, lambda: log.region, "shown")
-        await app._perform(keymap.BY_ID["log.search"])
+        await app.perform(keymap.BY_ID["log.search"])
         await until(pilot, lambda: app.focused is log.query_one(Input), "in the log")
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
-def test_config_and_back(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_the_config_screen_opens_and_closes(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("i")
         assert isinstance(app.screen, ConfigScreen)
         await pilot.press("escape")
         await pilot.press("escape")
         assert isinstance(app.screen, RunsScreen)
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
-def test_an_error_of_the_app_is_a_dialog_and_the_app_goes_on(
+def test_an_internal_error_opens_a_dialog_and_the_app_continues(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         monkeypatch.setattr(RunHeader, "show", broken)
-        screen._wake.set()
         await pilot.press("x")
-        await until(pilot, lambda: isinstance(app.screen, ErrorDialog), "told")
+        await until(pilot, lambda: isinstance(app.screen, ErrorDialog), "shown")
         await pilot.pause()
         assert "ZeroDivisionError: a mistake of ours" in shown(app)
         monkeypatch.undo()
         await pilot.press("y")
         assert "Traceback" in app.clipboard
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "began anew")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen), "screens replaced")
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
 def test_a_remapped_key_works_and_is_shown(make: Make, tmp_path: Path) -> None:
     settings.path().parent.mkdir(parents=True, exist_ok=True)
     settings.path().write_text('[keys]\n"plot.axis" = "z"\n')
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("z")
-        await until(pilot, lambda: screen._frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
+        await until(pilot, lambda: screen.frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
 
-    watch(make().steps(10), story)
+    watch(make().steps(10), scenario)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
@@ -432,7 +433,7 @@ def test_the_log_of_the_first_failing_rank_is_a_key_away(size: tuple[int, int], 
     (run.dir / "logs" / "rank-1.log").write_text("ValueError: a bad label\n")
     run.end("failed", error=RunError(rank=1, type="ValueError", message="odd", step=3))
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("l")
         await until(pilot, lambda: "ValueError: a bad label" in shown(app), "shown")
         assert len([b for b in screen.active_bindings.values() if b.binding.show]) <= 9
@@ -440,123 +441,123 @@ def test_the_log_of_the_first_failing_rank_is_a_key_away(size: tuple[int, int], 
         await pilot.pause()
         assert not screen.query_one(LogPane).region
 
-    watch(run, story, size)
+    watch(run, scenario, size)
 
 
-def test_the_line_of_keys_shows_what_fits_and_can_be_clicked(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_the_key_bar_shows_what_fits_and_can_be_clicked(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         line = shown(app).splitlines()[-1]
         assert line.rstrip().endswith("palette")
         assert " s Stop  l Logs  x Axis " in line
         assert len(line) <= 80
         await pilot.click(KeyBar, offset=(line.index("Help"), 0))
         await pilot.pause()
-        assert isinstance(app.screen, HelpScreen)
+        assert isinstance(app.screen, HelpDialog)
 
-    watch(make().steps(3), story, (80, 24))
+    watch(make().steps(3), scenario, (80, 24))
 
 
-def test_a_run_that_was_taken_away_is_told_once_and_can_be_left(make: Make) -> None:
+def test_a_removed_run_is_reported_once_and_can_be_left(make: Make) -> None:
     run = make().steps(20)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         shutil.rmtree(run.dir)
-        await until(pilot, lambda: app._notifications, "told")
+        await until(pilot, lambda: messages(app), "shown")
         for key in ("x", "i", "y"):
             await pilot.press(key)
         await pilot.pause(1.5)
-        assert app.mishaps == []
-        assert all(run.id in told.message for told in app._notifications)
+        assert app.internal_errors == []
+        assert all(run.id in message for message in messages(app))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen), "left")
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_what_a_rank_says_gives_the_terminal_no_orders(make: Make) -> None:
+def test_escape_sequences_of_a_rank_do_not_reach_the_terminal(make: Make) -> None:
     run = make().steps(20)
     (run.dir / "logs" / "rank-1.log").write_bytes(b"fine\n\x1b[2Jgone\x07\n")
     message = "CUDA error\nCUDA kernel errors might be asynchronous\x1b[2J"
     error = RunError(rank=1, type="RuntimeError", message=message, traceback="…", step=20)
     run.end("failed", reason=f"rank 1: {message}", error=error)
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         text = shown(app)
         assert "CUDA error CUDA kernel errors" in text
         assert "gone" in text
         assert "\x1b" not in text
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_a_full_screen_pane_keeps_the_focus_and_escape_leaves_what_is_typed_first(
+def test_a_maximized_pane_keeps_the_focus_and_escape_closes_its_input_first(
     make: Make,
 ) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("f", "tab")
         await until(pilot, lambda: screen.maximized is app.focused, "the next pane alone")
         await pilot.press("f", "l", "f", "/")
         await until(pilot, lambda: isinstance(app.focused, Input), "searching")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.focused, LogPane), "search left")
-        assert screen.maximized is screen._logs
+        assert screen.maximized is screen.query_one(LogPane)
 
-    watch(make().steps(20), story)
+    watch(make().steps(20), scenario)
 
 
-def test_a_run_in_the_queue_is_stopped_without_a_word_of_checkpoints(make: Make) -> None:
+def test_the_stop_dialog_of_a_queued_run_does_not_mention_checkpoints(make: Make) -> None:
     run = make()
     run.writer.set_state(status="queued", waiting_for=["GPU 0: another run"])
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice), "asked")
-        assert "leaves the queue" in shown(app)
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        assert "removed from the queue" in shown(app)
         assert "checkpoint" not in shown(app)
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_another_theme_paints_an_ended_run_anew(make: Make) -> None:
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+def test_a_new_theme_repaints_an_ended_run(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         table = screen.query_one(RankTable)
-        before = list(table._lines)
+        before = list(table.lines)
         app.theme = "textual-light"
-        await until(pilot, lambda: table._lines != before, "painted on the new paper")
+        await until(pilot, lambda: table.lines != before, "painted on the new paper")
 
-    watch(make(world=8).steps(20).end(), story)
+    watch(make(world=8).steps(20).end(), scenario)
 
 
-def test_the_palette_copies_the_log_that_has_the_focus(make: Make) -> None:
+def test_the_palette_copies_the_focused_log(make: Make) -> None:
     run = make().steps(20)
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("l")
         await until(pilot, lambda: "one line" in shown(app), "read")
-        await app._perform(keymap.BY_ID["app.copy"])
+        await app.perform(keymap.BY_ID["app.copy"])
         await until(pilot, lambda: app.clipboard, "copied")
         assert app.clipboard == "one line"
 
-    watch(run, story)
+    watch(run, scenario)
 
 
-def test_a_run_that_never_trained_says_why(make: Make) -> None:
+def test_a_run_that_never_trained_shows_the_reason(make: Make) -> None:
     run = make().end(
         "stopped", reason="taken out of the queue on request, never started", facts=None
     )
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert "never started" in shown(app)
         assert "starting" not in shown(app)
 
-    watch(run, story)
+    watch(run, scenario)
 
 
 def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
     run = make().steps(40).end()
 
-    async def story(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        assert words.rate(run.record.summary()["samples_per_s"]) in shown(app)
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        assert formatting.rate(run.record.summary()["samples_per_s"]) in shown(app)
 
-    watch(run, story)
+    watch(run, scenario)

@@ -1,5 +1,5 @@
-"""Every screen as a picture. `pytest tests/tui/test_snapshots.py --snapshot-update` makes them
-anew; look at each one that has changed before it is committed.
+"""Every screen as a picture. `pytest tests/tui/test_snapshots.py --snapshot-update` makes all of
+them again; review each changed picture before you commit it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,43 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from runners.bench import Bench
-from runners.events import Attempt, Exited, Job
-from runners.horovod.install import Progress
-from runners.presets import load_preset
-from runners.runs import Run
-from tui import settings
-from tui.app import DistrainApp
-from tui.data.verifying import Verifier
-from tui.screens.bench import BenchScreen
-from tui.screens.compare import CompareScreen
-from tui.screens.config import ConfigScreen
-from tui.screens.dialogs import ErrorDialog
-from tui.screens.install import InstallHorovod
-from tui.screens.launch import LaunchScreen
-from tui.screens.run import RunScreen
-from tui.screens.runs import RunsScreen
-from tui.screens.verify import VerifyScreen
-from tui.widgets.plot import PlotPane
-from tui.widgets.verify_table import VerifyTable
+from distrain.runners.bench import Bench
+from distrain.runners.config.presets import load_preset
+from distrain.runners.horovod.install import Progress
+from distrain.runners.protocol.events import Attempt, Exited, Job
+from distrain.runners.runs import Run
+from distrain.tui import settings
+from distrain.tui.app import DistrainApp
+from distrain.tui.data.verification_feed import VerificationFeed
+from distrain.tui.dialogs.error import ErrorDialog
+from distrain.tui.dialogs.install_horovod import InstallHorovodDialog
+from distrain.tui.screens.bench_screen import BenchScreen
+from distrain.tui.screens.compare_screen import CompareScreen
+from distrain.tui.screens.config_screen import ConfigScreen
+from distrain.tui.screens.launch_screen import LaunchScreen
+from distrain.tui.screens.run_screen import RunScreen
+from distrain.tui.screens.runs_screen import RunsScreen
+from distrain.tui.screens.verify_screen import VerifyScreen
+from distrain.tui.widgets.log_pane import LogPane
+from distrain.tui.widgets.plot_pane import PlotPane
+from distrain.tui.widgets.verify_table import VerifyTable
+from tests.support.benches import RATES, make_bench
 
-from .benched import RATES, a_bench
-from .conftest import until
-from .lifelike import DAY, HOUR, MINUTE, NOW, Clock, Lifelike, freeze, gpus, logs, verified
+from .app_driver import screen_lines, until
+from .realistic_runs import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NOW,
+    Clock,
+    RealisticRun,
+    freeze,
+    gpus,
+    logs,
+    verified,
+)
 
-Begin = Callable[..., Lifelike]
+Begin = Callable[..., RealisticRun]
 Look = Callable[..., bool]
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
@@ -70,9 +82,9 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 def begin(runs_dir: Path, clock: Clock) -> Begin:
     """Launch a run so many seconds ago."""
 
-    def begin(name: str = "", ago: float = 40, **how: Any) -> Lifelike:
+    def begin(name: str = "", ago: float = 40, **how: Any) -> RealisticRun:
         clock.now = NOW - ago
-        run = Lifelike(runs_dir, name, **how)
+        run = RealisticRun(runs_dir, name, **how)
         clock.now = NOW
         return run
 
@@ -87,7 +99,7 @@ def looks(
 
     def look(
         *keys: str,
-        run: Lifelike | Bench | None = None,
+        run: RealisticRun | Bench | None = None,
         until_seen: str = "",
         over: Callable[[], Screen[Any]] | None = None,
         theme: str = "",
@@ -96,7 +108,7 @@ def looks(
             monkeypatch.setenv("NO_COLOR", "1")
         elif theme:
             settings.save(settings.Settings(theme=theme))
-        app = DistrainApp(run=Run(run.record) if isinstance(run, Lifelike) else run)
+        app = DistrainApp(session=Run(run.record) if isinstance(run, RealisticRun) else run)
         app.runs_dir = Path("runs")
         app.animation_level = "none"
 
@@ -114,14 +126,14 @@ def looks(
                 raise
 
         same = snap_compare(app, terminal_size=size, run_before=play)
-        assert app.mishaps == []
+        assert app.internal_errors == []
         return same
 
     return look
 
 
 async def settled(pilot: Pilot[None], seen: str = "") -> None:
-    """Until threads have told what they read, and nothing moves any more."""
+    """Wait until all threads have reported what they read and the screen is still."""
     app = pilot.app
     await until(pilot, lambda: all(map(has_read, app.screen_stack)), "read")
     await until(pilot, lambda: seen in text_of(app), f"seen: {seen}")
@@ -136,26 +148,27 @@ async def settled(pilot: Pilot[None], seen: str = "") -> None:
 def has_read(screen: Screen[Any]) -> bool:
     match screen:
         case LaunchScreen():
-            return bool(screen._presets) and (screen._draft is None or screen._is_known)
+            return bool(screen.drafts.presets) and (
+                screen.drafts.current is None or screen.is_preview_current
+            )
         case RunScreen():
-            shown = not screen.has_class("-logs") or screen._logs._page is not None
-            read = screen._frame.charts if screen._frame else {}
-            charts = [read.get(name) for name in screen._view.plots]
-            return charts == [plot._chart for plot in screen.query(PlotPane)] and shown
+            shown = not screen.has_class("-logs") or screen.query_one(LogPane).page is not None
+            read = screen.frame.charts if screen.frame else {}
+            charts = [read.get(name) for name in screen.view.plots]
+            return charts == [plot.chart for plot in screen.query(PlotPane)] and shown
         case RunsScreen():
-            return screen._complete and all(row.detailed for row in screen._rows.values())
+            return screen.is_complete and all(row.detailed for row in screen.rows.values())
         case CompareScreen():
-            return screen._found is not None
+            return screen.frame is not None
         case BenchScreen():
-            return screen._look is not None
+            return screen.frame is not None
         case VerifyScreen():
-            return bool(screen.query_one(VerifyTable)._entries)
+            return bool(screen.query_one(VerifyTable).entries)
     return True
 
 
 def text_of(app: Any) -> str:
-    lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
+    return "\n".join(screen_lines(app))
 
 
 # --- launch ---
@@ -185,7 +198,7 @@ def test_a_preset_is_saved_under_a_name(looks: Look) -> None:
 
 @at_usual_sizes
 def test_presets_are_verified(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Verifier, "looks", lambda verifier: iter([verified()]))
+    monkeypatch.setattr(VerificationFeed, "updates", lambda verifier: iter([verified()]))
     assert looks(over=lambda: VerifyScreen([]))
 
 
@@ -197,17 +210,21 @@ COMPILED = [
 
 @at_usual_sizes
 def test_horovod_is_built(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = InstallHorovod.Told(Progress("building", 0.62, COMPILED[-1]), COMPILED)
-    monkeypatch.setattr(InstallHorovod, "_install", lambda screen: screen.post_message(told))
-    assert looks(over=InstallHorovod, until_seen="62")
+    message = InstallHorovodDialog.Progressed(Progress("building", 0.62, COMPILED[-1]), COMPILED)
+    monkeypatch.setattr(
+        InstallHorovodDialog, "_install", lambda screen: screen.post_message(message)
+    )
+    assert looks(over=InstallHorovodDialog, until_seen="62")
 
 
 @at_usual_sizes
 def test_horovod_could_not_be_built(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     why = "the build of Horovod failed: horovod/common/half.cc:12:3: error: 'x' is no type; all"
-    ended = InstallHorovod.Ended(f"{why} of it is in ~/.cache/distrain/build.log", False, COMPILED)
-    monkeypatch.setattr(InstallHorovod, "_install", lambda screen: screen.post_message(ended))
-    assert looks(over=InstallHorovod, until_seen="esc goes back")
+    ended = InstallHorovodDialog.Ended(
+        f"{why} of it is in ~/.cache/distrain/build.log", False, COMPILED
+    )
+    monkeypatch.setattr(InstallHorovodDialog, "_install", lambda screen: screen.post_message(ended))
+    assert looks(over=InstallHorovodDialog, until_seen="esc goes back")
 
 
 @at_usual_sizes
@@ -240,13 +257,13 @@ time = "1:00:00"
 
 
 @pytest.fixture
-def live(begin: Begin) -> Lifelike:
+def live(begin: Begin) -> RealisticRun:
     """Eight ranks on a machine without GPUs."""
     return begin("wide mlp", world=8, **{"train.epochs": 40}).train(290).samples()
 
 
 @pytest.fixture
-def failed(begin: Begin) -> Lifelike:
+def failed(begin: Begin) -> RealisticRun:
     run = begin("unlucky", world=4, ago=HOUR, **{"train.epochs": 40}).train(150)
     trouble = "ValueError: a label is out of range: 11 of 10 classes"
     logs(run.dir, range(4), 60, trouble)
@@ -254,7 +271,7 @@ def failed(begin: Begin) -> Lifelike:
 
 
 @at_every_size
-def test_a_live_run_without_gpus(looks: Look, live: Lifelike) -> None:
+def test_a_live_run_without_gpus(looks: Look, live: RealisticRun) -> None:
     assert looks(run=live)
 
 
@@ -284,7 +301,7 @@ def test_a_completed_run(looks: Look, begin: Begin) -> None:
 
 
 @at_every_size
-def test_a_failed_run(looks: Look, failed: Lifelike) -> None:
+def test_a_failed_run(looks: Look, failed: RealisticRun) -> None:
     assert looks(run=failed)
 
 
@@ -346,7 +363,7 @@ def test_a_job_that_was_queued_again(looks: Look, begin: Begin) -> None:
 
 
 PENDING = Job(
-    time=NOW, id="4711", state="PENDING", reason="Resources", place=3, starts=NOW + 2 * HOUR
+    time=NOW, id="4711", state="PENDING", reason="Resources", jobs_ahead=3, starts=NOW + 2 * HOUR
 )
 RUNNING = Job(time=NOW, id="4711", state="RUNNING", nodes=NODES, ends=NOW + 3 * HOUR, restarts=1)
 
@@ -355,17 +372,17 @@ RUNNING = Job(time=NOW, id="4711", state="RUNNING", nodes=NODES, ends=NOW + 3 * 
 
 
 @at_every_size
-def test_a_plot_on_the_full_screen(looks: Look, live: Lifelike) -> None:
+def test_a_plot_on_the_full_screen(looks: Look, live: RealisticRun) -> None:
     assert looks("f", "w", run=live)
 
 
 @at_every_size
-def test_a_cursor_reads_values_off_all_plots(looks: Look, live: Lifelike) -> None:
+def test_a_cursor_reads_values_off_all_plots(looks: Look, live: RealisticRun) -> None:
     assert looks(*["left"] * 9, run=live)
 
 
 @at_every_size
-def test_a_search_in_a_log(looks: Look, failed: Lifelike) -> None:
+def test_a_search_in_a_log(looks: Look, failed: RealisticRun) -> None:
     assert looks("l", "slash", *"label", run=failed, until_seen="line 61 of 61")
 
 
@@ -453,7 +470,7 @@ def test_what_a_run_was_launched_with(looks: Look, begin: Begin) -> None:
 @at_usual_sizes
 def test_a_live_bench(looks: Look, runs_dir: Path) -> None:
     rates = {**RATES, "allreduce": 7900.0}
-    assert looks(run=a_bench(runs_dir, rates, name="three ways", status="running", begun=1))
+    assert looks(run=make_bench(runs_dir, rates, name="three ways", status="running", begun=1))
 
 
 @at_usual_sizes
@@ -464,7 +481,7 @@ def test_a_stopped_bench_of_ten_that_are_unequal(looks: Look, runs_dir: Path) ->
     }
     rates = {name: 4000.0 + 300 * at for at, name in enumerate(names)}
     how = {"status": "stopped", "reason": "stopped on request"}
-    assert looks(run=a_bench(runs_dir, rates, configs=changed, name="batches", **how))
+    assert looks(run=make_bench(runs_dir, rates, configs=changed, name="batches", **how))
 
 
 @at_usual_sizes
@@ -472,14 +489,14 @@ def test_a_bench_in_which_one_has_failed(looks: Look, runs_dir: Path) -> None:
     rates = {**RATES, "allreduce": 7900.0}
     out = {"allreduce": "failed in round 4: ValueError: a label is out of range: 11 of 10 classes"}
     known = "every ratio is known within ±2 %"
-    assert looks(run=a_bench(runs_dir, rates, name="three ways", out=out, reason=known))
+    assert looks(run=make_bench(runs_dir, rates, name="three ways", excluded=out, reason=known))
 
 
 @at_usual_sizes
 def test_benches_among_runs(looks: Look, begin: Begin, runs_dir: Path) -> None:
     begin("baseline", ago=HOUR).train(40).end()
-    a_bench(runs_dir, name="precisions", ago=HOUR / 2, reason="all 20 rounds were done")
-    a_bench(runs_dir, name="three ways", status="running", begun=1)
+    make_bench(runs_dir, name="precisions", ago=HOUR / 2, reason="all 20 rounds were done")
+    make_bench(runs_dir, name="three ways", status="running", begun=1)
     assert looks()
 
 
@@ -492,12 +509,12 @@ def test_a_bench_of_marked_presets_is_asked_for(looks: Look) -> None:
 
 
 @at_every_size
-def test_help_on_a_plot(looks: Look, live: Lifelike) -> None:
+def test_help_on_a_plot(looks: Look, live: RealisticRun) -> None:
     assert looks("question_mark", run=live)
 
 
 @at_usual_sizes
-def test_a_stop_is_asked_for(looks: Look, live: Lifelike) -> None:
+def test_a_stop_is_asked_for(looks: Look, live: RealisticRun) -> None:
     assert looks("s", run=live)
 
 
@@ -526,7 +543,7 @@ def _mistake() -> Exception:
 
 @at_one_size
 @in_every_theme
-def test_a_run_in_other_colours(looks: Look, live: Lifelike, theme: str) -> None:
+def test_a_run_in_other_colours(looks: Look, live: RealisticRun, theme: str) -> None:
     assert looks(run=live, theme=theme)
 
 

@@ -7,8 +7,8 @@ import asyncio
 from rich.text import Text
 from textual.app import App, ComposeResult
 
-from tests.tui.conftest import until
-from tui.widgets.text_pane import TextPane
+from distrain.tui.widgets.text_pane import TextPane
+from tests.tui.app_driver import until
 
 
 class Alone(App[None]):
@@ -16,7 +16,7 @@ class Alone(App[None]):
         yield TextPane()
 
 
-def test_lines_that_come_to_fit_exactly_need_no_scroll_bar() -> None:
+def test_lines_that_fit_exactly_need_no_scroll_bar() -> None:
     async def play() -> None:
         app = Alone()
         async with app.run_test(size=(40, 12)) as pilot:
@@ -25,6 +25,6 @@ def test_lines_that_come_to_fit_exactly_need_no_scroll_bar() -> None:
             pane.put([Text("line")] * (pane.height + 1))
             await until(pilot, lambda: pane.show_vertical_scrollbar)
             pane.put([Text("line")] * pane.height)
-            await until(pilot, lambda: not pane.show_vertical_scrollbar, patience=10)
+            await until(pilot, lambda: not pane.show_vertical_scrollbar, timeout=10)
 
     asyncio.run(play())

@@ -1,4 +1,4 @@
-"""Verification in the app: real ones, and their end when somebody leaves."""
+"""Real verifications in the app; leaving the screen stops them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from runners.config import RunConfig
-from runners.presets import load_preset
-from tui.app import DistrainApp
-from tui.data.form import Draft
-from tui.data.verifying import Entry, Verifier, Wanted
-from tui.screens.dialogs import PickOne
-from tui.screens.launch import LaunchScreen
-from tui.screens.verify import VerifyScreen, ask_what_to_verify
-from tui.widgets.verify_table import VerifyTable
+from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig
+from distrain.tui.app import DistrainApp
+from distrain.tui.data.form import Draft
+from distrain.tui.data.verification_feed import PresetToVerify, VerificationEntry, VerificationFeed
+from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.screens.launch_screen import LaunchScreen
+from distrain.tui.screens.verify_screen import VerifyScreen, ask_what_to_verify
+from distrain.tui.widgets.verify_table import VerifyTable
 
-from .conftest import until
+from .app_driver import until
 
 RUNS_S = 240.0  # three processes that load torch, where others compute as well
 Steps = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
@@ -32,7 +32,7 @@ Steps = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where verification keeps its records, and nobody else does."""
+    """Return a folder that only the records of verification use."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -46,13 +46,13 @@ def play(steps: Steps) -> None:
         app = DistrainApp()
         async with app.run_test(size=(100, 30)) as pilot:
             await steps(pilot, app)
-            assert app.mishaps == []
+            assert app.internal_errors == []
 
     asyncio.run(played())
 
 
 def at_work(folder: Path, stage: str = "") -> list[str]:
-    """The command lines of all processes of the runs in a folder; those of one module."""
+    """Return the command lines of processes of the runs in a folder, filtered by a module."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -62,27 +62,29 @@ def at_work(folder: Path, stage: str = "") -> list[str]:
     return [command for command in found if stage in command]
 
 
-def entries_of(app: DistrainApp) -> list[Entry]:
-    return list(app.screen.query_one(VerifyTable)._entries)
+def entries_of(app: DistrainApp) -> list[VerificationEntry]:
+    return list(app.screen.query_one(VerifyTable).entries)
 
 
-def test_a_preset_is_verified_as_it_stands_in_the_form(scratch: Path) -> None:
+def test_a_preset_is_verified_with_the_changes_of_the_form(scratch: Path) -> None:
     async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
         screen = app.screen
         assert isinstance(screen, LaunchScreen)
-        await until(pilot, lambda: screen._drafts, "the presets are read")
-        screen._now = "single"
-        screen._drafts["single"] = screen._drafts["single"].with_value("train.threads", 1)
+        await until(pilot, lambda: screen.drafts.by_name, "the presets are read")
+        screen.drafts.current_name = "single"
+        screen.drafts.by_name["single"] = screen.drafts.by_name["single"].with_value(
+            "train.threads", 1
+        )
         await pilot.press("v")
-        await until(pilot, lambda: isinstance(app.screen, PickOne), "asked")
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, VerifyScreen), "opened")
         await until(
             pilot, lambda: [each.state for each in entries_of(app)] == ["done"], "done", RUNS_S
         )
         (entry,) = entries_of(app)
-        assert entry.report.preset == "single"
-        assert entry.outcome == "the same", entry.report.sentence
+        assert entry.result.preset == "single"
+        assert entry.outcome == "the same", entry.result.sentence
         await pilot.press("y")
         assert "✔ the same" in app.clipboard
         assert "nearest to its limit: " in app.clipboard
@@ -92,10 +94,14 @@ def test_a_preset_is_verified_as_it_stands_in_the_form(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leave", "stage"), [("escape", "runners.worker"), ("q", "runners.verification.judge")]
+    ("leave", "stage"),
+    [
+        ("escape", "distrain.runners.training.worker"),
+        ("q", "distrain.runners.verification.compare"),
+    ],
 )
-def test_nothing_is_left_when_somebody_leaves(leave: str, stage: str, scratch: Path) -> None:
-    wanted = Wanted("single", load_preset("single", {"train.threads": 1}))
+def test_leaving_stops_the_verification(leave: str, stage: str, scratch: Path) -> None:
+    wanted = PresetToVerify("single", load_preset("single", {"train.threads": 1}))
 
     async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
         app.push_screen(VerifyScreen([wanted, wanted]))
@@ -111,19 +117,21 @@ def test_nothing_is_left_when_somebody_leaves(leave: str, stage: str, scratch: P
     assert list(scratch.iterdir()) == []
 
 
-def test_a_preset_that_cannot_run_says_why_and_starts_nothing(scratch: Path) -> None:
+def test_a_preset_that_cannot_run_shows_why_and_is_not_started(scratch: Path) -> None:
     config = RunConfig().with_changes({"devices": "cpu:2", "train.batch_size": 1})
-    *_, entries = Verifier([Wanted("tiny", config)], ranks=(1, 2)).looks()
+    *_, entries = VerificationFeed([PresetToVerify("tiny", config)], ranks=(1, 2)).updates()
     (entry,) = entries
     assert entry.outcome == "could not run"
-    assert "1 is smaller than 2 ranks" in entry.report.sentence
+    assert "1 is smaller than 2 ranks" in entry.result.sentence
     assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("preset", "offered"), [("ddp", ["own", "ranks", "all"]), ("single", ["own", "all"])]
 )
-def test_several_ranks_are_offered_to_what_has_them(preset: str, offered: list[str]) -> None:
+def test_several_ranks_are_offered_to_presets_that_support_them(
+    preset: str, offered: list[str]
+) -> None:
     async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
         draft = Draft.of(preset, load_preset(preset))
         ask_what_to_verify(app, draft, [draft])

@@ -1,16 +1,16 @@
-"""A chart as plain values: what a plot widget is given and what the feed makes of a record."""
+"""A chart as plain values: feeds draw it from a record, plot panes show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from runners import words
-from tui.marks import Mark
+from distrain.runners import formatting
+from distrain.tui.marks import Mark
 
 
-class Line(NamedTuple):
-    """One series; NaN is a gap. `low` and `high` are the extremes that each point stands for."""
+class ChartLine(NamedTuple):
+    """A curve. NaN is a gap; `low` and `high` are the extremes of the values behind each point."""
 
     name: str
     mark: Mark
@@ -21,17 +21,16 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """`x_axis` is "step", "epoch", "time" (Unix seconds) or "duration" (seconds).
+    """Curves over one x axis: "step", "epoch", "time" (Unix seconds) or "duration" (seconds).
 
-    `worded` words a value of y.
-
-    `span` is the part of the x axis to show, None for all that there is.
+    `format_value` formats a y value. `span` is the part of the x axis to show; None shows all.
+    `empty_text` stands in place of a chart without values.
     """
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     x_axis: str = "step"
     unit: str = ""
-    worded: Callable[[float], str] = words.figure
+    format_value: Callable[[float], str] = formatting.figure
     span: tuple[float, float] | None = None
-    empty: str = "nothing yet"
+    empty_text: str = "no values yet"

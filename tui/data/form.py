@@ -1,6 +1,6 @@
-"""The form of a RunConfig without its widgets: fields, a draft of changes, the command for it.
+"""The form of a RunConfig without widgets: fields, a draft with changes, the command line.
 
-Types, ranges and descriptions of the fields are those of the config's annotations.
+Types, ranges and descriptions of the fields come from the annotations of the config.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import tomli_w
 
-from models.catalog import BUILTINS, torchvision_networks
-from runners.config import RunConfig, parse_assignment, parse_devices
-from runners.errors import ConfigError
-from runners.validation import Devices, Section, choices_of, wanted
+from distrain.models.catalog import BUILTINS, torchvision_networks
+from distrain.runners.config.schema import RunConfig, parse_assignment, parse_devices
+from distrain.runners.config.validation import Devices, Section, choices_of, wanted
+from distrain.runners.errors import ConfigError
 
-Kind = Literal["bool", "choice", "number", "text", "devices", "list", "table"]
+FieldKind = Literal["bool", "choice", "number", "text", "devices", "list", "table"]
 
 COMMON = frozenset(
     (
@@ -48,8 +48,8 @@ COMMON = frozenset(
         "checkpoint.every_epochs",
     )
 )
-# In common use where Slurm starts the ranks, in place of the devices, which are its to give.
-OF_SLURM = frozenset(
+# Common fields where Slurm starts the ranks. They replace the devices, which Slurm allocates.
+COMMON_WITH_SLURM = frozenset(
     f"slurm.{name}"
     for name in (
         "partition",
@@ -63,7 +63,7 @@ OF_SLURM = frozenset(
         "requeue",
     )
 )
-OFFERED: Mapping[str, Literal["task", "model", "data"]] = {
+NAMED_KINDS: Mapping[str, Literal["task", "model", "data"]] = {
     "task.name": "task",
     "model.name": "model",
     "data.name": "data",
@@ -71,12 +71,12 @@ OFFERED: Mapping[str, Literal["task", "model", "data"]] = {
 
 
 class Field(NamedTuple):
-    """One key of a config; `wanted` says in words what it takes. An `open` one may be something
-    else than one of its choices.
+    """One key of a config. `wanted` describes its values; an `open` field also takes values that
+    are not among its choices.
     """
 
     key: str
-    kind: Kind
+    kind: FieldKind
     about: str
     wanted: str
     choices: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Field(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The table it stands in; "run" for those that stand in none."""
+        """Return the name of its config table; "run" for top-level keys."""
         return self.key.rpartition(".")[0] or "run"
 
     @property
@@ -95,7 +95,7 @@ class Field(NamedTuple):
 
 @cache
 def fields() -> tuple[Field, ...]:
-    """Every field of a config, in its order."""
+    """Return all fields of a config in order."""
     return tuple(_fields(RunConfig, ""))
 
 
@@ -108,7 +108,9 @@ def _fields(kind: type[Section], prefix: str) -> Iterator[Field]:
 
 
 def _field(key: str, hint: Any) -> Field:
-    inner, about, optional = hint, "", False
+    inner = hint
+    about = ""
+    optional = False
     known: tuple[str, ...] = ()
     while True:
         if get_origin(inner) is Annotated:
@@ -125,21 +127,21 @@ def _field(key: str, hint: Any) -> Field:
     return Field(key, kind, about, wanted(hint), choices, optional, open=bool(known))
 
 
-def _kind(inner: Any) -> Kind:
+def _kind(inner: Any) -> FieldKind:
     if inner == Devices:
         return "devices"
-    kinds: dict[Any, Kind] = {bool: "bool", int: "number", float: "number", str: "text"}
+    kinds: dict[Any, FieldKind] = {bool: "bool", int: "number", float: "number", str: "text"}
     kinds[list[str]] = "list"
     return kinds.get(inner, "table")
 
 
-EMPTY: Mapping[str, Any] = {"table": {}, "list": []}  # what is written in TOML
+EMPTY: Mapping[str, Any] = {"table": {}, "list": []}  # values that are typed as TOML
 
 # --- values ------------------------------------------------------------------------------------
 
 
-def typed(field: Field, text: str) -> Any:
-    """What a person has typed as plain data; what cannot be read stays text."""
+def parse_typed(field: Field, text: str) -> Any:
+    """Return typed text as plain data; text that cannot be parsed stays text."""
     text = text.strip()
     if not text and field.kind in EMPTY:
         return EMPTY[field.kind]
@@ -163,47 +165,47 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def as_typed(value: Any, field: Field | None = None) -> str:
-    """A value as a person would type it, in a field; nothing where it is unset."""
+def editable_text(value: Any, field: Field | None = None) -> str:
+    """Return a value as the user would type it; "" if it is unset."""
     if value is None or value in ({}, []):
         return ""
     if isinstance(value, list) and (field is None or field.kind == "devices"):
         return ",".join(map(str, value))
-    return value if isinstance(value, str) else in_toml(value)
+    return value if isinstance(value, str) else toml_text(value)
 
 
-def shown(value: Any, field: Field | None = None) -> str:
-    """A value for reading."""
-    return as_typed(value, field) or ("unset" if value is None else "none")
+def display_text(value: Any, field: Field | None = None) -> str:
+    """Return a value for display."""
+    return editable_text(value, field) or ("unset" if value is None else "none")
 
 
-def in_toml(value: Any) -> str:
-    """A value in one line of TOML."""
+def toml_text(value: Any) -> str:
+    """Return a value as one line of TOML."""
     if isinstance(value, dict):
-        items = [f"{_key(key)} = {in_toml(item)}" for key, item in value.items()]
+        items = [f"{_key(key)} = {toml_text(item)}" for key, item in value.items()]
         return "{" + ", ".join(items) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(in_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_text, value)) + "]"
     return tomli_w.dumps({"v": value}).partition("= ")[2].rstrip("\n")
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else in_toml(key)
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else toml_text(key)
 
 
-def neighbour(field: Field, value: Any, direction: int) -> str | None:
-    """The next of a field's choices, round and round; None where unset is one of them."""
+def next_choice(field: Field, value: Any, direction: int) -> str | None:
+    """Return the next of a field's choices, cyclically; None stands for unset."""
     choices = [*field.choices, *([None] if field.optional else [])]
     if value not in choices:
         choices.append(value)
     return choices[(choices.index(value) + direction) % len(choices)]
 
 
-def offers(key: str) -> list[tuple[str, str]]:
-    """Names that a field can take, each with what it stands for; others may be typed."""
-    if key not in OFFERED:
+def known_names(key: str) -> list[tuple[str, str]]:
+    """Return known values of a field with their descriptions; others may be typed."""
+    if key not in NAMED_KINDS:
         return []
-    known = [(name, item.about) for name, item in BUILTINS[OFFERED[key]].items()]
+    known = [(name, item.about) for name, item in BUILTINS[NAMED_KINDS[key]].items()]
     if key == "model.name":
         known += [(name, "of torchvision") for name in sorted(torchvision_networks())]
     return known
@@ -214,8 +216,8 @@ def offers(key: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Draft:
-    """A preset and what a person has made of it. `config` holds in itself; whether it can run
-    here is for `runners.runs.check` to say.
+    """A preset with unsaved changes. `config` is valid; `distrain.runners.runs.check` decides
+    whether it can run here.
     """
 
     name: str
@@ -224,7 +226,7 @@ class Draft:
 
     @classmethod
     def of(cls, name: str, config: RunConfig, assignments: Iterable[str] = ()) -> Draft:
-        """A preset with what was changed of it, as far as that still holds."""
+        """Return a preset with changes; those that are not valid any more are left out."""
         draft = cls(name, config, config)
         for assignment in assignments:
             with suppress(ConfigError):
@@ -242,43 +244,43 @@ class Draft:
 
     @property
     def changes(self) -> list[Field]:
-        """Fields that differ from the preset's."""
+        """Return the fields that differ from the preset."""
         return [field for field in fields() if self.changed(field.key)]
 
     def with_value(self, key: str, value: Any) -> Draft:
-        """With one field set, None unsets it; raises ConfigError."""
+        """Return the draft with one field set, or unset by None; raises ConfigError."""
         return replace(self, config=self.config.with_changes({key: value}))
 
     def reset(self, key: str) -> Draft:
-        """With the preset's own value."""
+        """Return the draft with the preset's value of a field."""
         return self.with_value(key, self.preset_value(key))
 
     @property
     def assignments(self) -> list[str]:
-        """What differs from the preset, as `--set` takes it."""
+        """Return the changes as assignments for `--set`."""
         return [self._assignment(field) for field in self.changes]
 
     def _assignment(self, field: Field) -> str:
         return f"{field.key}={_assigned(field.key, self.get(field.key))}"
 
     def command(self, runs_dir: Path | None = None) -> list[str]:
-        """The shortest command line that does the same run, as its words.
+        """Return the words of the shortest command line that launches the same run.
 
-        `runs_dir` is named where it is not the usual one.
+        Pass `runs_dir` if it is not the default one.
         """
         words = ["distrain", "run", self.name]
         for field in self.changes:
             if field.kind == "devices":
-                words += ["--devices", as_typed(self.get(field.key))]
+                words += ["--devices", editable_text(self.get(field.key))]
             else:
                 words += ["--set", self._assignment(field)]
         return words + ([] if runs_dir is None else ["--runs-dir", str(runs_dir)])
 
 
-def complaint(draft: Draft, field: Field, text: str) -> str:
-    """Why what was typed cannot be the field's value; nothing where it can."""
+def find_problem(draft: Draft, field: Field, text: str) -> str:
+    """Return why typed text is not a valid value of the field; "" if it is."""
     try:
-        draft.with_value(field.key, typed(field, text))
+        draft.with_value(field.key, parse_typed(field, text))
     except ConfigError as error:
         return "; ".join(problem for _, problem in error.problems)
     return ""
@@ -292,37 +294,40 @@ def _at(config: RunConfig, key: str) -> Any:
 
 
 def _assigned(key: str, value: Any) -> str:
-    """VALUE of `--set KEY=VALUE`: bare where that is read as the same, else as TOML."""
+    """Return the VALUE of `--set KEY=VALUE`: bare if that parses to the same value, else TOML."""
     if value is None:
         return ""
     if isinstance(value, str) and value and parse_assignment(f"{key}={value}")[1] == value:
         return value
-    return in_toml(value)
+    return toml_text(value)
 
 
-# --- what of it is seen ------------------------------------------------------------------------
+# --- visible fields --------------------------------------------------------------------------
 
 
-def visible(
-    draft: Draft, *, everything: bool, words: str = "", troubled: Container[str] = ()
+def visible_fields(
+    draft: Draft, *, everything: bool, words: str = "", with_problems: Container[str] = ()
 ) -> list[Field]:
-    """Fields to show: those in common use or all; with `words`, those that hold each of them.
+    """Return the common fields, or all; with `words`, the fields that contain each of them.
 
-    What was changed and what is in trouble is never out of sight.
+    Changed fields and those with problems are always included.
     """
     if wanted := words.lower().split():
-        return [field for field in fields() if _holds(field, wanted)]
+        return [field for field in fields() if _contains(field, wanted)]
     slurm = draft.config.launcher == "slurm"
-    common = COMMON - {"devices"} | OF_SLURM if slurm else COMMON
+    common = COMMON - {"devices"} | COMMON_WITH_SLURM if slurm else COMMON
     found = [
         field
         for field in fields()
-        if everything or field.key in common or field.key in troubled or draft.changed(field.key)
+        if everything
+        or field.key in common
+        or field.key in with_problems
+        or draft.changed(field.key)
     ]
-    # What is asked of Slurm stands where the devices of this machine would.
+    # The fields of Slurm come first, where the devices of this machine would be.
     return sorted(found, key=lambda field: not slurm or field.group not in ("run", "slurm"))
 
 
-def _holds(field: Field, wanted: list[str]) -> bool:
+def _contains(field: Field, wanted: list[str]) -> bool:
     text = f"{field.key} {field.about}".lower()
     return all(word in text for word in wanted)

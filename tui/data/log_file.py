@@ -1,4 +1,4 @@
-"""A log of any size as lines. No more of it is held than is looked at."""
+"""A log file of any size, read as lines. Only the lines that are asked for are held in memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from tui.data.log_text import clean
+from distrain.tui.data.log_text import clean_line
 
-BLOCK = 1 << 16  # the index has one number for as many bytes: 1.2 MB for 10 GB
-TAIL = 1 << 22  # bytes at the end that are read at once, whatever lies before them
-STRIDE = 1 << 23  # bytes that one call reads at most
-WINDOW = 1 << 20  # bytes that are searched between two moments at which a search can be given up
-PIECE = 1 << 15  # bytes of a line that are looked at
-PRINT = 64  # bytes before the end by which a file is known again
+BLOCK = 1 << 16  # bytes per entry of the index: 1.2 MB for a log of 10 GB
+TAIL = 1 << 22  # bytes at the end of the file that are indexed first
+STRIDE = 1 << 23  # most bytes that one call reads
+WINDOW = 1 << 20  # bytes that are searched between two points where a search can be cancelled
+PIECE = 1 << 15  # most bytes of a line that are shown
+FINGERPRINT = 64  # bytes before the end that identify the file
 
 
-class Growth(NamedTuple):
-    """`anew`: it is another file than before, or was emptied; numbers of lines start again."""
+class FileChange(NamedTuple):
+    """What `update` found. `replaced`: the path names another file or the file was truncated, so
+    that line numbers start again.
+    """
 
     changed: bool
-    anew: bool
+    replaced: bool
 
 
 class LogFile:
-    """Lines are numbered from 0. As long as it is not `complete`, only the end of the file is known
-    and its first line has the number 0; `read_on` tells by how much numbers then change.
+    """The lines of a log, numbered from 0.
 
-    For one thread. A file that is missing is empty; `problem` says why one cannot be read.
+    The end of a large file is indexed first. Until `is_complete`, line 0 is the first line of that
+    part; `read_earlier` returns how much line numbers change. A missing file counts as empty;
+    `problem` holds the reason why a file cannot be read. Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,73 +47,85 @@ class LogFile:
         self._file = -1
         self._stamp: object = None
         self._size = 0
-        self._print = b""
+        self._fingerprint = b""
         self._index = _Index()
-        self._head: _Index | None = None
+        self._earlier: _Index | None = None
 
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._size, self._print = -1, 0, b""
-        self._index, self._head = _Index(), None
+        self._file = -1
+        self._size = 0
+        self._fingerprint = b""
+        self._index = _Index()
+        self._earlier = None
 
     @property
-    def count(self) -> int:
-        """Lines that are known, the last one also without its end."""
-        return self._index.newlines + (bool(self._print) and not self._print.endswith(b"\n"))
+    def line_count(self) -> int:
+        """Return the number of indexed lines, with a last line that has no newline yet."""
+        has_open_line = bool(self._fingerprint) and not self._fingerprint.endswith(b"\n")
+        return self._index.newlines + 1 if has_open_line else self._index.newlines
 
     @property
-    def complete(self) -> bool:
-        """Whether all lines have their final numbers."""
-        return self._head is None
+    def is_complete(self) -> bool:
+        """Return whether all lines have their final numbers."""
+        return self._earlier is None
 
     @property
-    def behind(self) -> bool:
-        """Whether more is there to be read than was."""
-        return self._head is not None or self._index.end < self._size
+    def has_more(self) -> bool:
+        """Return whether the file has bytes that are not indexed yet."""
+        return self._earlier is not None or self._index.end < self._size
 
-    # --- what is known of it --------------------------------------------------------------------
+    # --- the index ------------------------------------------------------------------------------
 
-    def grow(self) -> Growth:
-        """Take note of what was written since; a stat where that is nothing, STRIDE at most."""
+    def update(self) -> FileChange:
+        """Index what was written since the last call, at most STRIDE bytes.
+
+        An unchanged file costs one `stat`.
+        """
         try:
             found = os.stat(self.path)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(0, "it is not a file")
+                raise OSError(0, "not a regular file")
             stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
             if stamp == self._stamp and self._index.end >= found.st_size:
-                return Growth(False, False)
-            anew = self._file < 0 or not self._is_same(found)
-            if anew:
+                return FileChange(False, False)
+            replaced = self._file < 0 or not self._is_same(found)
+            if replaced:
                 self._open(found.st_size)
         except OSError as error:
-            return self._lose(error)
-        self._stamp, self._size = stamp, found.st_size
-        return Growth(self._take(found.st_size - self._index.end) or anew, anew)
+            return self._close_after(error)
+        self._stamp = stamp
+        self._size = found.st_size
+        return FileChange(self._index_new(found.st_size - self._index.end) or replaced, replaced)
 
-    def read_on(self) -> int:
-        """Read STRIDE more of what lies before the end. When all of it was read, gives the number
-        that each line so far has to be raised by; else 0.
+    def read_earlier(self) -> int:
+        """Index STRIDE more bytes of the part before the end.
+
+        Once that part is done, return the amount to add to all line numbers known so far; until
+        then return 0.
         """
-        head = self._head
-        if head is None:
+        earlier = self._earlier
+        if earlier is None:
             return 0
         start = self._index.first
-        data = self._read(head.end, min(start, head.end + STRIDE))
-        head.add(data)
-        if head.end < start and data:
+        data = self._read(earlier.end, min(start, earlier.end + STRIDE))
+        earlier.add(data)
+        if earlier.end < start and data:
             return 0
-        self._head, raised = None, head.newlines
-        head.extend(self._index)
-        self._index = head
-        return raised
+        shift = earlier.newlines
+        earlier.extend(self._index)
+        self._index = earlier
+        self._earlier = None
+        return shift
 
     def _is_same(self, found: os.stat_result) -> bool:
-        mine, end = os.fstat(self._file), self._index.end
+        opened = os.fstat(self._file)
+        end = self._index.end
         return (
-            (mine.st_dev, mine.st_ino) == (found.st_dev, found.st_ino)
+            (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
             and found.st_size >= end
-            and self._read(end - len(self._print), end) == self._print
+            and self._read(end - len(self._fingerprint), end) == self._fingerprint
         )
 
     def _open(self, size: int) -> None:
@@ -118,24 +133,26 @@ class LogFile:
         self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self.problem = ""
         first = max(0, size - TAIL) // BLOCK * BLOCK
-        self._index, self._head = _Index(first), _Index() if first else None
+        self._index = _Index(first)
+        self._earlier = _Index() if first else None
 
-    def _lose(self, error: OSError) -> Growth:
+    def _close_after(self, error: OSError) -> FileChange:
         problem = "" if isinstance(error, FileNotFoundError) else str(error.strerror)
         changed = self._file >= 0 or problem != self.problem
         self.close()
-        self._stamp, self.problem = None, problem
-        return Growth(changed, changed)
+        self._stamp = None
+        self.problem = problem
+        return FileChange(changed, changed)
 
-    def _take(self, size: int) -> bool:
+    def _index_new(self, size: int) -> bool:
         end = self._index.end
         data = self._read(end, end + min(size, STRIDE))
         self._index.add(data)
-        self._print = (self._print + data[-PRINT:])[-PRINT:]
+        self._fingerprint = (self._fingerprint + data[-FINGERPRINT:])[-FINGERPRINT:]
         return bool(data)
 
     def _read(self, start: int, end: int) -> bytes:
-        """Less than was asked for where the file was cut meanwhile, or cannot be read any more."""
+        """Return fewer bytes if the file was truncated meanwhile or cannot be read any more."""
         with contextlib.suppress(OSError):
             return os.pread(self._file, max(0, end - start), start)
         return b""
@@ -143,17 +160,19 @@ class LogFile:
     # --- lines ----------------------------------------------------------------------------------
 
     def lines(self, first: int, count: int) -> list[Text]:
-        """At most so many lines, cleaned, from a number on."""
+        """Return up to `count` lines from line `first` on, cleaned for display."""
         found: list[Text] = []
         start = self._start_of(first)
-        data, at = b"", start
-        for number in range(max(first, 0), min(first + count, self.count)):
+        data = b""
+        at = start
+        for number in range(max(first, 0), min(first + count, self.line_count)):
             stop = data.find(b"\n", start - at)
             if stop < 0:
-                data, at = self._read(start, min(start + PIECE, self._index.end)), start
+                data = self._read(start, min(start + PIECE, self._index.end))
+                at = start
                 stop = data.find(b"\n")
             if stop >= 0:
-                found.append(clean(data[start - at : stop]))
+                found.append(clean_line(data[start - at : stop]))
                 start = at + stop + 1
             else:
                 stop = self._start_of(number + 1)
@@ -161,14 +180,15 @@ class LogFile:
                 start = stop
         return found
 
-    def _long_line(self, begun: bytes, start: int, stop: int) -> Text:
-        """Of a progress bar the end is what counts, of other lines the beginning."""
+    def _long_line(self, beginning: bytes, start: int, stop: int) -> Text:
+        # A progress bar shows its last state, any other line its beginning.
         ended = self._read(max(start, stop - PIECE), stop)
-        stop -= ended.endswith(b"\n")
+        if ended.endswith(b"\n"):
+            stop -= 1
         ended = ended.rstrip(b"\r\n")
         if b"\r" in ended or b"\b\b" in ended:
-            return clean(ended)
-        return clean(begun, max(0, stop - start - len(begun)))
+            return clean_line(ended)
+        return clean_line(beginning, max(0, stop - start - len(beginning)))
 
     def _start_of(self, line: int) -> int:
         index = self._index
@@ -178,7 +198,8 @@ class LogFile:
             return index.end
         block = bisect_left(index.before, line) - 1
         start = index.first + block * BLOCK
-        data, at = self._read(start, start + BLOCK), -1
+        data = self._read(start, start + BLOCK)
+        at = -1
         for _ in range(line - index.before[block]):
             at = data.find(b"\n", at + 1)
             if at < 0:
@@ -193,8 +214,9 @@ class LogFile:
     # --- search ---------------------------------------------------------------------------------
 
     def find(self, words: str, line: int, backwards: bool = False) -> Iterator[int | None]:
-        """Numbers of the lines that show these words in capitals or not, from a line on and with
-        it, in either direction. In between comes None, again and again: a moment to give up.
+        """Yield the numbers of the lines that contain `words`, ignoring case, from `line` on.
+
+        Yield None after each WINDOW of bytes, so that the caller can cancel the search.
         """
         pattern, width = _pattern(words)
         done = self._start_of(line + 1 if backwards else line)
@@ -220,13 +242,13 @@ class LogFile:
         else:
             start = self._start_of(line)
             while start < self._index.end:
-                end = min(start + WINDOW, self._index.end)  # it may grow before the next one
+                end = min(start + WINDOW, self._index.end)  # the file may grow in between
                 yield start, end
                 start = end
 
 
 class _Index:
-    """How many lines end before each block of a part of a file."""
+    """The number of lines that end before each block of a part of a file."""
 
     def __init__(self, first: int = 0) -> None:
         self.first = self.end = first
@@ -250,13 +272,16 @@ class _Index:
 
 
 def _pattern(words: str) -> tuple[re.Pattern[bytes], int]:
-    """What finds words in bytes whose ASCII letters are small, and the most bytes that takes."""
+    """Return a pattern for bytes in ASCII lower case, and the most bytes that it matches."""
     spellings = [
-        [spelt.encode(errors="replace") for spelt in dict.fromkeys((char.lower(), char.upper()))]
+        [
+            spelling.encode(errors="replace")
+            for spelling in dict.fromkeys((char.lower(), char.upper()))
+        ]
         if not char.isascii()
         else [char.lower().encode()]
         for char in words
     ]
-    parts = [b"|".join(re.escape(spelt) for spelt in each) for each in spellings]
+    parts = [b"|".join(re.escape(spelling) for spelling in each) for each in spellings]
     pattern = b"".join(b"(?:%s)" % part if b"|" in part else part for part in parts)
     return re.compile(pattern), sum(max(map(len, each)) for each in spellings)

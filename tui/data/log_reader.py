@@ -1,160 +1,236 @@
-"""What the log pane's thread does: looks into a run's logs, one of them at a time."""
+"""Read pages of a run's logs, one log at a time, and search in them."""
 
 from __future__ import annotations
 
+import shutil
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.text import Text
 
-from tui.data.log_file import LogFile
+from distrain.tui.data.log_file import LogFile
 
-SEARCH_S = 0.05  # for how long a search goes on before the lines in sight are looked at again
-SIZES_S = 2.0  # between two looks at which logs are empty
-OTHERS = ("launcher", "job", "supervisor")
+SEARCH_S = 0.05  # longest time that a search runs before the visible lines are read again
+SIZES_S = 2.0  # between two checks of which logs are empty
+LIVE_S, ENDED_S = 0.25, 2.0  # between two reads of the log of a live run, of an ended one
+PAGE_S = 0.1  # between two pages of a log that grows fast
+PROCESS_LOGS = ("launcher", "job", "supervisor")
 
 
-class Hunt(NamedTuple):
-    """A search from a line on, and then from the other end unless it is `onwards` only; each is a
-    new one, by its number.
+class LogSearch(NamedTuple):
+    """A search from a line on, that goes on from the other end of the log if it `wraps`.
+
+    A new `number` makes it a new search.
     """
 
     number: int
     words: str
     line: int
     backwards: bool = False
-    onwards: bool = False
+    wraps: bool = True
 
 
-class Ask(NamedTuple):
-    """What is to be seen: so many lines of a log from the first one on, or its last ones."""
+class PageRequest(NamedTuple):
+    """The `height` lines of a log from line `first` on; None for the last ones."""
 
     name: str
     first: int | None
     height: int
-    hunt: Hunt | None = None
+    search: LogSearch | None = None
 
 
-class Found(NamedTuple):
-    """Where the words are, `around` the end of the log maybe; nowhere where `line` is None."""
+class SearchResult(NamedTuple):
+    """The line that a search has found, None for no line. `wrapped`: it passed the log's end."""
 
-    hunt: Hunt
+    search: LogSearch
     line: int | None
-    around: bool
+    wrapped: bool
 
 
-class Page(NamedTuple):
-    """Lines of a log. `raised` is what was added to the numbers of lines that were given before,
-    `anew` tells that those are of no use any more. As long as it is not `complete`, more lines
-    come before the first. `empty` are the names of the logs without a line.
+class LogPage(NamedTuple):
+    """Lines of a log, from number `first` of `total`.
+
+    `shift` is to be added to line numbers of earlier pages; `replaced` means that earlier pages
+    are void. Until `complete`, the log has more lines before line 0. `empty` holds the names of
+    the logs without a line.
     """
 
     name: str
     first: int
     lines: list[Text]
     total: int
-    raised: int
-    anew: bool
+    shift: int
+    replaced: bool
     complete: bool
     problem: str
     empty: frozenset[str]
-    found: Found | None
+    found: SearchResult | None
 
 
-class Reader:
-    """For one thread. `look` gives a page where there is something new to see."""
+class LogReader:
+    """Reads one log of a run at a time. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: LogFile | None = None
-        self._asked: Ask | None = None
-        self._hunt: Hunt | None = None
-        self._trail: Iterator[int | None] = iter(())
-        self._around = False
+        self._last_request: PageRequest | None = None
+        self._search: LogSearch | None = None
+        self._matches: Iterator[int | None] = iter(())
+        self._wrapped = False
         self._empty: frozenset[str] = frozenset()
-        self._sized = 0.0
+        self._sizes_checked = 0.0
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
     @property
-    def busy(self) -> bool:
-        """Whether there is work left, so that one should look again at once."""
-        return self._file is not None and (self._file.behind or self._hunt is not None)
+    def has_work(self) -> bool:
+        """Return whether the log has more to read or a search goes on."""
+        return self._file is not None and (self._file.has_more or self._search is not None)
 
-    def look(self, ask: Ask, names: list[str]) -> Page | None:
-        """The lines that were asked for, if they or anything else changed since the last call."""
-        file = self._file_of(ask.name)
-        growth = file.grow()
-        raised = file.read_on()
-        if growth.anew:
-            self._hunt = None
-        if ask.hunt is not None and (self._asked is None or ask.hunt != self._asked.hunt):
-            self._begin(ask.hunt)
-        elif raised and self._hunt is not None:
-            self._begin(self._hunt._replace(line=self._hunt.line + raised))
-        found = self._search(file) if self._hunt and file.complete else None
-        dimmed = self._look_at_sizes(names)
-        unseen = self._asked is None or ask[:3] != self._asked[:3]
-        self._asked = ask
-        if not (growth.changed or raised or found or dimmed or unseen):
+    def read(self, request: PageRequest, names: Sequence[str]) -> LogPage | None:
+        """Return the requested lines, or None if nothing has changed since the last call.
+
+        `names` are all logs of the run.
+        """
+        file = self._open(request.name)
+        change = file.update()
+        shift = file.read_earlier()
+        last = self._last_request
+        if change.replaced:
+            self._search = None
+        if request.search is not None and (last is None or request.search != last.search):
+            self._start_search(request.search)
+        elif shift and self._search is not None:
+            self._start_search(self._search._replace(line=self._search.line + shift))
+        found = self._continue_search(file) if self._search and file.is_complete else None
+        sizes_changed = self._check_sizes(names)
+        is_new_request = last is None or request[:3] != last[:3]
+        self._last_request = request
+        if not (change.changed or shift or found or sizes_changed or is_new_request):
             return None
-        first = max(0, file.count - ask.height if ask.first is None else ask.first + raised)
-        return Page(
-            name=ask.name,
+        end = file.line_count
+        start = end - request.height if request.first is None else request.first + shift
+        first = max(0, start)
+        return LogPage(
+            name=request.name,
             first=first,
-            lines=file.lines(first, ask.height),
-            total=file.count,
-            raised=raised,
-            anew=growth.anew,
-            complete=file.complete,
+            lines=file.lines(first, request.height),
+            total=end,
+            shift=shift,
+            replaced=change.replaced,
+            complete=file.is_complete,
             problem=file.problem,
             empty=self._empty,
             found=found,
         )
 
-    def _file_of(self, name: str) -> LogFile:
-        if self._file is None or self._asked is None or self._asked.name != name:
+    def _open(self, name: str) -> LogFile:
+        if self._file is None or self._last_request is None or self._last_request.name != name:
             self.close()
-            self._file, self._hunt = LogFile(path_of(self._folder, name)), None
+            self._file = LogFile(log_path(self._folder, name))
+            self._search = None
         return self._file
 
-    def _begin(self, hunt: Hunt) -> None:
-        self._hunt, self._around, self._trail = hunt, False, iter(())
+    def _start_search(self, search: LogSearch) -> None:
+        self._search = search
+        self._wrapped = False
+        self._matches = iter(())
         if self._file is not None:
-            self._trail = self._file.find(hunt.words, hunt.line, hunt.backwards)
+            self._matches = self._file.find(search.words, search.line, search.backwards)
 
-    def _search(self, file: LogFile) -> Found | None:
-        hunt, until = self._hunt, time.monotonic() + SEARCH_S
-        while hunt is not None and time.monotonic() < until:
-            line = next(self._trail, -1)
+    def _continue_search(self, file: LogFile) -> SearchResult | None:
+        search = self._search
+        until = time.monotonic() + SEARCH_S
+        while search is not None and time.monotonic() < until:
+            line = next(self._matches, -1)
             if line is None:
                 continue
-            if line < 0 and not (self._around or hunt.onwards):
-                self._around = True
-                start = file.count - 1 if hunt.backwards else 0
-                self._trail = file.find(hunt.words, start, hunt.backwards)
+            if line < 0 and search.wraps and not self._wrapped:
+                self._wrapped = True
+                start = file.line_count - 1 if search.backwards else 0
+                self._matches = file.find(search.words, start, search.backwards)
                 continue
-            self._hunt = None
-            return Found(hunt, line if line >= 0 else None, self._around)
+            self._search = None
+            return SearchResult(search, line if line >= 0 else None, self._wrapped)
         return None
 
-    def _look_at_sizes(self, names: list[str]) -> bool:
+    def _check_sizes(self, names: Sequence[str]) -> bool:
+        """Return whether other logs are empty than at the last check."""
         now = time.monotonic()
-        if now - self._sized < SIZES_S:
+        if now - self._sizes_checked < SIZES_S:
             return False
-        self._sized = now
-        empty = frozenset(name for name in names if not _size(path_of(self._folder, name)))
-        changed, self._empty = empty != self._empty, empty
-        return changed
+        self._sizes_checked = now
+        before = self._empty
+        self._empty = frozenset(name for name in names if not _size(log_path(self._folder, name)))
+        return self._empty != before
 
 
-def path_of(folder: Path, name: str) -> Path:
-    """The log of that name in a run's folder."""
+class LogFollower:
+    """Reads the page that was requested last until `stop`.
+
+    `run` is the body of a thread; it calls `deliver` with each new page and reads nothing while
+    `is_watched` returns False. The other methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        deliver: Callable[[LogPage], object],
+        is_watched: Callable[[], bool],
+    ) -> None:
+        self._folder = folder
+        self._deliver = deliver
+        self._is_watched = is_watched
+        self._requested: tuple[PageRequest, Sequence[str], bool] | None = None
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+
+    def request(self, request: PageRequest, names: Sequence[str], live: bool) -> None:
+        """Read this page next; `names` are all logs of the run, `live` whether it still runs."""
+        self._requested = request, names, live
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        reader = LogReader(self._folder)
+        while not self._stopped.is_set():
+            self._wake.clear()
+            requested = self._requested
+            if requested is None or not self._is_watched():
+                self._wake.wait(LIVE_S)
+                continue
+            request, names, live = requested
+            page = reader.read(request, names)
+            if page is not None:
+                self._deliver(page)
+            if not reader.has_work:
+                self._wake.wait(LIVE_S if live else ENDED_S)
+            elif page is not None:
+                self._wake.wait(PAGE_S)
+        reader.close()
+
+
+def log_path(folder: Path, name: str) -> Path:
+    """Return the path of a log in a run's folder."""
     return folder / "logs" / f"{name}.log"
+
+
+def save_log(folder: Path, name: str, target: Path) -> int:
+    """Copy a log of a run to a new file and return its size in bytes.
+
+    Raises FileExistsError if the target exists, and OSError.
+    """
+    with log_path(folder, name).open("rb") as source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)
+        return copy.tell()
 
 
 def _size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""One line of a log as it can be shown: what a terminal would have done to it is done."""
+"""Turn a raw line of a log into styled text, as a terminal would have displayed it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.ansi import AnsiDecoder
 from rich.style import Style
 from rich.text import Text
 
-LIMIT = 2_000  # characters that are shown of a line
+LIMIT = 2_000  # most characters shown of a line
 TAB = 8
 HIDDEN = "·"
 FAILED, WARNED = Style(color="red"), Style(color="yellow")
@@ -19,9 +19,9 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# A progress bar is drawn anew after a return, or after it was taken back letter by letter.
+# A progress bar is redrawn after a carriage return or after backspaces.
 _REDRAWN = re.compile(r"\r|\x08{2,}")
-# Controls but for tab and escape, and what turns the direction of writing.
+# Control characters except tab and escape, and those that change the writing direction.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _STRAY = re.compile(r"\x1b(?!\[[0-9;]*m)")
 
@@ -33,12 +33,16 @@ _FAILURE = re.compile(
 _WARNING = re.compile(r"\b(WARN|WARNING|[A-Za-z]*Warning)\b")
 
 
-def clean(raw: bytes, left_out: int = 0) -> Text:
-    """A line without its end; `left_out` are bytes of it that the caller did not read."""
+def clean_line(raw: bytes, left_out: int = 0) -> Text:
+    """Return a line, without its newline, as styled text of at most LIMIT characters.
+
+    `left_out` is the number of bytes of the line that the caller did not read.
+    """
     text = _ESCAPE.sub(lambda match: match[1] or "", raw.decode(errors="replace"))
     text = _STRAY.sub(HIDDEN, _CONTROL.sub(HIDDEN, _last_state(text)))
     line = AnsiDecoder().decode_line(text) if "\x1b" in text else Text(text)
-    line.no_wrap, line.end = True, ""
+    line.no_wrap = True
+    line.end = ""
     if "\t" in text:
         line.expand_tabs(TAB)
     _tint(line)
@@ -59,9 +63,9 @@ def _tint(line: Text) -> None:
 
 
 def _cut(line: Text, left_out: int) -> Text:
-    beyond = len(line) - LIMIT
-    if beyond <= 0 and not left_out:
+    beyond = max(len(line) - LIMIT, 0)
+    if not beyond and not left_out:
         return line
-    # A character that was not read is counted as a byte: it may be one, it may be a part.
-    shown = line[:LIMIT] if beyond > 0 else line
-    return shown.append(f"… (+{max(beyond, 0) + left_out:,} characters)", Style(dim=True))
+    # Bytes that were not read count as characters: how many characters they are is unknown.
+    shown = line[:LIMIT] if beyond else line
+    return shown.append(f"… (+{beyond + left_out:,} characters)", Style(dim=True))

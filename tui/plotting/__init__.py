@@ -1,4 +1,4 @@
-"""How a chart becomes dots and words: scales, ticks, smoothing, a raster of Braille characters.
+"""Lay out charts as text: scales, ticks, smoothing, and a raster of Braille characters.
 
-Plain Python without Textual: `widgets/plot.py` gives the result its styles and hears the mouse.
+Plain Python without Textual. `widgets/plot_pane.py` adds styles and handles the mouse.
 """

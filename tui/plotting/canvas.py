@@ -1,46 +1,46 @@
-"""A raster of Braille characters, 2 × 4 dots to a cell, with one ink to a cell.
+"""A raster of Braille characters: 2 × 4 dots and one colour per cell.
 
-Rows of dots count from the top. What one dot column has to show of a curve is one upright bar,
-so a raster costs as much as it has columns, however many points there are, and a bar that spans
-the extremes of its points loses none.
+Rows of dots count from the top. Each dot column shows one vertical bar of a curve, from the lowest
+to the highest of its points. So no point is lost, and the cost depends on the number of columns,
+not on the number of points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import inf
+from math import inf, isfinite
 
-BLANK = 0  # the ink of a cell without dots
+BLANK = 0  # the colour of a cell without dots
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-# The dots of one side of a cell from one row to another, both included.
+# The dots of one side of a cell from one row to another, both inclusive.
 _BARS = [
     [[sum(dots[top : bottom + 1]) for bottom in range(4)] for top in range(4)] for dots in _DOTS
 ]
 _GLYPHS = " " + "".join(chr(0x2800 + dots) for dots in range(1, 256))
 
-Run = tuple[str, int]
-Bar = tuple[int, float, float]  # column, top row, bottom row, both included
-# The points of a curve in one dot column: the column, rows of the first, the highest, the lowest
-# and the last of them, and whether no gap is between these points and those before. A plain tuple
-# because a named one takes several times as long to make.
-Stretch = tuple[float, float, float, float, float, bool]
+ColouredText = tuple[str, int]
+Bar = tuple[int, float, float]  # column, top row, bottom row, both inclusive
+# The points of a curve in one dot column: the column, the rows of the first, highest, lowest and
+# last point, and whether they are joined to the points before. A plain tuple, because a named one
+# takes several times as long to create.
+ColumnSpan = tuple[float, float, float, float, float, bool]
 
 
-def stretches(
+def column_spans(
     columns: Sequence[float],
     rows: Sequence[float],
     tops: Sequence[float] | None = None,
     bottoms: Sequence[float] | None = None,
-) -> list[Stretch]:
-    """Points by their dot column. Columns ascend; points that are not finite are gaps, and
-    extremes that are NaN say nothing.
+) -> list[ColumnSpan]:
+    """Group points by dot column. Columns ascend; points that are not finite are gaps, and
+    extremes that are NaN are ignored.
     """
-    found: list[Stretch] = []
+    found: list[ColumnSpan] = []
     column = first = top = bottom = last = inf
     joined = is_open = False
     extremes = (rows if tops is None else tops), (rows if bottoms is None else bottoms)
     for at, row, highest, lowest in zip(columns, rows, *extremes, strict=True):
-        if row - row or at - at:
+        if not (isfinite(row) and isfinite(at)):
             if is_open:
                 found.append((column, first, top, bottom, last, joined))
             joined = is_open = False
@@ -56,7 +56,9 @@ def stretches(
             if is_open:
                 found.append((column, first, top, bottom, last, joined))
                 joined = True
-            column, first, top, bottom, last, is_open = at, row, row, row, row, True
+            column = at
+            first = top = bottom = last = row
+            is_open = True
         if highest < top:
             top = highest
         if lowest > bottom:
@@ -67,35 +69,41 @@ def stretches(
 
 
 class Canvas:
-    """`width` × `height` cells; what is drawn beyond them is cut off."""
+    """A canvas of `width` × `height` cells that clips what is drawn beyond them."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
-        self.columns, self.rows = 2 * width, 4 * height
+        self.columns = 2 * width
+        self.rows = 4 * height
         self._dots = bytearray(width * height)
-        self._inks = [BLANK] * (width * height)
+        self._colours = [BLANK] * (width * height)
 
     def curve(
         self,
-        curve: Iterable[Stretch],
-        ink: int,
+        curve: Iterable[ColumnSpan],
+        colour: int,
         pattern: tuple[int, int] = (1, 1),
         thick: bool = False,
     ) -> None:
-        """Stretches joined by straight lines. Of a `pattern` (drawn, of) only flat parts have
-        gaps, so that no spike is lost in one. A `thick` curve is two dots high.
+        """Draw spans joined by straight lines.
+
+        A `pattern` (drawn, period) leaves gaps in flat parts only, so that no spike is lost. A
+        `thick` curve is two dots high.
         """
         drawn, every = pattern
-        bars: Iterable[Bar] = traced(curve, self.columns)
+        bars: Iterable[Bar] = joined_bars(curve, self.columns)
         if every > 1:
             bars = (bar for bar in bars if bar[0] % every < drawn or bar[2] - bar[1] > 1)
         if thick:
             bars = ((column, top, bottom + 1) for column, top, bottom in bars)
-        self.bars(bars, ink)
+        self.bars(bars, colour)
 
-    def bars(self, bars: Iterable[Bar], ink: int) -> None:
-        width, columns, last = self.width, self.columns, self.rows - 1
-        dots, inks = self._dots, self._inks
+    def bars(self, bars: Iterable[Bar], colour: int) -> None:
+        width = self.width
+        columns = self.columns
+        last = self.rows - 1
+        dots = self._dots
+        colours = self._colours
         for column, highest, lowest in bars:
             if not 0 <= column < columns or highest >= last + 0.5 or lowest < -0.5:
                 continue
@@ -103,7 +111,7 @@ class Canvas:
             bottom = int(lowest + 0.5) if lowest < last else last
             sides = _BARS[column & 1]
             at = (top >> 2) * width + (column >> 1)
-            inks[at] = ink
+            colours[at] = colour
             if top >> 2 == bottom >> 2:
                 dots[at] |= sides[top & 3][bottom & 3]
                 continue
@@ -111,37 +119,39 @@ class Canvas:
             end = (bottom >> 2) * width + (column >> 1)
             for between in range(at + width, end, width):
                 dots[between] |= sides[0][3]
-                inks[between] = ink
+                colours[between] = colour
             dots[end] |= sides[0][bottom & 3]
-            inks[end] = ink
+            colours[end] = colour
 
-    def rule(self, row: int, ink: int) -> None:
-        """A row of single dots, one to every other cell."""
-        self.bars(((column, row, row) for column in range(0, self.columns, 4)), ink)
+    def rule(self, row: int, colour: int) -> None:
+        """Draw a row of single dots, one in every other cell."""
+        self.bars(((column, row, row) for column in range(0, self.columns, 4)), colour)
 
-    def under(self, above: Canvas) -> None:
-        """Lay another canvas of the same size over this one: its dots hide what they cover."""
-        for at, dots in enumerate(above._dots):
+    def overlay(self, other: Canvas) -> None:
+        """Draw another canvas of the same size over this one; its dots replace those below."""
+        for at, dots in enumerate(other._dots):
             if dots:
                 self._dots[at] = dots
-                self._inks[at] = above._inks[at]
+                self._colours[at] = other._colours[at]
 
-    def lines(self, marks: Iterable[tuple[int, int, str, int]] = ()) -> list[list[Run]]:
-        """Every line of cells as runs of one ink; `marks` (column, line, character, ink) are set
-        over the dots.
+    def lines(self, marks: Iterable[tuple[int, int, str, int]] = ()) -> list[list[ColouredText]]:
+        """Return each line of cells as texts of one colour, with `marks` (column, line, character,
+        colour) in place of dots.
         """
         cells = list(self._dots.decode("latin-1").translate(_GLYPHS))
-        inks = self._inks.copy()
-        for column, line, character, ink in marks:
+        colours = self._colours.copy()
+        for column, line, character, colour in marks:
             at = line * self.width + column
-            cells[at], inks[at] = character, ink
+            cells[at] = character
+            colours[at] = colour
         starts = range(0, len(cells), self.width)
-        return [_runs(cells[at : at + self.width], inks[at : at + self.width]) for at in starts]
+        return [_runs(cells[at : at + self.width], colours[at : at + self.width]) for at in starts]
 
 
-def traced(curve: Iterable[Stretch], columns: int) -> Iterator[Bar]:
-    """Bars of stretches and of the straight lines between them, each bar touching the next."""
-    last_column, last_row = 0, 0.0
+def joined_bars(curve: Iterable[ColumnSpan], columns: int) -> Iterator[Bar]:
+    """Yield bars of spans and of the straight lines between them; each bar touches the next."""
+    last_column = 0
+    last_row = 0.0
     for at, first, top, bottom, last, joined in curve:
         column = int(at)
         if joined and last_row != first:
@@ -163,18 +173,20 @@ def traced(curve: Iterable[Stretch], columns: int) -> Iterator[Bar]:
             for between in range(max(last_column + 1, 0), min(column, columns)):
                 yield between, first, first
         yield column, top, bottom
-        last_column, last_row = column, last
+        last_column = column
+        last_row = last
 
 
-def _runs(cells: Sequence[str], inks: Sequence[int]) -> list[Run]:
-    """Blank cells belong to whatever is before them."""
-    runs: list[Run] = []
-    start, current = 0, BLANK
-    for at, ink in enumerate(inks):
-        if ink != current and ink:
+def _runs(cells: Sequence[str], colours: Sequence[int]) -> list[ColouredText]:
+    """Join cells of one colour; blank cells belong to the text before them."""
+    runs: list[ColouredText] = []
+    start = 0
+    current = BLANK
+    for at, colour in enumerate(colours):
+        if colour != current and colour:
             if current:
                 runs.append(("".join(cells[start:at]), current))
                 start = at
-            current = ink
+            current = colour
     runs.append(("".join(cells[start:]), current))
     return runs

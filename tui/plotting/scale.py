@@ -1,4 +1,4 @@
-"""From values to places along an axis, and the few round values that are written beside it."""
+"""Map values to positions on an axis, and choose round values for its ticks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOCK_STEPS = (
     *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
 )
 _SUFFIXES = ("", "k", "M", "G", "T")
-_NEARLY = 1e-9  # of a step: what rounding may add or take
+_NEARLY = 1e-9  # tolerance for rounding errors, as a fraction of a step
 _LEAST_SPREAD = 1e-100
 LARGEST = 1e150  # sums and differences of such values are still finite
 
@@ -26,14 +26,16 @@ class Tick(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """An axis from `low` to `high`; the two may be swapped, for rows that count downwards."""
+    """An axis from `low` to `high`, which may be swapped for rows that count downwards."""
 
     low: float
     high: float
     log: bool = False
 
     def places(self, values: Iterable[float], dots: int) -> list[float]:
-        """Where values lie among `dots`, 0 to dots - 1; NaN for what a log scale does not have."""
+        """Return the positions of values among `dots`, from 0 to dots - 1; NaN for values ≤ 0 on a
+        log scale.
+        """
         if self.log:
             low = log10(self.low)
             scale = (dots - 1) / (log10(self.high) - low)
@@ -47,9 +49,9 @@ class Scale(NamedTuple):
         return Scale(self.high, self.low, self.log)
 
 
-def fitted(low: float, high: float, most: int, log: bool = False) -> Scale:
-    """A scale that holds both values and ends at round ones, so that it seldom moves as a curve
-    grows; `most` is how many ticks it may have. On a log scale both values are above 0.
+def fit_scale(low: float, high: float, most: int, log: bool = False) -> Scale:
+    """Return a scale that contains both values and ends at round ones, so that it seldom changes
+    while a curve grows. `most` is the maximum number of ticks. A log scale takes positive values.
     """
     low, high = (max(-LARGEST, min(value, LARGEST)) for value in (low, high))
     if log:
@@ -66,7 +68,7 @@ def fitted(low: float, high: float, most: int, log: bool = False) -> Scale:
 
 
 def _fitted_log(low: float, high: float) -> Scale:
-    """Ends at tenths of a decade."""
+    """Return a log scale that ends at tenths of a decade."""
     start, end = floor(log10(low) * 10 + _NEARLY), ceil(log10(high) * 10 - _NEARLY)
     if start == end:
         start, end = start - 3, end + 3
@@ -77,17 +79,17 @@ def _fitted_log(low: float, high: float) -> Scale:
 
 
 def value_ticks(scale: Scale, most: int) -> Iterator[list[Tick]]:
-    """Ticks of a y axis, at most `most` of them and ever fewer."""
+    """Yield choices of ticks for a y axis, from at most `most` ticks to ever fewer."""
     if scale.log:
         for values in _log_values(scale):
             if min(2, most) <= len(values) <= most:
-                yield [Tick(value, labels([value], value)[0]) for value in values]
+                yield [Tick(value, tick_labels([value], value)[0]) for value in values]
     for found in ticks("value", scale.low, scale.high, most):
         yield [tick for tick in found if tick.at > 0] if scale.log else found
 
 
 def _log_values(scale: Scale) -> Iterator[list[float]]:
-    """1, 2 and 5 of each decade, then decades, then fewer and fewer of them."""
+    """Yield 1, 2 and 5 of each decade, then whole decades, then ever fewer decades."""
     decades = range(floor(log10(scale.low)) - 1, ceil(log10(scale.high)) + 1)
     for every, digits in ((1, (1, 2, 5)), *((every, (1,)) for every, _ in enumerate(decades, 1))):
         values = [digit * 10.0**power for power in decades[::every] for digit in digits]
@@ -96,9 +98,9 @@ def _log_values(scale: Scale) -> Iterator[list[float]]:
 
 
 def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]:
-    """Ticks of a linear axis, at most `most` of them and ever fewer, without end.
+    """Yield choices of ticks for a linear axis, from at most `most` ticks to ever fewer, forever.
 
-    `kind` is "step", "epoch", "value", "time" (Unix seconds, worded in local time) or "duration"
+    `kind` is "step", "epoch", "value", "time" (Unix seconds, shown in local time) or "duration"
     (seconds).
     """
     least = (high - low) / max(most, 1)
@@ -113,11 +115,11 @@ def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]
         for step in _round_steps(max(least, 1.0) if kind == "step" else least):
             values = _multiples(step, low, high)
             if len(values) <= most:
-                yield list(map(Tick, values, labels(values, step)))
+                yield list(map(Tick, values, tick_labels(values, step)))
 
 
-def labels(values: Sequence[float], step: float) -> list[str]:
-    """Numbers that are a step apart, with as many decimals as tell them apart: "0.05", "1,500",
+def tick_labels(values: Sequence[float], step: float) -> list[str]:
+    """Format numbers that are a step apart, with enough decimals to be distinct: "0.05", "1,500",
     "12.5k", "2e-05".
     """
     top = max(map(abs, values), default=0.0)
@@ -142,7 +144,7 @@ def _multiples(step: float, low: float, high: float) -> list[float]:
 
 
 def _round_steps(least: float) -> Iterator[float]:
-    """1, 2 and 5 of every power of ten, ever coarser."""
+    """Yield steps of 1, 2 and 5 times powers of ten, from `least` upwards."""
     for power in count(floor(log10(least))):
         for digit in (1, 2, 5):
             step = digit * 10.0**power
@@ -173,18 +175,18 @@ def _duration(seconds: float, step: float) -> str:
 # --- labels under an axis ------------------------------------------------------------------------
 
 
-class Label(NamedTuple):
-    """A word of an axis: the cell it starts at, and the cell that it is about."""
+class AxisLabel(NamedTuple):
+    """A label of an axis: the cell where it starts, and the cell of its value."""
 
     start: int
     about: int
     text: str
 
 
-def under_axis(kind: str, scale: Scale, cells: int) -> list[Label]:
-    """As many ticks of an x axis as stand apart below `cells` cells, and not more than is calm."""
+def axis_labels(kind: str, scale: Scale, cells: int) -> list[AxisLabel]:
+    """Return labels for an x axis of `cells` cells that do not touch, one per 9 cells at most."""
     for found in ticks(kind, scale.low, scale.high, max(1, cells // 9)):
-        placed = [label(scale, tick, cells) for tick in found]
+        placed = [place_label(scale, tick, cells) for tick in found]
         ends = [0, *(at.start + len(at.text) + 2 for at in placed)]
         if all(at.start >= end for at, end in zip(placed, ends, strict=False)):
             return [at for at in placed if at.start + len(at.text) <= cells]
@@ -193,8 +195,8 @@ def under_axis(kind: str, scale: Scale, cells: int) -> list[Label]:
     return []
 
 
-def label(scale: Scale, tick: Tick, cells: int) -> Label:
-    """The label centred below its value, as far as the ends of the axis let it."""
+def place_label(scale: Scale, tick: Tick, cells: int) -> AxisLabel:
+    """Return the label of a tick, centred below its value but within the axis."""
     about = round(scale.places([tick.at], 2 * cells)[0]) // 2
     start = about - len(tick.label) // 2
-    return Label(max(0, min(start, cells - len(tick.label))), about, tick.label)
+    return AxisLabel(max(0, min(start, cells - len(tick.label))), about, tick.label)

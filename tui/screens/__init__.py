@@ -1,1 +1,1 @@
-"""One file per screen: what is on it, and what its keys do."""
+"""One module per screen: its panes, its keys, and the threads that read for it."""

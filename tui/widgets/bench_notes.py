@@ -1,66 +1,95 @@
-"""What follows from a bench: verdicts, warnings, what is equal and what differs."""
+"""The results of a bench in sentences: comparisons, warnings, equal and differing settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from runners import words
-from runners.comparison import Comparison, Difference, wording
-from tui import marks
-from tui.widgets.text_pane import TextPane, wrapped
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison import descriptions
+from distrain.runners.analysis.comparison.model import Comparison, Difference
+from distrain.tui import marks
+from distrain.tui.widgets.text_pane import TextPane, wrapped
 
 WARNING = "▲"
 
 
 class BenchNotes(TextPane):
-    """`show` gives it the comparison."""
+    """Shows the results of a comparison in sentences, and the settings of its candidates."""
 
     HELP = (
-        "What may be said of the contestants so far, what makes that unsure, what they have in "
-        "common and what they differ in."
+        "What the measurements show so far, what limits them, and which settings of the "
+        "candidates differ or are equal."
     )
 
     def __init__(self, title: str = "", *, id: str | None = None) -> None:
         super().__init__(title, id=id)
-        self._found: Comparison | None = None
+        self._comparison: Comparison | None = None
 
-    def show(self, found: Comparison) -> None:
-        self._found = found
+    def show(self, comparison: Comparison) -> None:
+        self._comparison = comparison
         self._paint()
 
     def _paint(self) -> None:
-        if self._found is not None:
-            self.put(list(notes(self._found, self.width)))
+        if self._comparison is not None:
+            self.put(list(notes(self._comparison, self.width)))
 
 
-def notes(found: Comparison, width: int) -> Iterator[Text]:
-    """Lines no wider than that; what matters most comes first."""
-    for verdict in found.verdicts:
-        yield from wrapped(verdict, "bold", width)
-    for warning in found.warnings:
+def notes(comparison: Comparison, width: int) -> Iterator[Text]:
+    """Yield lines of at most `width` cells: results, warnings, settings."""
+    for result in comparison.results:
+        yield from wrapped(result, "bold", width)
+    for warning in comparison.warnings:
         yield from wrapped(f"{WARNING} {warning}", "yellow", width)
-    yield from settings(found, width)
+    yield from settings(comparison, width)
 
 
-def settings(found: Comparison, width: int) -> Iterator[Text]:
-    """What differs, that which makes the comparison unequal first, and what is equal."""
-    for each in found.differences:
-        word, style = ("differs", "") if each.fair else (f"{WARNING} UNEQUAL", "bold yellow")
-        yield from wrapped(f"{word}: {_values(each, found, width)}", style, width)
-    if found.equal:
-        yield from wrapped(f"equal: {wording.settings(found.equal)}", "dim", width)
+def settings(comparison: Comparison, width: int) -> Iterator[Text]:
+    """Yield differences that make the comparison unfair, then a table of others, then equals."""
+    names = [candidate.name for candidate in comparison.candidates]
+    fair = []
+    for difference in comparison.differences:
+        if difference.fair:
+            fair.append(difference)
+        else:
+            values = _values(difference, names, width)
+            yield from wrapped(f"{WARNING} UNEQUAL: {values}", "bold yellow", width)
+    if table := _table(fair, names):
+        if table[0].cell_len <= width:
+            yield from table
+        else:
+            for difference in fair:
+                yield from wrapped(f"differs: {_values(difference, names, width)}", "", width)
+    if comparison.equal:
+        equal = descriptions.format_settings(comparison.equal)
+        yield from wrapped(f"equal: {equal}", "dim", width)
 
 
-def _values(each: Difference, found: Comparison, width: int) -> str:
-    """What each contestant has, by name; where that is long, by mark."""
-    names = [contestant.name for contestant in found.contestants]
-    told = wording.difference(each, names)
-    if len(told) <= width:
-        return told
-    by_value: dict[str, str] = {}
-    for mark, value in zip(marks.of_runs(names), each.values, strict=True):
-        shown = words.MISSING if value is None else value
-        by_value[shown] = by_value.get(shown, "") + mark.shape
-    return f"{each.key}: " + ", ".join(f"{shapes} {value}" for value, shapes in by_value.items())
+def _table(differences: Sequence[Difference], names: Sequence[str]) -> list[Text]:
+    """Return a row per candidate and a column per setting; empty without differences."""
+    if not differences:
+        return []
+    columns = [["candidate", *names]]
+    columns += [[each.key, *map(_display, each.values)] for each in differences]
+    widths = [max(map(len, column)) for column in columns]
+    rows = []
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        rows.append(Text("  ".join(padded), "" if number else "dim", no_wrap=True))
+    return rows
+
+
+def _values(difference: Difference, names: Sequence[str], width: int) -> str:
+    """Return a setting with the value of each candidate, by name or, if that is long, by mark."""
+    text = descriptions.format_difference(difference, names)
+    if len(text) <= width:
+        return text
+    shapes: dict[str, str] = {}
+    for mark, value in zip(marks.run_marks(names), difference.values, strict=True):
+        shapes[_display(value)] = shapes.get(_display(value), "") + mark.shape
+    return f"{difference.key}: " + ", ".join(f"{shape} {value}" for value, shape in shapes.items())
+
+
+def _display(value: str | None) -> str:
+    return formatting.MISSING if value is None else value

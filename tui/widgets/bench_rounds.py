@@ -1,4 +1,4 @@
-"""The rounds of a bench as a picture: a line for each contestant, all on one scale of samples/s."""
+"""The rounds of a bench as dots: a line per candidate on a common scale of samples/s."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.text import Text
 
-from runners.comparison import Comparison, Contestant
-from tui.plotting.scale import Scale, fitted, under_axis
-from tui.widgets.bench_standing import OUTLIER, inks
-from tui.widgets.text_pane import TextPane
+from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.tui.plotting.scale import Scale, axis_labels, fit_scale
+from distrain.tui.widgets.bench_results import OUTLIER, candidate_marks
+from distrain.tui.widgets.text_pane import TextPane
 
-ROUND, INTERVAL, ENDS, MEDIAN = "•", "─", "├┤", "┃"
+ROUND = "•"
+INTERVAL = "─"
+ENDS = "├┤"
+MEDIAN = "┃"
 LEAST = 16  # cells of the scale
 
 
 class BenchRounds(TextPane):
-    """`show` gives it the comparison."""
+    """Shows the rounds of a comparison."""
 
     HELP = (
-        "Each dot is a round of a contestant; ✕ lies far from the others. ├┤ is the interval "
-        "that holds the median 95 times of 100, ┃ the median. The ratios in the table are of the "
-        "same rounds, and so may tell apart what overlaps here."
+        "Each dot is a round of a candidate, ✕ is an outlier, ┃ the median, ├┤ its 95 % "
+        "confidence interval. Ratios in the table compare the same rounds, so they may differ "
+        "significantly although intervals overlap here."
     )
 
     def __init__(self, title: str = "", *, id: str | None = None) -> None:
@@ -36,44 +39,49 @@ class BenchRounds(TextPane):
 
     def _paint(self) -> None:
         if self._found is not None:
-            self.put(picture(self._found, inks(self._found, self), self.width))
+            self.put(round_lines(self._found, candidate_marks(self._found, self), self.width))
 
 
-def picture(found: Comparison, ends: Sequence[tuple[str, Style]], width: int) -> list[Text]:
-    """A line for each contestant and the scale below them."""
-    values = [value for each in found.contestants for value in _values(each)]
+def round_lines(
+    found: Comparison, styled_marks: Sequence[tuple[str, Style]], width: int
+) -> list[Text]:
+    """Return a line per candidate and the scale below them."""
+    values = [value for each in found.candidates for value in _values(each)]
     if not values:
-        return [Text("nothing was measured yet", "dim")]
-    longest = max(len(each.name) for each in found.contestants) + 2
+        return [Text("no measurements yet", "dim")]
+    longest = max(len(each.name) for each in found.candidates) + 2
     name = min(longest, max(width // 4, 8), max(width - LEAST, 1))
     cells = max(width - name - 1, 1)
-    scale = fitted(min(values), max(values), max(cells // 9, 2))
+    scale = fit_scale(min(values), max(values), max(cells // 9, 2))
     lines = []
-    for each, (shape, ink) in zip(found.contestants, ends, strict=True):
-        line = Text(f"{shape} ", ink, no_wrap=True)
+    for each, (shape, style) in zip(found.candidates, styled_marks, strict=True):
+        line = Text(f"{shape} ", style, no_wrap=True)
         line.append(each.name, "default")
         line.truncate(name, overflow="ellipsis", pad=True)
-        lines.append(line.append(" ").append_text(_strip(each, scale, cells, ink)))
+        lines.append(line.append(" ").append_text(_strip(each, scale, cells, style)))
     return [*lines, _axis(scale, name + 1, cells)]
 
 
-def _values(each: Contestant) -> list[float]:
-    return [*each.rates, *((each.rate.low, each.rate.high) if each.rate else ())]
+def _values(each: Candidate) -> list[float]:
+    values = [*each.rates]
+    if each.rate:
+        values += [each.rate.low, each.rate.high]
+    return values
 
 
-def _strip(each: Contestant, scale: Scale, cells: int, ink: Style) -> Text:
-    """The interval, rounds over it, its ends and the median over them; outliers hide all."""
+def _strip(each: Candidate, scale: Scale, cells: int, style: Style) -> Text:
+    """Return the interval with the rounds over it, then its ends, the median and outliers."""
     line: list[tuple[str, Style]] = [(" ", Style())] * cells
     if each.rate is None:
         return Text.assemble(*line, no_wrap=True)
     places = [round(place) for place in scale.places(each.rates, cells)]
     ends = scale.places([each.rate.low, each.rate.value, each.rate.high], cells)
     low, middle, high = map(round, ends)
-    line[low : high + 1] = [(INTERVAL, ink)] * (high + 1 - low)
+    line[low : high + 1] = [(INTERVAL, style)] * (high + 1 - low)
     for place in places:
-        line[place] = (ROUND, ink)
-    line[low], line[high] = ((end, ink) for end in ENDS)
-    line[middle] = (MEDIAN, ink + Style(bold=True))
+        line[place] = (ROUND, style)
+    line[low], line[high] = ((end, style) for end in ENDS)
+    line[middle] = (MEDIAN, style + Style(bold=True))
     for number in each.outliers:
         line[places[number]] = (OUTLIER, Style(color="yellow"))
     return Text.assemble(*line, no_wrap=True)
@@ -81,6 +89,6 @@ def _strip(each: Contestant, scale: Scale, cells: int, ink: Style) -> Text:
 
 def _axis(scale: Scale, left: int, cells: int) -> Text:
     line = [" "] * (left + cells)
-    for label in under_axis("value", scale, cells):
+    for label in axis_labels("value", scale, cells):
         line[left + label.start : left + label.start + len(label.text)] = label.text
     return Text("".join(line).rstrip(), "dim", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Beside the curves of several runs: how each did, and what their configs differ in."""
+"""The figures of compared runs, and the differences of their configs."""
 
 from __future__ import annotations
 
@@ -7,68 +7,78 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.text import Text
 
-from runners import words
-from runners.comparison import verdicts
-from tui.data.comparison import Compared, Comparison, Setting, settings
-from tui.keymap import keyed
-from tui.widgets.columns import Column, aligned, fitting, taken
-from tui.widgets.inks import STATUSES, UNKNOWN, legible
-from tui.widgets.text_pane import TextPane, wrapped
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison.sentences import format_interval, format_ratio
+from distrain.tui.data.run_comparison import (
+    ComparedRun,
+    ComparisonFrame,
+    SettingValues,
+    setting_values,
+)
+from distrain.tui.keymap import insert_keys
+from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
+from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
+from distrain.tui.widgets.text_pane import TextPane, wrapped
 
-KEY, LEAST = 24, 9  # cells of a key at most, of a value at least
+KEY = 24  # most cells of a key
+LEAST = 9  # least cells of a value
 UNSET = "–"
 
 
 class RunSummaries(TextPane):
-    """A line for each run: the legend of all plots and the figures that sum it up."""
+    """A row per run with its mark, which is the legend of all plots, and its main figures."""
 
-    HELP = "What each run came to; its colour and mark are those of its line in every plot."
+    HELP = "The main figures of each run. Its colour and mark are those of its line in every plot."
     DEFAULT_CSS = "RunSummaries { border: none; height: auto; &:focus { border: none; } }"
     fixed = 1
 
-    def show(self, found: Comparison, hint: str = "") -> None:
+    def show(self, found: ComparisonFrame, hint: str = "") -> None:
         runs = found.runs
-        inks = [legible(run.mark.colour, self.background_colors[1]) for run in runs]
-        self.put([*summaries(runs, inks, self.width, hint), *sentences(found, self.width)])
+        styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
+        self.put([*summary_lines(runs, styles, self.width, hint), *result_lines(found, self.width)])
 
 
 class DiffPane(TextPane):
-    """`show` gives it the runs; `everything` shows keys that are alike as well."""
+    """Shows the settings in which runs differ, or all settings."""
 
     HELP = (
-        "The settings that differ between the runs; {compare.differences} shows all. What stands "
-        "after “ran on” follows from the machine, not from the config."
+        "The settings that differ between the runs; {compare.differences} shows all. Settings "
+        "after “ran on” come from the host, not from the config."
     )
 
-    def show(self, runs: Sequence[Compared], everything: bool = False) -> None:
-        found = settings([run.setting for run in runs])
+    def show(self, runs: Sequence[ComparedRun], everything: bool = False) -> None:
+        found = setting_values([run.settings for run in runs])
         shown = [each for each in found if everything or each.differs]
         differing = sum(each.differs for each in found)
-        hint = keyed(f"{{compare.differences}}: {'less' if everything else 'all'}", self.app)
+        hint = insert_keys(
+            f"{{compare.differences}}: {'differences' if everything else 'all'}", self.app
+        )
         self.border_subtitle = f"{differing} of {len(found)} differ · {hint}"
-        inks = [legible(run.mark.colour, self.background_colors[1]) for run in runs]
-        across = fits(len(runs), self.width)
+        styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
+        across = has_room_for_columns(len(runs), self.width)
         self.fixed = 1 if across else 0
         if not shown:
-            self.put([Text("The configs are the same.", "dim")])
+            self.put([Text("The configs are equal.", "dim")])
         else:
-            self.put((beside if across else below)(runs, shown, inks, self.width))
+            self.put(
+                (columns_of_values if across else lists_of_values)(runs, shown, styles, self.width)
+            )
 
 
-def fits(runs: int, width: int) -> bool:
-    """Whether each run has a column of its own."""
+def has_room_for_columns(runs: int, width: int) -> bool:
+    """Return whether there is room for a column per run."""
     return width - KEY >= runs * (LEAST + 1)
 
 
-def beside(
-    runs: Sequence[Compared], found: Sequence[Setting], inks: Sequence[Style], width: int
+def columns_of_values(
+    runs: Sequence[ComparedRun], found: Sequence[SettingValues], styles: Sequence[Style], width: int
 ) -> list[Text]:
-    """A column for each run."""
+    """Return a table with a column per run."""
     key = min(KEY, max(len(each.key) for each in found))
     room = min((width - key) // len(runs) - 1, 32)
     head = Text(" " * key, no_wrap=True)
-    for run, ink in zip(runs, inks, strict=True):
-        head.append(" ").append_text(_cell(f"{run.mark.shape} {run.name}", room, ink))
+    for run, style in zip(runs, styles, strict=True):
+        head.append(" ").append_text(_cell(f"{run.mark.shape} {run.name}", room, style))
     lines = [head]
     for each in found:
         line = _cell(each.key, key, Style(dim=True))
@@ -79,10 +89,10 @@ def beside(
     return lines
 
 
-def below(
-    runs: Sequence[Compared], found: Sequence[Setting], inks: Sequence[Style], width: int
+def lists_of_values(
+    runs: Sequence[ComparedRun], found: Sequence[SettingValues], styles: Sequence[Style], width: int
 ) -> list[Text]:
-    """A line for each value with the runs that have it, where there is no room for columns."""
+    """Return a line per value with the marks of its runs."""
     lines = []
     for each in found:
         if not each.differs:
@@ -91,8 +101,8 @@ def below(
         lines.append(_cell(each.key, width, Style(bold=True)))
         for value in dict.fromkeys(each.values):
             line = Text(" ", no_wrap=True)
-            for run, own, ink in zip(runs, each.values, inks, strict=True):
-                line.append(run.mark.shape if own == value else " ", ink)
+            for run, own, style in zip(runs, each.values, styles, strict=True):
+                line.append(run.mark.shape if own == value else " ", style)
             line.append(f" {value or UNSET}")
             line.truncate(width, overflow="ellipsis")
             lines.append(line)
@@ -100,24 +110,24 @@ def below(
 
 
 COLUMNS = (
-    Column("status", 11, 2),
-    Column("samples/s", 9),
-    Column("ratio", 7, 1),
-    Column("95 % interval", 13, 5),
-    Column("metric", 14),
-    Column("took", 11),
-    Column("ranks", 5, 3),
-    Column("devices", 16, 4),
+    TableColumn("status", 11, 2),
+    TableColumn("samples/s", 9),
+    TableColumn("ratio", 7, 1),
+    TableColumn("95 % interval", 13, 5),
+    TableColumn("metric", 14),
+    TableColumn("duration", 11),
+    TableColumn("ranks", 5, 3),
+    TableColumn("devices", 16, 4),
 )
 LEAST_NAME = 16  # cells
 
 
-def summaries(
-    runs: Sequence[Compared], inks: Sequence[Style], width: int, hint: str = ""
+def summary_lines(
+    runs: Sequence[ComparedRun], styles: Sequence[Style], width: int, hint: str = ""
 ) -> list[Text]:
-    """The head and a line for each run, as wide as there is room."""
-    columns = fitting(COLUMNS, width - LEAST_NAME)
-    room = max(width - taken(columns), 8)
+    """Return the header and a row per run, fitted to a width."""
+    columns = columns_that_fit(COLUMNS, width - LEAST_NAME)
+    room = max(width - total_width(columns), 8)
     longest = max(len(run.name) for run in runs) + 4
     name = min(room, max(longest, len(hint) + 8))
     wanted = max(len(" ".join(run.row.devices)) for run in runs)
@@ -127,36 +137,39 @@ def summaries(
         columns[-1] = columns[-1]._replace(width=wide)
     head = _cell(f"  run   {hint}", name, Style(dim=True))
     for column in columns:
-        head.append(" ").append_text(aligned(Text(column.name, "dim"), column))
+        head.append(" ").append_text(align(Text(column.name, "dim"), column))
     lines = [head]
-    for run, ink in zip(runs, inks, strict=True):
-        line, texts = _cell(f"{run.mark.shape} {run.name}", name, ink), _figures(run)
+    for run, style in zip(runs, styles, strict=True):
+        line = _cell(f"{run.mark.shape} {run.name}", name, style)
+        texts = _figures(run)
         for column in columns:
-            line.append(" ").append_text(aligned(texts[column.name], column))
+            line.append(" ").append_text(align(texts[column.name], column))
         lines.append(line)
     return lines
 
 
-def sentences(found: Comparison, width: int) -> list[Text]:
-    """The verdicts, below what makes them worth little."""
-    told = [(found.unequal, "bold yellow")] * bool(found.unequal)
-    told += [(verdict, "") for verdict in found.verdicts]
-    return [line for text, style in told for line in wrapped(text, style, width)]
+def result_lines(found: ComparisonFrame, width: int) -> list[Text]:
+    """Return why the runs are not comparable, if so, and the results of the comparison."""
+    lines = wrapped(found.unequal, "bold yellow", width) if found.unequal else []
+    for result in found.results:
+        lines += wrapped(result, "", width)
+    return lines
 
 
-def _figures(run: Compared) -> dict[str, Text]:
-    row, ratio = run.row, run.ratio
+def _figures(run: ComparedRun) -> dict[str, Text]:
+    row = run.row
+    ratio = run.ratio
     done = f" {100 * row.fraction:.0f} %" if row.live and row.fraction is not None else ""
-    value = words.metric(row.metric, row.value) if row.metric else words.MISSING
+    value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
     return {
         "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
-        "samples/s": Text(words.round_rate(run.rate or row.samples_per_s)),
-        "ratio": Text(verdicts.times(ratio.value) if ratio else words.MISSING),
-        "95 % interval": Text(verdicts.span(ratio) if ratio else words.MISSING),
+        "samples/s": Text(formatting.round_rate(run.rate or row.samples_per_s)),
+        "ratio": Text(format_ratio(ratio.value) if ratio else formatting.MISSING),
+        "95 % interval": Text(format_interval(ratio) if ratio else formatting.MISSING),
         "metric": Text(value),
-        "took": Text(words.duration(row.seconds)),
-        "ranks": Text(words.count(row.ranks)),
-        "devices": Text(" ".join(row.devices) or words.MISSING, "dim"),
+        "duration": Text(formatting.duration(row.seconds)),
+        "ranks": Text(formatting.count(row.ranks)),
+        "devices": Text(" ".join(row.devices) or formatting.MISSING, "dim"),
     }
 
 

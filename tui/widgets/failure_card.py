@@ -1,4 +1,4 @@
-"""Why a run failed: who was first, with what, and what to try; hidden while nothing is wrong."""
+"""Why a run failed: the rank that failed first, its error, and what to try."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from collections.abc import Callable
 from rich.text import Text
 from textual.widgets import Static
 
-from runners import words
-from runners.record import Record
-from runners.snapshot import Snapshot
-from runners.state import RunError
-from tui.data.advice import advice
-from tui.data.tail import last_lines
-from tui.keymap import keyed
-
-TAIL, SHORT_TAIL = 4, 0  # lines of the log; a short screen has none to spare
+from distrain.runners import formatting
+from distrain.tui.data.failure import LOG_LINES, FailureDetails, advice_for
+from distrain.tui.keymap import insert_keys
 
 
 class FailureCard(Static):
-    """`show` gives it a moment of the run."""
+    """Shows a failure; hidden while there is none."""
 
     DEFAULT_CSS = """
     FailureCard {
@@ -29,32 +23,38 @@ class FailureCard(Static):
     }
     """
 
-    _tail: int | None = None  # of the card that is shown
+    _shown: tuple[FailureDetails, int] | None = None
 
-    def show(self, now: Snapshot, record: Record) -> None:
-        error = now.state.error
-        failed = error is not None and not now.state.live
-        self.set_class(failed, "-failed")
-        tail = SHORT_TAIL if self.screen.has_class("-short") else TAIL
-        if error is not None and failed and tail != self._tail:
-            self._tail = tail
-            self.border_title = "failed"
-            self.update(card(error, record, tail, lambda text: keyed(text, self.app)))
+    def show(self, failure: FailureDetails | None) -> None:
+        self.set_class(failure is not None, "-failed")
+        log_lines = 0 if self.screen.has_class("-short") else LOG_LINES
+        if failure is not None and (failure, log_lines) != self._shown:
+            self._shown = failure, log_lines
+            self.border_title = "Failed"
+            self.update(card(failure, log_lines, lambda text: insert_keys(text, self.app)))
 
 
-def card(error: RunError, record: Record, tail: int, in_keys: Callable[[str], str]) -> Text:
-    """The lines of the card, with so many of the log; `in_keys` puts keys into words."""
-    when = f", after step {error.step:,}" if error.step else ""
-    who = "" if error.rank is None else f"{error.who} was the first{when}: "
-    kind = f"{error.type}: " if error.traceback else ""  # else the words are ours
-    text = Text.assemble((who, "bold"), (kind, "bold red"), words.line(error.message))
-    for line in last_lines(record.dir / "logs" / f"{error.log}.log", tail):
+def card(failure: FailureDetails, log_lines: int, insert_keys: Callable[[str], str]) -> Text:
+    """Return the text of the card with up to `log_lines` lines of the log.
+
+    `insert_keys` replaces the ids of actions in a text by their keys.
+    """
+    error = failure.error
+    text = Text()
+    if error.rank is not None:
+        when = f" after step {error.step:,}" if error.step else ""
+        text.append(f"{error.origin} failed first{when}: ", "bold")
+    if error.traceback:  # otherwise the message is a sentence of ours
+        text.append(f"{error.type}: ", "bold red")
+    text.append(formatting.single_line(error.message))
+    for line in failure.log_lines[len(failure.log_lines) - log_lines :] if log_lines else ():
+        line = line.copy()
         line.stylize("dim")
         text.append("\n  ").append_text(line)
-    if error.collateral:
-        text.append(f"\ndied of its death: {words.ranks(error.collateral)}", "dim")
-    text.append("\ntry: ", "bold").append(in_keys(advice(error)))
-    rest = "no checkpoint was written"
-    if record.last_checkpoint:
-        rest = "{run.resume} resumes from the last checkpoint"
-    return text.append(f"\n{in_keys(rest)}", "dim")
+    if error.secondary:
+        text.append(f"\ntaken down with it: {formatting.ranks(error.secondary)}", "dim")
+    text.append("\ntry: ", "bold").append(insert_keys(advice_for(error)))
+    resume = "no checkpoint was written"
+    if failure.has_checkpoint:
+        resume = "{run.resume} resumes from the last checkpoint"
+    return text.append(f"\n{insert_keys(resume)}", "dim")

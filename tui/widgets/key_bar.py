@@ -1,12 +1,12 @@
-"""The keys that work here, in the bottom line: as many as fit, in the order of the keymap.
+"""The bottom line: the keys of the screen and the focused pane, as many as fit.
 
-Textual's own footer is a widget for each key, which is dear at the start of every screen, and it
-cuts off what has no room.
+Textual's own footer makes a widget for each key, which slows down the start of every screen, and
+cuts off keys at its right end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from rich.text import Text
 from textual import events
@@ -15,16 +15,19 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.widgets.text_pane import strip_of
-
-if TYPE_CHECKING:
-    from tui.screens.base import AppScreen
+from distrain.tui.widgets.text_pane import strip_of
 
 PALETTE = "palette"
 
 
-class Shown(NamedTuple):
-    """A key as it is written, with the cells that it takes."""
+class KeyOwner(Protocol):
+    """A screen that decides which of its keys the bar shows."""
+
+    def offers(self, binding: Binding) -> bool: ...
+
+
+class ShownKey(NamedTuple):
+    """A key, its display text and label, and the cell where it starts."""
 
     key: str
     text: str
@@ -37,7 +40,7 @@ class Shown(NamedTuple):
 
 
 class KeyBar(Widget):
-    """Follows the focus; a click on a key presses it."""
+    """Shows other keys when the focus moves. A click on a key presses it."""
 
     DEFAULT_CSS = """
     KeyBar { dock: bottom; height: 1; background: $footer-background; color: $footer-foreground; }
@@ -45,30 +48,30 @@ class KeyBar(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._keys: list[Shown] = []
+        self._keys: list[ShownKey] = []
 
     def on_mount(self) -> None:
-        self.screen.bindings_updated_signal.subscribe(self, self._look)
-        self._look(self.screen)
+        self.screen.bindings_updated_signal.subscribe(self, self._update)
+        self._update(self.screen)
 
     def on_resize(self) -> None:
-        self._look(self.screen)
+        self._update(self.screen)
 
-    def _look(self, screen: Screen[object]) -> None:
-        found: dict[str, Shown] = {}
+    def _update(self, screen: Screen[object]) -> None:
+        found: dict[str, ShownKey] = {}
         for active in screen.active_bindings.values():
-            if cast("AppScreen", screen).offers(active.binding):
+            if cast(KeyOwner, screen).offers(active.binding):
                 found.setdefault(active.binding.action, self._shown(active.binding))
-        palette = Shown(
+        palette = ShownKey(
             self.app.COMMAND_PALETTE_BINDING, self.app.get_key_display(_PALETTE), PALETTE
         )
-        keys = fitted(list(found.values()), palette, self.size.width)
+        keys = fit_keys(list(found.values()), palette, self.size.width)
         if keys != self._keys:
             self._keys = keys
             self.refresh()
 
-    def _shown(self, binding: Binding) -> Shown:
-        return Shown(binding.key, self.app.get_key_display(binding), binding.description)
+    def _shown(self, binding: Binding) -> ShownKey:
+        return ShownKey(binding.key, self.app.get_key_display(binding), binding.description)
 
     def render_line(self, y: int) -> Strip:
         line = Text(no_wrap=True)
@@ -86,13 +89,13 @@ class KeyBar(Widget):
 _PALETTE = Binding("ctrl+p", "command_palette", PALETTE)
 
 
-def fitted(keys: list[Shown], palette: Shown, width: int) -> list[Shown]:
-    """From the left what there is room for; the palette, which has all the others, at the right."""
+def fit_keys(keys: list[ShownKey], palette: ShownKey, width: int) -> list[ShownKey]:
+    """Place the first keys that fit at the left and the palette, which lists all, at the right."""
     last = palette._replace(start=max(width - palette.end, 0))
-    placed: list[Shown] = []
+    placed: list[ShownKey] = []
     for shown in keys:
-        after = shown._replace(start=placed[-1].end if placed else 0)
-        if after.end > last.start:
+        candidate = shown._replace(start=placed[-1].end if placed else 0)
+        if candidate.end > last.start:
             break
-        placed.append(after)
+        placed.append(candidate)
     return [*placed, last]

@@ -1,58 +1,54 @@
-"""What the processes of a run print: a thread reads as much of it as is in sight."""
+"""The logs of a run: a bar with their names, the lines of one of them, and a search."""
 
 from __future__ import annotations
 
-import shutil
-import threading
-from pathlib import Path
-from typing import Any
-
-from textual import work
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
-from textual.worker import get_current_worker
 
-from runners import words
-from tui import keymap
-from tui.data.log_reader import OTHERS, Ask, Found, Hunt, Page, Reader, path_of
-from tui.keymap import LOG
-from tui.screens.dialogs import Prompt
-from tui.widgets.log_titles import titles
-from tui.widgets.log_view import LogView
+from distrain.runners import formatting
+from distrain.tui import keymap
+from distrain.tui.data.log_reader import (
+    PROCESS_LOGS,
+    LogPage,
+    LogSearch,
+    PageRequest,
+    SearchResult,
+)
+from distrain.tui.keymap import LOG
+from distrain.tui.widgets.log_tabs import log_tabs
+from distrain.tui.widgets.log_view import LogView
 
-LOOK_S, QUIET_S = 0.25, 2.0  # between two looks at a log of a live run, of one that has ended
-PAGE_S = 0.1  # between two pages while a log is read that grows fast
-CLIPBOARD = 48 << 10  # bytes: 64 KiB in base64, what common terminals take (OSC 52)
-BORDER = 6  # cells of the border that a title leaves
+CLIPBOARD = 48 << 10  # bytes: 64 KiB in base64, which common terminals accept (OSC 52)
+BORDER = 6  # cells of the border that a title cannot use
 
 
 class LogPane(Widget, can_focus=True):
-    """`show` gives it the folder of a run, `choose` says whose log is to be seen."""
+    """Requests pages of the chosen log and shows those that it is given with `show_page`."""
 
     HELP = (
-        "What the ranks, the launcher and the supervisor print; logs without a line are dim. The "
-        "pane follows the end until you scroll up, and again after {log.follow}. › stands where a "
-        "line goes on: the arrow keys show it. {log.search} searches as you type: Enter goes on; "
-        "up and down leave what you typed, then {log.next} and {log.previous} go on. {app.copy} "
-        "copies the lines that are selected with the mouse, else those in sight."
+        "What the ranks, the launcher and the supervisor print. Empty logs are dim. The pane "
+        "follows the end of the log until you scroll up; {log.follow} follows it again. › marks a "
+        "line that continues to the right: press the arrow keys. {log.search} searches while you "
+        "type, enter goes to the next match. Up and down leave the search line; then {log.next} "
+        "and {log.previous} go to other matches. {app.copy} copies the lines selected with the "
+        "mouse, or the visible lines."
     )
     BINDINGS = [  # noqa: RUF012
-        *keymap.bindings(LOG),
-        keymap.hidden("y", "copy", "app.copy"),
-        keymap.hidden("escape", "leave"),
-        keymap.hidden("shift+enter", "seek(-1)"),
-        keymap.hidden("up", "scroll_by(-1)"),
-        keymap.hidden("down", "scroll_by(1)"),
-        keymap.hidden("pageup", "scroll_pages(-1)"),
-        keymap.hidden("pagedown,space", "scroll_pages(1)"),
-        keymap.hidden("home", "top"),
-        keymap.hidden("left", "aside(-1)"),
-        keymap.hidden("right", "aside(1)"),
+        *keymap.make_bindings(LOG),
+        keymap.make_hidden_binding("y", "copy", "app.copy"),
+        keymap.make_hidden_binding("escape", "leave"),
+        keymap.make_hidden_binding("shift+enter", "seek(-1)"),
+        keymap.make_hidden_binding("up", "scroll_by(-1)"),
+        keymap.make_hidden_binding("down", "scroll_by(1)"),
+        keymap.make_hidden_binding("pageup", "scroll_pages(-1)"),
+        keymap.make_hidden_binding("pagedown,space", "scroll_pages(1)"),
+        keymap.make_hidden_binding("home", "top"),
+        keymap.make_hidden_binding("left", "scroll_sideways(-1)"),
+        keymap.make_hidden_binding("right", "scroll_sideways(1)"),
     ]
     DEFAULT_CSS = """
     LogPane {
@@ -67,29 +63,43 @@ class LogPane(Widget, can_focus=True):
     }
     """
 
-    class Looked(Message):
-        """The thread has something new."""
+    class PageRequested(Message):
+        """The pane needs other lines of a log; `names` are all logs of the run."""
 
-        def __init__(self, page: Page) -> None:
+        def __init__(self, request: PageRequest, names: list[str], live: bool) -> None:
+            super().__init__()
+            self.request = request
+            self.names = names
+            self.live = live
+
+    class PageRead(Message):
+        """A thread has read a page."""
+
+        def __init__(self, page: LogPage) -> None:
             super().__init__()
             self.page = page
 
+    class SaveRequested(Message):
+        """The user wants to save the log `name` as a file."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
-        self._folder: Path | None = None
         self._view = LogView()
-        self._input = Input(placeholder="words to find · esc leaves", compact=True)
+        self._input = Input(placeholder="words to find · esc closes", compact=True)
         self._input.display = False
         self._names: list[str] = []
         self._chosen = "rank-0"
         self._live = False
-        self._ask = Ask(self._chosen, None, 0)
-        self._page: Page | None = None
-        self._seen = 0
-        self._search = ""
-        self._missed: int | None = None  # in so many lines the words were nowhere
-        self._hunts = 0
-        self._wake, self._left = threading.Event(), threading.Event()
+        self._request = PageRequest(self._chosen, None, 0)
+        self._page: LogPage | None = None
+        self._lines_seen = 0
+        self._search_status = ""
+        self._lines_without_match: int | None = None  # searched so far
+        self._searches = 0
 
     def compose(self) -> ComposeResult:
         yield self._view
@@ -100,156 +110,161 @@ class LogPane(Widget, can_focus=True):
             self, lambda _: self.call_after_refresh(self._paint)
         )
 
-    def on_unmount(self) -> None:
-        self._left.set()
-        self._wake.set()
-
     def on_show(self) -> None:
-        self._wake.set()
+        self._post_request()
 
     @property
-    def in_sight(self) -> bool:
-        """Asked instead of kept: Textual does not send every Show and Hide."""
+    def is_displayed(self) -> bool:
+        """Return whether the pane and its ancestors are displayed.
+
+        Computed, because Textual does not send every Show and Hide.
+        """
         return all(node.display for node in self.ancestors_with_self)
 
-    # --- what the screen asks of it -------------------------------------------------------------
+    @property
+    def page(self) -> LogPage | None:
+        """Return the newest page of the chosen log; None before it was read."""
+        return self._page
 
-    def show(self, folder: Path, ranks: int, live: bool, scheduled: bool = False) -> None:
-        """Look at the logs of a run's folder; what is seen stays when the same comes again."""
-        launcher, job, supervisor = OTHERS
-        own = [f"rank-{rank}" for rank in range(ranks)]
-        names = [launcher, *([job] if scheduled else []), *own, supervisor]
+    # --- what the screen calls ------------------------------------------------------------------
+
+    def show(self, ranks: int, live: bool, scheduled: bool = False) -> None:
+        """List the logs of a run with this many ranks; `scheduled` runs have a log of their job."""
+        launcher, job, supervisor = PROCESS_LOGS
+        of_ranks = [f"rank-{rank}" for rank in range(ranks)]
+        names = [launcher, job, *of_ranks, supervisor]
+        if not scheduled:
+            names.remove(job)
         if (names, live) != (self._names, self._live):
-            self._names, self._live = names, live
-            self._wake.set()
+            self._names = names
+            self._live = live
+            self._post_request()
             self._paint()
-        if folder != self._folder:
-            self._folder = folder
-            self._read(folder, self.screen)
 
     def choose(self, name: str) -> None:
-        """Show another log: "rank-0", "launcher", "job", "supervisor"."""
+        """Show another log: "rank-0", "launcher", "job" or "supervisor"."""
         if name != self._chosen:
-            self._chosen, self._page, self._search, self._missed = name, None, "", None
+            self._chosen = name
+            self._page = None
+            self._search_status = ""
+            self._lines_without_match = None
             self._view.clear()
-            self._seen = 0
-            self._want()
+            self._lines_seen = 0
+            self._request_page()
             if self._view.words:
-                self._hunt(0)
+                self._start_search(0)
 
-    # --- the thread that reads ------------------------------------------------------------------
-
-    @work(thread=True, exclusive=True, group="logs")
-    def _read(self, folder: Path, screen: Screen[Any]) -> None:
-        worker, reader = get_current_worker(), Reader(folder)
-        while not (worker.is_cancelled or self._left.is_set()):
-            self._wake.clear()
-            page = None
-            watched = screen.is_current and self.in_sight
-            if watched:
-                page = reader.look(self._ask, self._names)
-                if page is not None:
-                    self.post_message(self.Looked(page))
-            if not (watched and reader.busy):
-                self._wake.wait(QUIET_S if watched and not self._live else LOOK_S)
-            elif page is not None:
-                self._wake.wait(PAGE_S)
-        reader.close()
-
-    def _want(self, hunt: Hunt | None = None) -> None:
-        """Ask for what should be in sight, with as much before and after it when scrolling."""
-        view = self._view
-        hunt = hunt or (self._ask.hunt if self._ask.name == self._chosen else None)
-        if view.following:
-            self._ask = Ask(self._chosen, None, view.height, hunt)
-        else:
-            first = max(0, view.top - view.height)
-            self._ask = Ask(self._chosen, first, 3 * view.height, hunt)
-        self._wake.set()
-        self._paint()
-
-    def on_log_pane_looked(self, event: Looked) -> None:
-        page = event.page
+    def show_page(self, page: LogPage) -> None:
+        """Show what was read of the chosen log; pages of other logs are ignored."""
         if page.name != self._chosen:
             return
-        if page.anew:
-            self._search, self._seen, self._missed = "", 0, None
+        if page.replaced:
+            self._search_status = ""
+            self._lines_seen = 0
+            self._lines_without_match = None
         self._page = page
-        self._seen += page.raised
+        self._lines_seen += page.shift
         self._view.put(page)
-        if page.found is not None and page.found.hunt.number == self._hunts:
-            self._take(page.found, page.total)
-        elif self._missed is not None and page.total > self._missed:
-            # What is new may have the words; it moves nothing for one who does not look for them.
+        if page.found is not None and page.found.search.number == self._searches:
+            self._show_result(page.found, page.total)
+        elif self._lines_without_match is not None and page.total > self._lines_without_match:
+            # New lines may match. Without the focus on the search line the view must not move.
             if self._input.has_focus:
-                self._hunt(max(self._missed - 1, 0), onwards=True)
+                self._start_search(max(self._lines_without_match - 1, 0), wraps=False)
             else:
-                self._search, self._missed = "", None
-        if self._view.lacks:
-            self._want()
+                self._search_status = ""
+                self._lines_without_match = None
+        if self._view.lacks_lines:
+            self._request_page()
         self._paint()
+
+    def on_log_pane_page_read(self, event: PageRead) -> None:
+        self.show_page(event.page)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _request_page(self, search: LogSearch | None = None) -> None:
+        """Request the visible lines; when not at the end, also a page before and after them."""
+        view = self._view
+        if search is None and self._request.name == self._chosen:
+            search = self._request.search
+        if view.following:
+            self._request = PageRequest(self._chosen, None, view.height, search)
+        else:
+            first = max(0, view.top - view.height)
+            self._request = PageRequest(self._chosen, first, 3 * view.height, search)
+        self._post_request()
+        self._paint()
+
+    def _post_request(self) -> None:
+        self.post_message(self.PageRequested(self._request, self._names, self._live))
 
     def on_log_view_moved(self) -> None:
         view = self._view
-        asked = self._ask.height if self._ask.first is None else None
-        if view.lacks or asked != (view.height if view.following else None):
-            self._want()
+        requested = self._request.height if self._request.first is None else None
+        if view.lacks_lines or requested != (view.height if view.following else None):
+            self._request_page()
         self._paint()
 
-    # --- what is written on its border ----------------------------------------------------------
+    # --- border and notice ----------------------------------------------------------------------
 
     def _paint(self) -> None:
         if not self.is_mounted or not self.size:
             return
         if self._view.following:
-            self._seen = self._view.total
+            self._lines_seen = self._view.total
         empty = self._page.empty if self._page else frozenset()
-        names, room = self._names or [self._chosen], self.outer_size.width - BORDER
-        paper = self.background_colors[1]
+        names = self._names or [self._chosen]
+        room = self.outer_size.width - BORDER
         self._view.notice = self._notice()
-        self._write("border_title", titles(names, self._chosen, empty, room, paper))
-        self._write("border_subtitle", Content(self._status()))
+        tabs = log_tabs(names, self._chosen, empty, room, self.background_colors[1])
+        self._set_border_text("border_title", tabs)
+        self._set_border_text("border_subtitle", Content(self._status()))
 
-    def _write(self, where: str, content: Content) -> None:
-        if getattr(self, where) != content.markup:
-            setattr(self, where, content)
+    def _set_border_text(self, attribute: str, content: Content) -> None:
+        if getattr(self, attribute) != content.markup:
+            setattr(self, attribute, content)
 
     def _notice(self) -> str:
-        """What an empty pane says."""
-        page, called = self._page, self._chosen.replace("-", " ")
+        """Return the text of a pane without lines."""
+        page = self._page
+        title = self._chosen.replace("-", " ")
         if page is None or page.total:
             return ""
         if page.problem:
-            return f"the log of {called} cannot be read: {page.problem}"
+            return f"cannot read the log of {title}: {page.problem}"
         if self._chosen not in self._names:
-            return "no rank has been started yet" if self._live else "no rank was started"
-        said = f"{called} has printed nothing{' yet' if self._live else ''}"
-        return keymap.keyed(f"{said} · {{log.after}} shows the next log", self.app)
+            return "no rank has started yet" if self._live else "no rank was started"
+        silent = f"{title} has printed nothing yet" if self._live else f"{title} printed nothing"
+        return keymap.insert_keys(f"{silent} · {{log.after}} shows the next log", self.app)
 
     def _status(self) -> str:
-        view, page = self._view, self._page
+        view = self._view
+        page = self._page
         if page is None or not page.total:
-            return self._search
+            return self._search_status
+        parts = []
         if view.found is not None:
-            parts = [f"line {view.found + 1:,} of {view.total:,}{self._search}"]
-        else:
-            parts = [self._search] if self._search else []
+            parts.append(f"line {view.found + 1:,} of {view.total:,}{self._search_status}")
+        elif self._search_status:
+            parts.append(self._search_status)
         if not page.complete:
             parts.append("counting lines")
         elif view.following and not parts:
-            parts.append(words.things(view.total, "line"))
+            parts.append(formatting.plural(view.total, "line"))
         elif not parts:
             parts.append(f"line {view.top + 1:,} of {view.total:,}")
-        new = view.total - self._seen
         if not view.following:
-            parts += [words.things(new, "new line")] if new > 0 else []
-            key = keymap.keyed("{log.follow}", self.app)
+            new_lines = view.total - self._lines_seen
+            if new_lines > 0:
+                parts.append(formatting.plural(new_lines, "new line"))
+            key = keymap.insert_keys("{log.follow}", self.app)
             parts.append(f"{key} follows" if self._live else f"{key}: to the end")
         elif self._live:
-            parts.append("follows")
+            parts.append("following")
         return " · ".join(parts)
 
-    # --- moving ---------------------------------------------------------------------------------
+    # --- scrolling ------------------------------------------------------------------------------
 
     def action_scroll_by(self, lines: int) -> None:
         if self._input.has_focus:
@@ -266,8 +281,8 @@ class LogPane(Widget, can_focus=True):
     def action_follow(self) -> None:
         self._view.follow()
 
-    def action_aside(self, direction: int) -> None:
-        self._view.move_aside(direction * self._view.width // 2)
+    def action_scroll_sideways(self, direction: int) -> None:
+        self._view.scroll_sideways(direction * self._view.width // 2)
 
     def action_choose(self, name: str) -> None:
         self.choose(name)
@@ -295,11 +310,13 @@ class LogPane(Widget, can_focus=True):
         event.stop()
         view = self._view
         start = view.top if view.found is None else view.found
-        view.words, view.found, self._search = event.value, None, ""
-        self._missed = None
-        self._hunts += 1
+        view.words = event.value
+        view.found = None
+        self._search_status = ""
+        self._lines_without_match = None
+        self._searches += 1
         if event.value:
-            self._hunt(start)
+            self._start_search(start)
         self._paint()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -311,83 +328,54 @@ class LogPane(Widget, can_focus=True):
         if not view.words:
             self.action_search()
         elif view.found is None:
-            self._hunt(view.top, direction < 0)
+            self._start_search(view.top, direction < 0)
         else:
-            self._hunt(view.found + direction, direction < 0)
+            self._start_search(view.found + direction, direction < 0)
 
-    def _hunt(self, line: int, backwards: bool = False, onwards: bool = False) -> None:
-        self._hunts += 1
-        self._missed = None
-        if not onwards:
-            self._search = "" if self._view.found is not None else "searching …"
-        self._want(Hunt(self._hunts, self._view.words, line, backwards, onwards))
+    def _start_search(self, line: int, backwards: bool = False, wraps: bool = True) -> None:
+        self._searches += 1
+        self._lines_without_match = None
+        if wraps:
+            self._search_status = "" if self._view.found is not None else "searching …"
+        search = LogSearch(self._searches, self._view.words, line, backwards, wraps)
+        self._request_page(search)
 
-    def _take(self, found: Found, total: int) -> None:
-        """Show what was found in so many lines."""
+    def _show_result(self, found: SearchResult, total: int) -> None:
         if found.line is None:
-            self._view.found, self._missed = None, total
+            self._view.found = None
+            self._lines_without_match = total
             yet = " yet" if self._live else ""
-            self._search = f"no “{found.hunt.words}” in this log{yet}"
+            self._search_status = f"no match for “{found.search.words}” in this log{yet}"
             return
-        end = "end" if found.hunt.backwards else "top"
-        self._search = f", from the {end} again" if found.around else ""
+        end = "end" if found.search.backwards else "top"
+        self._search_status = f", continued from the {end}" if found.wrapped else ""
         self._view.reveal(found.line)
 
-    # --- taking it elsewhere --------------------------------------------------------------------
+    # --- copy and save --------------------------------------------------------------------------
 
     def action_copy(self) -> None:
-        selection = self._view.text_selection
-        part = self._view.get_selection(selection) if selection else None
-        lines = [line.plain for line in self._view.in_sight()] if part is None else [part[0]]
-        lines = "\n".join(lines).split("\n") if any(lines) else []
-        if not lines:
-            self.notify("there is no line to copy", severity="warning")
+        lines = self._view.selected_lines()
+        if not any(lines):
+            self.notify("no lines to copy", severity="warning")
             return
-        size, fit = 0, 0
-        for fit, line in enumerate(lines, 1):
-            size += len(line.encode()) + 1
-            if size > CLIPBOARD:
-                fit -= 1
-                break
-        self.app.copy_to_clipboard("\n".join(lines[:fit]))
-        if fit == len(lines):
-            self.notify(f"{words.things(fit, 'line')} copied")
+        fitting = _fitting_lines(lines, CLIPBOARD)
+        self.app.copy_to_clipboard("\n".join(lines[:fitting]))
+        if fitting == len(lines):
+            self.notify(f"{formatting.plural(fitting, 'line')} copied")
         else:
             self.notify(
-                f"the first {fit:,} of {len(lines):,} lines copied: a terminal takes no more"
+                f"copied the first {fitting:,} of {len(lines):,} lines: terminals accept no more"
             )
 
     def action_save(self) -> None:
-        folder, name = self._folder, self._chosen
-        if folder is None:
-            return
+        self.post_message(self.SaveRequested(self._chosen))
 
-        def save(path: str | None) -> None:
-            if path:
-                self._save(path_of(folder, name), Path(path).expanduser())
 
-        self.app.push_screen(
-            Prompt(
-                f"Save the log of {name.replace('-', ' ')}",
-                "As it was printed, all of it. Where to:",
-                f"{folder.name}-{name}.log",
-                lambda path: "" if path.strip() else "a name is needed",
-            ),
-            save,
-        )
-
-    @work(thread=True, group="save")
-    def _save(self, source: Path, to: Path) -> None:
-        try:
-            with source.open("rb") as read, to.open("xb") as written:
-                shutil.copyfileobj(read, written, 1 << 20)
-                size = written.tell()
-        except FileExistsError:
-            self._say(f"{to} is there already: nothing was saved", "warning")
-        except OSError as error:
-            self._say(f"{to} cannot be saved: {error.strerror}", "error")
-        else:
-            self._say(f"{words.size(size)} saved to {to.absolute()}", "information")
-
-    def _say(self, text: str, severity: Any) -> None:
-        self.app.call_from_thread(self.notify, text, severity=severity)
+def _fitting_lines(lines: list[str], limit: int) -> int:
+    """Return how many of the first lines have at most `limit` bytes together."""
+    size = 0
+    for count, line in enumerate(lines):
+        size += len(line.encode()) + 1
+        if size > limit:
+            return count
+    return len(lines)

@@ -1,4 +1,4 @@
-"""A pane of lines under the heads of nodes, which fold; what it shows of one host does not."""
+"""A pane with a section per node, each of which can be folded."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import NamedTuple, overload
 from rich.text import Text
 from textual.message import Message
 
-from tui import keymap
-from tui.data.nodes import Node
-from tui.widgets.text_pane import TextPane
+from distrain.tui import keymap
+from distrain.tui.data.node_status import NodeStatus
+from distrain.tui.widgets.text_pane import TextPane
 
-FOLDED, UNFOLDED, CURSOR = "▸", "▾", "reverse"
-
-
-class Part(NamedTuple):
-    """A node's head and what lies under it, each made once it is in sight."""
-
-    node: Node
-    head: Callable[[], Text]
-    under: Sequence[Callable[[], Text]]
+FOLDED = "▸"
+UNFOLDED = "▾"
+CURSOR = "reverse"
 
 
-class InSight(Sequence[Text]):
-    """Lines that are made when they are asked for."""
+class NodeSection(NamedTuple):
+    """A node: its heading and the lines below it, each built when it becomes visible."""
 
-    def __init__(self, makers: Sequence[Callable[[], Text]]) -> None:
-        self._makers = makers
-        self._made: dict[int, Text] = {}
+    node: NodeStatus
+    heading: Callable[[], Text]
+    lines: Sequence[Callable[[], Text]]
+
+
+class LazyLines(Sequence[Text]):
+    """Lines that are built when they are read first."""
+
+    def __init__(self, builders: Sequence[Callable[[], Text]]) -> None:
+        self._builders = builders
+        self._built: dict[int, Text] = {}
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return len(self._builders)
 
     @overload
     def __getitem__(self, at: int) -> Text: ...
@@ -41,23 +43,26 @@ class InSight(Sequence[Text]):
     def __getitem__(self, at: int | slice) -> Text | list[Text]:
         if isinstance(at, slice):
             return [self[each] for each in range(len(self))[at]]
-        if at not in self._made:
-            self._made[at] = self._makers[at]()
-        return self._made[at]
+        if at not in self._built:
+            self._built[at] = self._builders[at]()
+        return self._built[at]
 
 
 class NodePane(TextPane):
-    """Panes of one screen fold alike: one says what was unfolded, the screen tells the others."""
+    """Shows sections of nodes, or the lines of a single host.
+
+    Panes of one screen fold alike: a pane posts `Unfolded`, and the screen calls `unfold` on all.
+    """
 
     BINDINGS = [  # noqa: RUF012
-        keymap.hidden("up", "move(-1)"),
-        keymap.hidden("down", "move(1)"),
+        keymap.make_hidden_binding("up", "move(-1)"),
+        keymap.make_hidden_binding("down", "move(1)"),
     ]
-    _unfolded: Collection[int] | None = None  # None: all as long as they fit, else none
+    _unfolded: Collection[int] | None = None  # None: all if they fit, else none
     _at = 0  # the number of the node under the cursor
 
     class Unfolded(Message):
-        """A person wants to see what lies under these nodes."""
+        """The user unfolds these nodes and no others."""
 
         def __init__(self, numbers: Collection[int]) -> None:
             super().__init__()
@@ -65,47 +70,51 @@ class NodePane(TextPane):
 
     def __init__(self, title: str = "", *, id: str | None = None, classes: str = "") -> None:
         super().__init__(title, id=id, classes=classes)
-        self._parts: Sequence[Part] = ()
-        self._heads: dict[int, int] = {}  # the line of each node's head
-        self._fixed: Sequence[Text] = ()
+        self._sections: Sequence[NodeSection] = ()
+        self._heading_lines: dict[int, int] = {}  # by node number
+        self._header: Sequence[Text] = ()
 
     def unfold(self, numbers: Collection[int]) -> None:
-        """Show what lies under these nodes and no others."""
+        """Show the lines of these nodes and no others."""
         self._unfolded = numbers
         self._paint()
 
-    def put_parts(self, head: Sequence[Text], parts: Sequence[Part]) -> None:
-        """Show lines that stay in sight, and the nodes."""
-        self._parts, self._fixed, self.fixed = parts, head, len(head)
-        if parts and self._at not in {part.node.number for part in parts}:
-            self._at = parts[0].node.number
-        shown, self._heads = self._shown, {}
-        makers: list[Callable[[], Text]] = [line.copy for line in head]
-        for part in parts:
-            number = part.node.number
-            self._heads[number] = len(makers)
-            makers.append(partial(self._head, part, number in shown))
-            if number in shown:
-                makers += part.under
-        self.put(InSight(makers))
+    def put_sections(self, header: Sequence[Text], sections: Sequence[NodeSection]) -> None:
+        """Show header lines that do not scroll, and the sections."""
+        self._sections = sections
+        self._header = header
+        self.fixed = len(header)
+        if sections and self._at not in {section.node.number for section in sections}:
+            self._at = sections[0].node.number
+        unfolded = self._unfolded_now
+        self._heading_lines = {}
+        builders: list[Callable[[], Text]] = [line.copy for line in header]
+        for section in sections:
+            number = section.node.number
+            self._heading_lines[number] = len(builders)
+            builders.append(partial(self._heading, section, number in unfolded))
+            if number in unfolded:
+                builders += section.lines
+        self.put(LazyLines(builders))
 
-    def put_alone(self, lines: Sequence[Text], fixed: int = 0) -> None:
-        """Show lines of one host."""
-        self._parts, self._heads, self.fixed = (), {}, fixed
+    def put_lines(self, lines: Sequence[Text], fixed: int = 0) -> None:
+        """Show the lines of a single host."""
+        self._sections = ()
+        self._heading_lines = {}
+        self.fixed = fixed
         self.put(lines)
 
     @property
-    def _shown(self) -> Collection[int]:
-        """The nodes whose lines are to be seen."""
+    def _unfolded_now(self) -> Collection[int]:
         if self._unfolded is not None:
             return self._unfolded
-        lines = len(self._fixed) + sum(1 + len(part.under) for part in self._parts)
-        return {part.node.number for part in self._parts} if lines <= self.height else ()
+        lines = len(self._header) + sum(1 + len(section.lines) for section in self._sections)
+        return {section.node.number for section in self._sections} if lines <= self.height else ()
 
-    def _head(self, part: Part, unfolded: bool) -> Text:
-        line = Text.assemble(UNFOLDED if unfolded else FOLDED, " ", part.head())
+    def _heading(self, section: NodeSection, unfolded: bool) -> Text:
+        line = Text.assemble(UNFOLDED if unfolded else FOLDED, " ", section.heading())
         line.truncate(self.width, overflow="ellipsis")
-        if part.node.number == self._at and self.has_focus:
+        if section.node.number == self._at and self.has_focus:
             line.stylize(CURSOR, 0, line.cell_len)
         return line
 
@@ -119,33 +128,35 @@ class NodePane(TextPane):
 
     @property
     def folds(self) -> bool:
-        """Whether there are several nodes."""
-        return bool(self._parts)
+        """Return whether there are sections to fold."""
+        return bool(self._sections)
 
     def action_move(self, direction: int) -> None:
-        if not self._parts:
+        if not self._sections:
             self.scroll_relative(y=direction, animate=False)
             return
-        numbers = [part.node.number for part in self._parts]
+        numbers = [section.node.number for section in self._sections]
         at = min(max(numbers.index(self._at) + direction, 0), len(numbers) - 1)
         self._at = numbers[at]
         self._paint()
-        self._in_sight()
+        self._scroll_to_cursor()
 
-    def _in_sight(self) -> None:
-        """The cursor, with as much as can be of what lies under it."""
-        row = self._heads[self._at] - self.fixed
+    def _scroll_to_cursor(self) -> None:
+        """Show the heading under the cursor and as many of its lines as fit."""
+        row = self._heading_lines[self._at] - self.fixed
         room = max(self.height - self.fixed, 1)
-        after = [head - self.fixed for head in self._heads.values() if head - self.fixed > row]
+        after = [
+            line - self.fixed for line in self._heading_lines.values() if line - self.fixed > row
+        ]
         end = min(min(after, default=len(self._lines) - self.fixed), row + room)
         top = min(max(round(self.scroll_y), end - room), row)
         self.scroll_to(y=top, animate=False, immediate=True)
 
     def fold_one(self) -> None:
-        """Unfold the node under the cursor, or fold it again."""
-        self.post_message(self.Unfolded({*self._shown} ^ {self._at}))
+        """Unfold or fold the node under the cursor."""
+        self.post_message(self.Unfolded({*self._unfolded_now} ^ {self._at}))
 
     def fold_all(self) -> None:
-        """Unfold all nodes, or fold them again."""
-        numbers = {part.node.number for part in self._parts}
-        self.post_message(self.Unfolded(set() if {*self._shown} >= numbers else numbers))
+        """Unfold all nodes, or fold them all if none is folded."""
+        numbers = {section.node.number for section in self._sections}
+        self.post_message(self.Unfolded(set() if {*self._unfolded_now} >= numbers else numbers))

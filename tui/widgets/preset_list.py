@@ -1,4 +1,4 @@
-"""The list of presets: what each is, whose it is, and which files cannot be used."""
+"""The list of presets, with their configuration and origin."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from runners import words
-from runners.presets import Preset
-from tui import keymap
+from distrain.runners import formatting
+from distrain.runners.config.presets import Preset
+from distrain.tui import keymap
 
 
 class PresetList(OptionList):
-    """`show` gives it the presets; it says which is chosen or launched."""
+    """Shows presets, and posts `Launched` when the user launches one."""
 
     HELP = (
-        "Named configurations. Enter launches the one under the cursor; → goes into its fields. ◆ "
-        "marks your own, • what you have changed and not saved, ✘ a file that cannot be used. "
-        "{launch.mark} marks several (✓), and {launch.bench} measures them beside each other."
+        "Named configurations. Enter launches the preset under the cursor, → edits its fields. ◆ "
+        "marks your own presets, • unsaved changes, ✘ files that cannot be used. {launch.mark} "
+        "marks presets (✓), and {launch.bench} measures the marked ones in a bench."
     )
     DEFAULT_CSS = """
     PresetList {
@@ -36,17 +36,17 @@ class PresetList(OptionList):
     }
     """
     BINDINGS = [  # noqa: RUF012
-        keymap.hidden("enter", "launch"),
-        keymap.hidden("k", "cursor_up"),
-        keymap.hidden("j", "cursor_down"),
+        keymap.make_hidden_binding("enter", "launch"),
+        keymap.make_hidden_binding("k", "cursor_up"),
+        keymap.make_hidden_binding("j", "cursor_down"),
     ]
 
     class Launched(Message):
-        """The preset under the cursor is to be launched."""
+        """The user launches the preset under the cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.border_title = "presets"
+        self.border_title = "Presets"
         self._presets: Sequence[Preset] = ()
         self._changed: Collection[str] = ()
         self._marked: Collection[str] = ()
@@ -55,26 +55,27 @@ class PresetList(OptionList):
 
     @property
     def name_now(self) -> str:
-        """The preset under the cursor, or nothing."""
+        """Return the preset under the cursor, or ""."""
         index = self.highlighted
         return self._presets[index].name if index is not None and self._presets else ""
 
     def mark(self, names: Collection[str]) -> None:
-        """Show which are marked."""
+        """Show these presets as marked."""
         self._marked = frozenset(names)
         self._write()
 
     def show(self, presets: Sequence[Preset], changed: Collection[str], now: str) -> None:
-        """All presets, the names of those with unsaved changes, and the one to stand on."""
+        """Show presets, mark unsaved changes by name, and put the cursor on `now`."""
         names = [preset.name for preset in presets]
         same = names == [preset.name for preset in self._presets]
-        self._presets, self._changed = list(presets), changed
+        self._presets = list(presets)
+        self._changed = changed
         if same and self.option_count:
             self._write()
         else:
             self._fill()
             self._asked = ""
-        # The cursor may have moved on since: whoever asks for the same again does not know yet.
+        # A repeated `now` does not move the cursor back: the caller may not know yet that it moved.
         if now in names and now != self._asked and self.highlighted != names.index(now):
             self.highlighted = names.index(now)
         self._asked = now
@@ -89,8 +90,12 @@ class PresetList(OptionList):
 
     def _text(self, preset: Preset) -> Text:
         room = max(self.scrollable_content_region.width, 20)
-        signs = ("✓ " * (preset.name in self._marked)) + ("• " * (preset.name in self._changed))
-        return in_a_line(preset, signs, room) if self._short else entry(preset, signs, room)
+        signs = ""
+        if preset.name in self._marked:
+            signs += "✓ "
+        if preset.name in self._changed:
+            signs += "• "
+        return short_entry(preset, signs, room) if self._short else entry(preset, signs, room)
 
     def on_resize(self) -> None:
         self._short = self.screen.has_class("-narrow")
@@ -99,14 +104,14 @@ class PresetList(OptionList):
             self.scroll_to_highlight()
 
     def on_focus(self) -> None:
-        self.border_subtitle = "enter launches · → changes"
+        self.border_subtitle = "enter launches · → edits"
 
     def on_blur(self) -> None:
         names = len(self._presets)
-        self.border_subtitle = f"one of {names} · esc lists them" if self._short else ""
+        self.border_subtitle = f"{names} presets · esc lists them" if self._short else ""
 
     async def _on_click(self, event: events.Click) -> None:
-        # Textual's list selects what is clicked, which here would launch it.
+        # Textual selects the clicked option, which would launch the preset here.
         event.prevent_default()
         option = event.style.meta.get("option")
         if option is not None:
@@ -117,21 +122,23 @@ class PresetList(OptionList):
 
 
 def entry(preset: Preset, signs: str, width: int) -> Text:
-    """Three lines: signs and name, combination, description."""
+    """Return three lines: name with signs, combination, description."""
     lines = [_name(preset, signs, width), Text(f"  {combination(preset)}", "dim")]
-    about = words.line(preset.config.description) if preset.config else reason(preset)
+    about = formatting.single_line(preset.config.description) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n", no_wrap=True).join(lines)
 
 
-def in_a_line(preset: Preset, signs: str, width: int) -> Text:
-    """Name, combination and description side by side."""
+def short_entry(preset: Preset, signs: str, width: int) -> Text:
+    """Return name, combination and description in one line."""
     line = _name(preset, signs, 24)
     line.append(" " * max(24 - line.cell_len, 1))
     if preset.config:
-        line.append(combination(preset).ljust(29) + words.line(preset.config.description), "dim")
+        line.append(
+            combination(preset).ljust(29) + formatting.single_line(preset.config.description), "dim"
+        )
     else:
         line.append(reason(preset), "red")
     line.truncate(width, overflow="ellipsis")
@@ -145,12 +152,12 @@ def _name(preset: Preset, signs: str, width: int) -> Text:
     if preset.origin == "yours":
         line.append(" ◆ yours", "cyan")
         if preset.hides_built_in:
-            line.append(", not the built-in", "dim")
+            line.append(", hides the built-in", "dim")
     return line
 
 
 def combination(preset: Preset) -> str:
-    """Strategy, launcher and precision."""
+    """Return strategy, launcher and precision."""
     config = preset.config
     if config is None:
         return "cannot be used"
@@ -158,6 +165,6 @@ def combination(preset: Preset) -> str:
 
 
 def reason(preset: Preset) -> str:
-    """Why a file cannot be used, in one line, without its path where there is more to say."""
+    """Return why a file cannot be used, in one line."""
     lines = preset.problem.splitlines() or [""]
     return "; ".join(lines[1:]) or lines[0]

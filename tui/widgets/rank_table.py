@@ -1,223 +1,234 @@
-"""Every rank in a line: where it is, how fast, and what it spends its time on."""
+"""A row per rank: its device, progress, rate, and how it spends its time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import fmean
 from typing import NamedTuple
 
 from rich.text import Text
 from textual.color import Color
 
-from runners import events, words
-from runners.series import rate_of_all
-from runners.snapshot import RankNow
-from runners.stragglers import Straggler
-from tui import marks
-from tui.data.nodes import Node, by_trouble, has_failed
-from tui.widgets import phases
-from tui.widgets.columns import Column, aligned, fitting, taken
-from tui.widgets.inks import legible
-from tui.widgets.node_pane import NodePane, Part
+from distrain.runners import formatting
+from distrain.runners.analysis.stragglers import Straggler
+from distrain.runners.protocol import events
+from distrain.runners.records.snapshot import RankNow
+from distrain.runners.records.timeseries.run_curve import add_rates
+from distrain.tui import marks
+from distrain.tui.data.node_status import NodeStatus, has_failed, mean_of, sort_by_problem
+from distrain.tui.widgets import phase_bar
+from distrain.tui.widgets.colours import legible_style
+from distrain.tui.widgets.node_pane import NodePane, NodeSection
+from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 
 COLUMNS = (
-    Column("rank", 6, right=False),
-    Column("device", 8, 1, right=False),
-    Column("doing", 10, 4, right=False),
-    Column("step", 9),
-    Column("loss", 8),
-    Column("samples/s", 9),
-    Column("data", 5, 2),
-    Column("compute", 7, 2),
-    Column("wait", 5, 1),
-    Column("optim", 5, 3),
-    Column("other", 5, 6),
-    Column("overlap", 7, 6),
-    Column("CPU", 6, 5),
-    Column("memory", 8, 5),
+    TableColumn("rank", 6, right=False),
+    TableColumn("device", 8, 1, right=False),
+    TableColumn("phase", 10, 4, right=False),
+    TableColumn("step", 9),
+    TableColumn("loss", 8),
+    TableColumn("samples/s", 9),
+    TableColumn("data", 5, 2),
+    TableColumn("compute", 7, 2),
+    TableColumn("comm wait", 9, 1),
+    TableColumn("optim", 5, 3),
+    TableColumn("other", 5, 6),
+    TableColumn("overlap", 7, 6),
+    TableColumn("CPU", 6, 5),
+    TableColumn("memory", 8, 5),
 )
-BAR = 16  # cells that the bar of phases is worth
-LONGEST_NAME = 20  # cells of a node's
+BAR = 12  # least cells of the bar of phases
+LONGEST_NAME = 20  # most cells of a node's name
 SHARES = (*events.PHASES, events.OTHER, "overlap")
 
 
 class RankTable(NodePane):
-    """`show` gives it the machines with their ranks."""
+    """Shows the nodes of a run with their ranks."""
 
     HELP = (
-        "Each rank's step, loss and rate over the last three seconds (of a run that has ended: "
-        "rate and times over all steps), and what its time goes to: waiting for data, compute "
-        "(forward and backward), waiting for the other ranks, optimizer, other work of the loop; "
-        "and beside these the part in which gradients travelled behind backward (overlap). The "
-        "rank that the others wait for is marked ◀, and what it is late with is named. Of several "
-        "nodes each has a line, those first that have failed, are silent or hold the others back: "
-        "the step that all its ranks have done, their rates added up, their mean shares and CPU, "
-        "their memory together. {run.fold} shows the ranks of one, {run.folds} those of all."
+        "Each rank's step, loss and rate over the last three seconds (after the end: over all "
+        "steps), and the shares of its time: waiting for data, compute (forward and backward), "
+        "waiting for other ranks (comm wait), optimizer, and other work of the loop. Overlap is "
+        "the share in which gradients were exchanged during backward. ◀ marks the straggler that "
+        "the other ranks wait for, with the cause. Multi-node runs show one row per node, nodes "
+        "with problems and stragglers first: the step that all its ranks have completed, the sum "
+        "of their rates and memory, and the mean of their shares and CPU. {run.fold} unfolds a "
+        "node, {run.folds} unfolds all."
     )
 
-    _machines: Sequence[Node] = ()
-    _late: Straggler | None = None
+    _run_nodes: Sequence[NodeStatus] = ()
+    _straggler: Straggler | None = None
 
-    def show(self, nodes: Sequence[Node], late: Straggler | None = None) -> None:
-        self._machines, self._late = nodes, late
+    def show(self, nodes: Sequence[NodeStatus], straggler: Straggler | None = None) -> None:
+        self._run_nodes = nodes
+        self._straggler = straggler
         self._paint()
 
     def _paint(self) -> None:
-        who, told = None, ""
-        if (late := self._late) is not None:
-            who = late.rank
-            told = f"rank {who} holds the others back, late {late.where}"
-        paper = self.background_colors[1]
-        if len(self._machines) > 1:
-            self._paint_nodes(who, told, paper)
+        straggler = self._straggler.rank if self._straggler else None
+        notes = []
+        if self._straggler:
+            notes.append(f"straggler: rank {straggler}, slow {self._straggler.where}")
+        background = self.background_colors[1]
+        if len(self._run_nodes) > 1:
+            with_problem = sum(1 for node in self._run_nodes if node.problem)
+            if with_problem:
+                notes.insert(0, f"{formatting.plural(with_problem, 'node')} with problems")
+            self._paint_nodes(straggler, background)
         else:
-            self.border_subtitle = told
-            ranks = [rank for node in self._machines for rank in node.ranks]
-            self.put_alone(table(ranks, self.width, who, paper), fixed=1)
+            ranks = [rank for node in self._run_nodes for rank in node.ranks]
+            self.put_lines(table(ranks, self.width, straggler, background), fixed=1)
+        self.border_subtitle = " · ".join(notes)
 
-    def _paint_nodes(self, who: int | None, told: str, paper: Color) -> None:
-        ranks = sum(len(node.ranks) for node in self._machines)
-        amiss = sum(bool(node.amiss) for node in self._machines)
-        known = words.things(ranks, "rank") if ranks else "no rank yet"
-        self.border_title = f"{known} on {len(self._machines):,} nodes"
-        troubled = f"{words.things(amiss, 'node')} in trouble" if amiss else ""
-        self.border_subtitle = " · ".join(filter(None, (troubled, told)))
-        grid = _grid(self.width, max(len(node.name) for node in self._machines))
-        parts = [
-            Part(
+    def _paint_nodes(self, straggler: int | None, background: Color) -> None:
+        count = sum(len(node.ranks) for node in self._run_nodes)
+        ranks = formatting.plural(count, "rank") if count else "no ranks yet"
+        self.border_title = f"{ranks} on {len(self._run_nodes):,} nodes"
+        columns = _node_columns(self.width, max(len(node.name) for node in self._run_nodes))
+        sections = [
+            NodeSection(
                 node,
-                partial(_node, node, grid, who),
-                [partial(_under, rank, grid, who == rank.info.rank, paper) for rank in node.ranks],
+                partial(_node_row, node, columns, straggler),
+                [
+                    partial(_indented_row, rank, columns, straggler == rank.info.rank, background)
+                    for rank in node.ranks
+                ],
             )
-            for node in by_trouble(self._machines, who)
+            for node in sort_by_problem(self._run_nodes, straggler)
         ]
-        self.put_parts([_head(grid)], parts)
+        self.put_sections([_header(columns)], sections)
 
 
-class Grid(NamedTuple):
-    """The columns that fit, and the cells that are left for the bar of phases."""
+class RankColumns(NamedTuple):
+    """The columns that fit, and the remaining cells for the bar of phases."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     bar: int
 
 
-def table(ranks: Sequence[RankNow], width: int, late: int | None, paper: Color) -> list[Text]:
-    """The head and a line for each rank, as wide as there is room, to be seen on the paper."""
-    columns = fitting(COLUMNS, width - BAR)
-    grid = Grid(columns, max(width - taken(columns), 0))
-    return [_head(grid), *(_line(rank, grid, late == rank.info.rank, paper) for rank in ranks)]
+def table(
+    ranks: Sequence[RankNow], width: int, straggler: int | None, background: Color
+) -> list[Text]:
+    """Return the header and a row per rank, fitted to a width and legible on the background."""
+    fitting = columns_that_fit(COLUMNS, width - BAR)
+    columns = RankColumns(fitting, max(width - total_width(fitting), 0))
+    rows = [_row(rank, columns, straggler == rank.info.rank, background) for rank in ranks]
+    return [_header(columns), *rows]
 
 
-def _grid(width: int, longest: int) -> Grid:
-    """That of nodes, whose names stand where ranks have their marks."""
-    first = Column("node", min(max(longest + 2, 8), LONGEST_NAME), right=False)
-    columns = fitting([first, *COLUMNS[1:]], width - BAR)
-    return Grid(columns, max(width - taken(columns), 0))
+def _node_columns(width: int, longest_name: int) -> RankColumns:
+    """Return the columns of a table of nodes, which has names in place of rank numbers."""
+    first = TableColumn("node", min(max(longest_name + 2, 8), LONGEST_NAME), right=False)
+    columns = columns_that_fit([first, *COLUMNS[1:]], width - BAR)
+    return RankColumns(columns, max(width - total_width(columns), 0))
 
 
-def _head(grid: Grid) -> Text:
-    head = Text(" ").join(aligned(Text(column.name, "dim"), column) for column in grid.columns)
-    return head.append(" ").append_text(phases.legend(grid.bar))
+def _header(columns: RankColumns) -> Text:
+    names = (align(Text(column.name, "dim"), column) for column in columns.columns)
+    return Text(" ").join(names).append(" ").append_text(phase_bar.legend(columns.bar))
 
 
-def _line(now: RankNow, grid: Grid, late: bool, paper: Color) -> Text:
-    ink, cells = legible(marks.of_rank(now.info.rank).colour, paper), _cells(now)
-    failed = has_failed(now)
-    line = Text(no_wrap=True)
-    for column in grid.columns:
-        first = column is grid.columns[0]
-        style = ink if first else "red" if failed else ""
-        text = cells["rank" if first else column.name]
-        line.append_text(aligned(Text(text, style), column)).append(" ")
-    return _with_bar(line, now.shares, grid.bar, late)
+def _row(now: RankNow, columns: RankColumns, is_straggler: bool, background: Color) -> Text:
+    cells = _cells(now)
+    first, *others = columns.columns
+    mark_style = legible_style(marks.rank_mark(now.info.rank).colour, background)
+    line = Text(no_wrap=True).append_text(align(Text(cells["rank"], mark_style), first)).append(" ")
+    style = "red" if has_failed(now) else ""
+    for column in others:
+        line.append_text(align(Text(cells[column.name], style), column)).append(" ")
+    return _with_bar(line, now.shares, columns.bar, is_straggler)
 
 
-def _with_bar(line: Text, shares: Mapping[str, float], room: int, late: bool) -> Text:
+def _with_bar(line: Text, shares: Mapping[str, float], room: int, is_straggler: bool) -> Text:
     if room > 2:
-        line.append_text(phases.bar(shares, room - 2))
-    if late:
+        line.append_text(phase_bar.bar(shares, room - 2))
+    if is_straggler:
         line.append(" ◀", "bold red")
     return line
 
 
-def _under(now: RankNow, grid: Grid, late: bool, paper: Color) -> Text:
-    """A rank's line below its node's."""
-    first, *others = grid.columns
-    narrower = Grid([first._replace(width=first.width - 2), *others], grid.bar)
-    return Text("  ").append_text(_line(now, narrower, late, paper))
+def _indented_row(
+    now: RankNow, columns: RankColumns, is_straggler: bool, background: Color
+) -> Text:
+    """Return the row of a rank below its node."""
+    first, *others = columns.columns
+    narrower = RankColumns([first._replace(width=first.width - 2), *others], columns.bar)
+    return Text("  ").append_text(_row(now, narrower, is_straggler, background))
 
 
-def _node(node: Node, grid: Grid, late: int | None) -> Text:
-    """A node's line, as far as the fold's mark leaves room."""
-    cells, line = _cells_of_node(node), Text(no_wrap=True)
-    first, *others = grid.columns
-    style = "bold red" if node.amiss else "bold"
-    line.append_text(aligned(Text(node.name, style), first._replace(width=first.width - 2)))
+def _node_row(node: NodeStatus, columns: RankColumns, straggler: int | None) -> Text:
+    """Return the row of a node, without the fold mark at its start."""
+    cells = _cells_of_node(node)
+    line = Text(no_wrap=True)
+    first, *others = columns.columns
+    style = "bold red" if node.problem else "bold"
+    line.append_text(align(Text(node.name, style), first._replace(width=first.width - 2)))
     for column in others:
-        line.append(" ").append_text(aligned(Text(cells[column.name]), column))
+        line.append(" ").append_text(align(Text(cells[column.name]), column))
     line.append(" ")
-    if node.amiss or node.lacks:
-        return line.append(node.amiss or node.lacks, "red" if node.amiss else "dim")
+    if node.problem or node.waiting_for:
+        return line.append(node.problem or node.waiting_for, "red" if node.problem else "dim")
     shares = {name: mean_of(rank.shares.get(name) for rank in node.ranks) for name in SHARES}
     known = {name: share for name, share in shares.items() if share is not None}
-    return _with_bar(line, known, grid.bar, late in {rank.info.rank for rank in node.ranks})
+    has_straggler = straggler in {rank.info.rank for rank in node.ranks}
+    return _with_bar(line, known, columns.bar, has_straggler)
 
 
-def _cells_of_node(node: Node) -> dict[str, str]:
+def _cells_of_node(node: NodeStatus) -> dict[str, str]:
     ranks = node.ranks
     shares = {name: mean_of(rank.shares.get(name) for rank in ranks) for name in SHARES}
     forward, backward = shares["forward"], shares["backward"]
     compute = None if forward is None or backward is None else forward + backward
     cpu = mean_of(rank.cpu for rank in ranks)
     memory = [rank.rss for rank in ranks if rank.rss is not None]
-    doing = sorted({_doing(rank) for rank in ranks})
+    phases = sorted({_phase(rank) for rank in ranks})
     return {
-        "device": words.span([rank.info.rank for rank in ranks]),
-        "doing": doing[0] if len(doing) == 1 else "various" if doing else words.MISSING,
-        "step": words.count(min((rank.info.step for rank in ranks), default=None)),
+        "device": formatting.ranges([rank.info.rank for rank in ranks]),
+        "phase": _common(phases),
+        "step": formatting.count(min((rank.info.step for rank in ranks), default=None)),
         "loss": "",
-        "samples/s": words.round_rate(rate_of_all(rank.samples_per_s for rank in ranks)),
-        "data": words.percent(shares["data"]),
-        "compute": words.percent(compute),
-        "wait": words.percent(shares["comm"]),
-        "optim": words.percent(shares["optimizer"]),
-        "other": words.percent(shares[events.OTHER]),
-        "overlap": words.percent(shares["overlap"]),
-        "CPU": words.MISSING if cpu is None else f"{cpu:.0f} %",
-        "memory": words.size(sum(memory) if memory else None),
+        "samples/s": formatting.round_rate(add_rates(rank.samples_per_s for rank in ranks)),
+        "data": formatting.percent(shares["data"]),
+        "compute": formatting.percent(compute),
+        "comm wait": formatting.percent(shares["comm"]),
+        "optim": formatting.percent(shares["optimizer"]),
+        "other": formatting.percent(shares[events.OTHER]),
+        "overlap": formatting.percent(shares["overlap"]),
+        "CPU": formatting.MISSING if cpu is None else f"{cpu:.0f} %",
+        "memory": formatting.size(sum(memory) if memory else None),
     }
 
 
-def mean_of(values: Iterable[float | None]) -> float | None:
-    """Of the known ones."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+def _common(phases: Sequence[str]) -> str:
+    if not phases:
+        return formatting.MISSING
+    return phases[0] if len(phases) == 1 else "various"
 
 
 def _cells(now: RankNow) -> dict[str, str]:
-    info, shares = now.info, now.shares
+    info = now.info
+    shares = now.shares
     known = bool(shares)
     compute = shares.get("forward", 0.0) + shares.get("backward", 0.0) if known else None
     return {
-        "rank": f"{marks.of_rank(info.rank).shape} {info.rank}",
-        "device": info.device or words.MISSING,
-        "doing": _doing(now),
-        "step": words.count(info.step),
-        "loss": words.figure(now.loss),
-        "samples/s": words.round_rate(now.samples_per_s),
-        "data": words.percent(shares.get("data")),
-        "compute": words.percent(compute),
-        "wait": words.percent(shares.get("comm")),
-        "optim": words.percent(shares.get("optimizer")),
-        "other": words.percent(shares.get(events.OTHER)),
-        "overlap": words.percent(shares.get("overlap")),
-        "CPU": words.MISSING if now.cpu is None else f"{now.cpu:.0f} %",
-        "memory": words.size(now.rss),
+        "rank": f"{marks.rank_mark(info.rank).shape} {info.rank}",
+        "device": info.device or formatting.MISSING,
+        "phase": _phase(now),
+        "step": formatting.count(info.step),
+        "loss": formatting.figure(now.loss),
+        "samples/s": formatting.round_rate(now.samples_per_s),
+        "data": formatting.percent(shares.get("data")),
+        "compute": formatting.percent(compute),
+        "comm wait": formatting.percent(shares.get("comm")),
+        "optim": formatting.percent(shares.get("optimizer")),
+        "other": formatting.percent(shares.get(events.OTHER)),
+        "overlap": formatting.percent(shares.get("overlap")),
+        "CPU": formatting.MISSING if now.cpu is None else f"{now.cpu:.0f} %",
+        "memory": formatting.size(now.rss),
     }
 
 
-def _doing(now: RankNow) -> str:
+def _phase(now: RankNow) -> str:
     code = now.info.code
     if code is None or now.info.finished:
         return now.info.phase

@@ -1,4 +1,4 @@
-"""The table of runs: as many columns as there is room for, only the lines in sight are made."""
+"""The table of runs. Only visible rows are built."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui import keymap
-from tui.data.rows import Row
-from tui.widgets.run_lines import column_at, columns, head, one
+from distrain.tui import keymap
+from distrain.tui.data.run_rows import RunRow
+from distrain.tui.widgets.run_columns import column_at, columns, header, row_line
 
-REPAINT_S = 20.0  # ages are words of one unit, so they need not be newer
+REPAINT_S = 20.0  # ages have one unit, so they change slowly
 
 
 class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
-    """`show` gives it rows; it says which one is pointed at, opened, or what to sort by."""
+    """Shows rows, and posts which row is under the cursor, opened, or which column sorts."""
 
     HELP = (
-        "A run has the same colour and mark here and in every plot. {runs.mark} marks several, to "
-        "compare ({runs.compare}) or delete them ({runs.delete}). ↥ is pinned to the top. A click "
-        "on a head sorts."
+        "A run has the same colour and mark here and in every plot. {runs.mark} marks runs to "
+        "compare ({runs.compare}) or delete ({runs.delete}). ↥ marks pinned runs. samples/s are "
+        "those of the last seconds of a live run, and the mean of an ended one. Click a column "
+        "header to sort."
     )
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"run-table--cursor", "run-table--head"}
@@ -41,30 +42,30 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     }
     """
     BINDINGS = [  # noqa: RUF012
-        keymap.hidden("up,k", "move(-1)"),
-        keymap.hidden("down,j", "move(1)"),
-        keymap.hidden("pageup", "page(-1)"),
-        keymap.hidden("pagedown", "page(1)"),
-        keymap.hidden("home", "move(-1000000)"),
-        keymap.hidden("end,G", "move(1000000)"),
+        keymap.make_hidden_binding("up,k", "move(-1)"),
+        keymap.make_hidden_binding("down,j", "move(1)"),
+        keymap.make_hidden_binding("pageup", "page(-1)"),
+        keymap.make_hidden_binding("pagedown", "page(1)"),
+        keymap.make_hidden_binding("home", "move(-1000000)"),
+        keymap.make_hidden_binding("end,G", "move(1000000)"),
     ]
 
     class Pointed(Message):
-        """The cursor is on another row, or on none."""
+        """The cursor moved to another row, or to none."""
 
-        def __init__(self, row: Row | None) -> None:
+        def __init__(self, row: RunRow | None) -> None:
             super().__init__()
             self.row = row
 
     class Opened(Message):
         """A row was clicked twice."""
 
-        def __init__(self, row: Row) -> None:
+        def __init__(self, row: RunRow) -> None:
             super().__init__()
             self.row = row
 
     class Sorted(Message):
-        """The head of a column was clicked."""
+        """The header of a column was clicked."""
 
         def __init__(self, by: str) -> None:
             super().__init__()
@@ -72,47 +73,50 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: Sequence[Row] = ()
+        self.rows: Sequence[RunRow] = ()
         self._marked: Collection[str] = ()
         self._sorted = ("age", True)
         self._empty = ""
         self._at = 0
-        self._held: str | None = None
-        self._pointed: Row | None = None
+        self._held_id: str | None = None
+        self._pointed: RunRow | None = None
 
     def on_mount(self) -> None:
         self.set_interval(REPAINT_S, self.refresh)
 
     @property
     def sortable(self) -> list[str]:
-        """What the rows in sight can be sorted by, from left to right."""
+        """Return the visible columns, from left to right, by which rows can be sorted."""
         return ["status", *(column.name for column in columns(self._width))]
 
     @property
-    def row(self) -> Row | None:
-        """The row under the cursor."""
-        return self._rows[self._at] if self._at < len(self._rows) else None
+    def row(self) -> RunRow | None:
+        """Return the row under the cursor."""
+        return self.rows[self._at] if self._at < len(self.rows) else None
 
     def show(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[RunRow],
         marked: Collection[str] = (),
         by: str = "age",
         descending: bool = True,
         empty: str = "",
         hold: bool = True,
     ) -> None:
-        """Show these rows; the cursor stays with its run, or on top while `hold` is not given."""
-        before, was_at = (*self._painted(), self._sorted, self._empty), self._at
-        self._rows, self._marked, self._empty = rows, frozenset(marked), empty
+        """Show these rows. The cursor stays on its run if `hold`, else on the first row."""
+        before = (*self._painted(), self._sorted, self._empty)
+        was_at = self._at
+        self.rows = rows
+        self._marked = frozenset(marked)
+        self._empty = empty
         self._sorted = (by, descending)
-        place = {row.id: at for at, row in enumerate(rows)}.get(self._held or "", self._at)
-        self._at = max(0, min(place, len(rows) - 1)) if hold or self._held else 0
+        place = {row.id: at for at, row in enumerate(rows)}.get(self._held_id or "", self._at)
+        self._at = max(0, min(place, len(rows) - 1)) if hold or self._held_id else 0
         if hold and self.row is not None:
-            self._held = self.row.id
+            self._held_id = self.row.id
         self.virtual_size = Size(self.size.width, len(rows) + 1)
-        if self._at != was_at:  # else a person may have scrolled away from it
-            self._in_sight()
+        if self._at != was_at:  # otherwise the user may have scrolled away from it
+            self._scroll_to_cursor()
         after = (*self._painted(), self._sorted, self._empty)
         if len(before) != len(after) or before[-2:] != after[-2:] or not rows:
             self.refresh()
@@ -121,14 +125,14 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in differing))
         self._point()
 
-    def _painted(self) -> list[tuple[Row, bool, bool] | None]:
-        """What the lines under the head show."""
+    def _painted(self) -> list[tuple[RunRow, bool, bool] | None]:
+        """Return what the visible rows show."""
         top = round(self.scroll_y)
         ats = range(top, top + max(self.size.height - 1, 0))
-        return [self._painted_at(at) if at < len(self._rows) else None for at in ats]
+        return [self._painted_at(at) if at < len(self.rows) else None for at in ats]
 
-    def _painted_at(self, at: int) -> tuple[Row, bool, bool]:
-        row = self._rows[at]
+    def _painted_at(self, at: int) -> tuple[RunRow, bool, bool]:
+        row = self.rows[at]
         return row, row.id in self._marked, at == self._at
 
     # --- the cursor -----------------------------------------------------------------------------
@@ -140,16 +144,17 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.point_at(self._at + direction * max(self.size.height - 2, 1))
 
     def point_at(self, at: int) -> None:
-        """Move the cursor to a row by its place; the nearest where there is none."""
-        self._at = max(0, min(at, len(self._rows) - 1))
-        self._held = self.row.id if self.row else None
-        self._in_sight()
+        """Move the cursor to the row with this index, or to the nearest."""
+        self._at = max(0, min(at, len(self.rows) - 1))
+        self._held_id = self.row.id if self.row else None
+        self._scroll_to_cursor()
         self.refresh()
         self._point()
 
-    def _in_sight(self) -> None:
-        top, room = round(self.scroll_y), max(self.size.height - 1, 1)
-        last = max(len(self._rows) - room, 0)
+    def _scroll_to_cursor(self) -> None:
+        top = round(self.scroll_y)
+        room = max(self.size.height - 1, 1)
+        last = max(len(self.rows) - room, 0)
         y = min(max(top, self._at - room + 1), self._at, last)
         if y != top:
             self.scroll_to(y=y, animate=False, immediate=True)
@@ -170,9 +175,9 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
                 self.post_message(self.Sorted(by))
             return
         at = offset.y - 1 + round(self.scroll_y)
-        if at == self._at and self._held and self.row:
+        if at == self._at and self._held_id and self.row:
             self.post_message(self.Opened(self.row))
-        elif at < len(self._rows):
+        elif at < len(self.rows):
             self.point_at(at)
 
     # --- lines ----------------------------------------------------------------------------------
@@ -182,28 +187,31 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
         return self.scrollable_content_region.width
 
     @property
-    def _is_bare(self) -> bool:
-        """Whether the cursor takes no colours: in reverse each ink would be a ground of its own,
-        and on a light theme's cursor some are not seen.
+    def _has_plain_cursor(self) -> bool:
+        """Return whether the row under the cursor is shown without colours.
+
+        Reversed, each colour would be a background of its own, and some colours are illegible on
+        the cursor of a light theme.
         """
         return self.app.native_ansi_color or not self.app.current_theme.dark
 
     def render_line(self, y: int) -> Strip:
-        style, at = self.rich_style, y - 1 + round(self.scroll_y)
-        if not self._rows:
+        style = self.rich_style
+        at = y - 1 + round(self.scroll_y)
+        if not self.rows:
             text = self._empty if y == self.size.height // 3 else ""
             line = Text(text.center(self._width))
         elif y == 0:
-            line = head(*self._sorted, self._width)
+            line = header(*self._sorted, self._width)
             style = self.get_component_rich_style("run-table--head")
-        elif at < len(self._rows):
-            row = self._rows[at]
-            paper = self.background_colors[1]
+        elif at < len(self.rows):
+            row = self.rows[at]
+            background = self.background_colors[1]
             if at == self._at:
                 style = self.get_component_rich_style("run-table--cursor")
-                paper = Color.from_rich_color(style.bgcolor) if style.bgcolor else paper
-            line = one(row, self._width, row.id in self._marked, paper)
-            if at == self._at and self.has_focus and self._is_bare:
+                background = Color.from_rich_color(style.bgcolor) if style.bgcolor else background
+            line = row_line(row, self._width, row.id in self._marked, background)
+            if at == self._at and self.has_focus and self._has_plain_cursor:
                 line = Text(line.plain)
         else:
             line = Text()

@@ -1,4 +1,4 @@
-"""Styled lines: a pane of them that scrolls and repaints only those that changed, and a few."""
+"""Widgets of styled lines: a scrolling pane that repaints only changed lines, and a plain one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from runners import words
+from distrain.runners import formatting
 
 
 class TextPane(ScrollView, can_focus=True):
-    """Shows lines, the first `fixed` of them even when the rest has scrolled away."""
+    """Shows lines. The first `fixed` of them stay at the top when the rest scrolls."""
 
     DEFAULT_CSS = """
     TextPane {
@@ -37,31 +37,37 @@ class TextPane(ScrollView, can_focus=True):
         self._lines: Sequence[Text] = ()
 
     @property
+    def lines(self) -> Sequence[Text]:
+        """Return all lines, those that are not visible too."""
+        return self._lines
+
+    @property
     def width(self) -> int:
-        """Cells that a line may have."""
+        """Return the cells of a line."""
         return self.scrollable_content_region.width
 
     @property
     def height(self) -> int:
-        """Lines that can be seen at once."""
+        """Return the number of lines that are visible at once."""
         return self.scrollable_content_region.height
 
     def _paint(self) -> None:
-        """Put the lines of what was shown last, as wide as there is room now."""
+        """Lay out what was shown last for the current width."""
 
     def on_resize(self) -> None:
         self._paint()
 
     def watch_show_vertical_scrollbar(self) -> None:
-        """It takes a cell of every line, and is not always followed by a resize."""
+        # The scrollbar takes a cell of each line, and is not always followed by a resize.
         self.call_later(self._paint)
 
     def watch_virtual_size(self) -> None:
-        self._refresh_scrollbars()  # Textual does not where the lines come to fit exactly
+        self._refresh_scrollbars()  # Textual does not if the lines fit exactly
 
     def put(self, lines: Sequence[Text]) -> None:
-        """Show these lines instead of the ones before."""
-        old, self._lines = self._lines, lines
+        """Replace the lines; only those that differ are repainted."""
+        old = self._lines
+        self._lines = lines
         self.virtual_size = Size(self.width, len(lines))
         for y in range(self.height):
             row = self._row(y)
@@ -79,12 +85,17 @@ class TextPane(ScrollView, can_focus=True):
 
 
 class TextLines(Widget):
-    """Lines that neither scroll nor take the focus."""
+    """Shows lines that neither scroll nor take the focus."""
 
     _lines: Sequence[Text] = ()
 
+    @property
+    def lines(self) -> Sequence[Text]:
+        """Return all lines that were put."""
+        return self._lines
+
     def put(self, lines: Sequence[Text]) -> None:
-        """Show these lines instead of the ones before."""
+        """Replace the lines; only those that differ are repainted."""
         if lines != self._lines:
             self._lines = lines
             self.refresh()
@@ -96,10 +107,10 @@ class TextLines(Widget):
 
 
 def wrapped(text: str, style: str, width: int, indent: int = 0, hang: int = 2) -> list[Text]:
-    """Lines of at most so many cells, the later ones hanging in."""
+    """Wrap a text at `width` cells; lines after the first are indented by `hang` more cells."""
     margin = " " * indent
     lines = wrap(
-        words.line(text),
+        formatting.single_line(text),
         max(width, indent + 16),
         initial_indent=margin,
         subsequent_indent=margin + " " * hang,
@@ -109,8 +120,9 @@ def wrapped(text: str, style: str, width: int, indent: int = 0, hang: int = 2) -
 
 
 def strip_of(line: Text, widget: Widget) -> Strip:
-    """A line of text as wide as a widget; Rich forgets the style of a text without spans."""
+    """Return a line of text as a strip as wide as the widget."""
     console = widget.app.console
+    # Rich ignores the style of a text without spans.
     own = Strip(line.render(console)).apply_style(console.get_style(line.style))
     return own.adjust_cell_length(widget.size.width).apply_style(widget.rich_style)
 

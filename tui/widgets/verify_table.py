@@ -1,4 +1,4 @@
-"""Verified presets: a line for each, with what is to be said of it below."""
+"""Verified presets: a row for each, with its problem or notes below."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from runners import words
-from runners.verification.report import Report, origin_of_limits
-from tui.data.verifying import Entry
-from tui.widgets.columns import Column, aligned, fitting, taken
-from tui.widgets.text_pane import TextPane, wrapped
+from distrain.runners import formatting
+from distrain.runners.verification.result import VerificationResult, origin_of_limits
+from distrain.tui.data.verification_feed import VerificationEntry
+from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
+from distrain.tui.widgets.text_pane import TextPane, wrapped
 
 COLUMNS = (
-    Column("how", 26, spare=1, right=False),
-    Column("ranks", 5),
-    Column("error", 8),
-    Column("allowed", 8),
-    Column("verdict", 15, right=False),
+    TableColumn("setup", 26, spare=1, right=False),
+    TableColumn("ranks", 5),
+    TableColumn("error", 8),
+    TableColumn("limit", 8),
+    TableColumn("result", 15, right=False),
 )
 # The mark and the colour of each outcome.
 OUTCOMES = {
@@ -31,77 +31,83 @@ INDENT = 4
 
 
 class VerifyTable(TextPane):
-    """`show` gives it the entries."""
+    """Shows the entries of a verification."""
 
     HELP = (
-        "Each preset trains three steps as it always does, and one plain process does the same "
-        "steps; gradients, weights and buffers are compared after each. The error is that of the "
-        "first difference or, where there is none, of the tensor that is nearest to its limit."
+        "Each preset trains three steps, and one plain PyTorch process trains the same steps. "
+        "Gradients, weights and buffers are compared after each step. The error is that of the "
+        "first difference; without differences, of the tensor that is nearest to its limit."
     )
     fixed = 1
 
     def __init__(self) -> None:
-        super().__init__("verification")
-        self._entries: Sequence[Entry] = ()
+        super().__init__("Verification")
+        self._entries: Sequence[VerificationEntry] = ()
 
-    def show(self, entries: Sequence[Entry]) -> None:
+    def show(self, entries: Sequence[VerificationEntry]) -> None:
         self._entries = entries
         self.border_subtitle = tally(entries)
         self._paint()
+
+    @property
+    def entries(self) -> Sequence[VerificationEntry]:
+        """Return the entries that are shown."""
+        return self._entries
 
     def _paint(self) -> None:
         self.put(lines(self._entries, self.width))
 
     @property
     def plain(self) -> str:
-        """All of it, as text."""
+        """Return the whole table as text."""
         return "\n".join(line.plain.rstrip() for line in self._lines)
 
 
-def tally(entries: Sequence[Entry]) -> str:
-    """How many there are of each outcome: "2 the same · 1 waiting"."""
+def tally(entries: Sequence[VerificationEntry]) -> str:
+    """Return the number of entries by outcome: "2 the same · 1 waiting"."""
     outcomes = [entry.outcome for entry in entries]
     counts = ((outcomes.count(outcome), outcome) for outcome in OUTCOMES)
     return " · ".join(f"{count} {outcome}" for count, outcome in counts if count)
 
 
-def lines(entries: Sequence[Entry], width: int) -> list[Text]:
-    """The head, each entry with its sentences, and where the limits come from."""
+def lines(entries: Sequence[VerificationEntry], width: int) -> list[Text]:
+    """Return the header, each entry with its sentences, and where the limits come from."""
     if not entries:
-        return [Text("looking which presets can run here …", "dim")]
-    columns = fitting(COLUMNS, width - 16)
-    room = max(width - taken(columns), 8)
+        return [Text("checking which presets can run here …", "dim")]
+    columns = columns_that_fit(COLUMNS, width - 16)
+    room = max(width - total_width(columns), 8)
     head = Text("preset".ljust(room), "dim", no_wrap=True)
     for column in columns:
-        head.append(" ").append_text(aligned(Text(column.name, "dim"), column))
+        head.append(" ").append_text(align(Text(column.name, "dim"), column))
     found = [head]
     for entry in entries:
         found += [_row(entry, columns, room), *_sentences(entry, width)]
-    for text in sorted({entry.report.tolerance for entry in entries} - {""}):
+    for text in sorted({entry.result.tolerance for entry in entries} - {""}):
         found += [Text(), *wrapped(origin_of_limits(text), "dim", width)]
     return found
 
 
-def _row(entry: Entry, columns: Sequence[Column], room: int) -> Text:
-    report, (mark, ink) = entry.report, OUTCOMES[entry.outcome]
-    _, error, allowed = report.figures()
+def _row(entry: VerificationEntry, columns: Sequence[TableColumn], room: int) -> Text:
+    report = entry.result
+    mark, ink = OUTCOMES[entry.outcome]
+    _, error, limit = report.figures()
     cells = {
-        "how": Text(report.combination, "dim"),
-        "ranks": Text(words.count(report.world_size or None)),
+        "setup": Text(report.combination, "dim"),
+        "ranks": Text(formatting.count(report.world_size or None)),
         "error": Text(error),
-        "allowed": Text(allowed),
-        "verdict": Text(f"{mark} {entry.outcome}", ink),
+        "limit": Text(limit),
+        "result": Text(f"{mark} {entry.outcome}", ink),
     }
     line = Text(report.preset, "bold", no_wrap=True)
     line.truncate(room, overflow="ellipsis", pad=True)
     line = Text.assemble(line)
     for column in columns:
-        line.append(" ").append_text(aligned(cells[column.name], column))
+        line.append(" ").append_text(align(cells[column.name], column))
     return line
 
 
-def _sentences(entry: Entry, width: int) -> Iterator[Text]:
-    report = entry.report
+def _sentences(entry: VerificationEntry, width: int) -> Iterator[Text]:
+    report = entry.result
     if entry.state != "done":
         return
     if report.sentence:
@@ -112,6 +118,6 @@ def _sentences(entry: Entry, width: int) -> Iterator[Text]:
         yield from wrapped(text, "dim", width, INDENT, 0)
 
 
-def _nearest(report: Report) -> str:
+def _nearest(report: VerificationResult) -> str:
     where, *_ = report.figures()
-    return "" if where == words.MISSING else f"nearest to its limit: {where}"
+    return "" if where == formatting.MISSING else f"nearest to its limit: {where}"

@@ -1,0 +1,98 @@
+"""The curves of a candidate: loss and evaluations by step and time, GPU figures by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from distrain.runners.analysis.comparison.model import Candidate, CandidateCurve, Comparison
+from distrain.runners.errors import DistrainError
+from distrain.runners.formatting import sort_metrics
+from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.series import GPU
+
+MAX_POINTS = 300
+
+
+def add_curves(comparison: Comparison) -> Comparison:
+    """Return a bench's comparison with the curves of each candidate's run of median rate. A run
+    that was deleted has none.
+    """
+    candidates = [_add_curves(candidate) for candidate in comparison.candidates]
+    return msgspec.structs.replace(comparison, candidates=candidates)
+
+
+def read_curves(record: Record) -> dict[str, CandidateCurve]:
+    """Return the curves of a run by name; see Candidate.
+
+    Times count from the first step, because the start of the processes is no training.
+    """
+    state = record.state
+    start = state.facts.time if state.facts else state.started or state.created
+    curves = {}
+    overall = record.overall(points=MAX_POINTS)
+    if len(overall):
+        curves["loss"] = CandidateCurve(
+            step=list(overall["step"]),
+            time=_seconds_since(start, overall["time"]),
+            values=_finite_or_none(overall["loss"]),
+        )
+    return curves | _evaluation_curves(record, start) | _gpu_curves(record, start)
+
+
+def _add_curves(candidate: Candidate) -> Candidate:
+    if not candidate.folders:
+        return candidate
+    order = list(range(len(candidate.folders)))
+    if len(candidate.rates) == len(order):
+        order.sort(key=candidate.rates.__getitem__)
+    folder = candidate.folders[order[len(order) // 2]]
+    try:
+        with Record(Path(folder)) as record:
+            return msgspec.structs.replace(candidate, curves=read_curves(record))
+    except DistrainError:
+        return candidate
+
+
+def _evaluation_curves(record: Record, start: float) -> dict[str, CandidateCurve]:
+    evaluations = record.evaluations()
+    stride = max(1, -(-len(evaluations) // MAX_POINTS))
+    evaluations = evaluations[::stride]
+    curves = {}
+    for name in sort_metrics({name: 0 for each in evaluations for name in each.metrics}):
+        having = [each for each in evaluations if name in each.metrics]
+        curves[f"eval {name}"] = CandidateCurve(
+            step=[float(each.step) for each in having],
+            time=_seconds_since(start, [each.time for each in having]),
+            values=[each.metrics[name].value for each in having],
+        )
+    return curves
+
+
+def _gpu_curves(record: Record, start: float) -> dict[str, CandidateCurve]:
+    """Return the mean utilisation and the total power of all GPUs."""
+    gpus = list(record.curves(GPU, columns=("utilisation", "power"), points=MAX_POINTS).values())
+    rows = min((len(gpu) for gpu in gpus), default=0)
+    if not rows:
+        return {}
+    time = _seconds_since(start, gpus[0]["time"][:rows])
+    utilisation = np.sum([np.asarray(gpu["utilisation"][:rows]) for gpu in gpus], axis=0)
+    power = np.sum([np.asarray(gpu["power"][:rows]) for gpu in gpus], axis=0)
+    curves = {}
+    for name, column in (("gpu", utilisation / len(gpus)), ("power", power)):
+        values = _finite_or_none(column)
+        if any(value is not None for value in values):
+            curves[name] = CandidateCurve(time=time, values=values)
+    return curves
+
+
+def _seconds_since(start: float, times: Iterable[float]) -> list[float]:
+    return [round(time - start, 3) for time in times]
+
+
+def _finite_or_none(values: Iterable[float]) -> list[float | None]:
+    return [float(value) if isfinite(value) else None for value in values]

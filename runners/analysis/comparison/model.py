@@ -1,0 +1,108 @@
+"""What a comparison consists of: candidates with their figures, and what they differ in."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from distrain.runners.analysis.interval import Interval
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting in which the candidates differ, with the value of each (None where unset).
+
+    `fair`: they may differ in it, because it is what is compared.
+    """
+
+    key: str
+    values: list[str | None]
+    fair: bool
+
+
+class CandidateCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve with at most a few hundred points. A missing value is None.
+
+    `step`: optimizer steps; empty for what is sampled by time only.
+    `time`: seconds since the first step began.
+    """
+
+    step: list[float] = []
+    time: list[float]
+    values: list[float | None]
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared: a run, or one config of a bench. Unknown figures are None or empty.
+
+    `folders`: of its runs.
+    `rates`: samples/s, of each round of a bench or of each stretch of a run.
+    `outliers`: indices of `rates`.
+    `rate`, `ratio`: median samples/s, and its ratio to the baseline's.
+    `efficiency`: samples/s per device, as a share of that of strategy `single`.
+    `phases`: shares of the step, with "other".
+    `overlap`: communication that overlaps with backward, as a share of the step; no phase.
+    `host_memory`, `device_memory`: peak, in bytes.
+    `cpu`, `gpu`: utilisation in percent.
+    `joules_per_sample`: energy of all GPUs.
+    `seconds_to_target`: known only if every round reached the target.
+    `target_ratio`: ratio of `seconds_to_target` to the baseline's.
+    `metrics`: of the last evaluation.
+    `curves`: "loss"; each metric of the evaluations as "eval …"; where measured, "gpu" (percent)
+    and "power" (watts of all devices).
+    `problem`: why it failed or was excluded.
+    """
+
+    name: str
+    strategy: str
+    launcher: str
+    precision: str
+    world_size: int | None
+    devices: list[str]
+    folders: list[str]
+    rates: list[float] = []
+    outliers: list[int] = []
+    rate: Interval | None = None
+    ratio: Interval | None = None
+    efficiency: Interval | None = None
+    phases: dict[str, float] = {}
+    overlap: float | None = None
+    host_memory: float | None = None
+    device_memory: float | None = None
+    cpu: float | None = None
+    gpu: float | None = None
+    joules_per_sample: float | None = None
+    seconds_to_target: Interval | None = None
+    target_ratio: Interval | None = None
+    metrics: dict[str, float | None] = {}
+    curves: dict[str, CandidateCurve] = {}
+    diagnosis: str = ""
+    problem: str = ""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Candidates, and what can be concluded about them.
+
+    `baseline`: name of a candidate.
+    `results`: sentences, the most important one first.
+    `equal`: settings that all candidates have in common, as printed.
+    `target`: the metric that all were trained to, as printed; empty if there was none.
+    `warnings`: sentences that say what makes the comparison unequal or uncertain.
+    `provenance`: host, devices, code and versions; for runs also a list of "records".
+    """
+
+    title: str
+    kind: Literal["runs", "bench"]
+    baseline: str
+    candidates: list[Candidate] = msgspec.field(name="contestants")
+    results: list[str] = msgspec.field(name="verdicts")
+    equal: dict[str, str]
+    differences: list[Difference]
+    target: str = ""
+    warnings: list[str] = []
+    provenance: dict[str, Any] = {}
+
+    @property
+    def unequal(self) -> list[Difference]:
+        """The settings that differ but should be equal."""
+        return [difference for difference in self.differences if not difference.fair]

@@ -1,0 +1,199 @@
+"""Compares existing runs, by one run of each candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison import sentences
+from distrain.runners.analysis.comparison.curves import read_curves
+from distrain.runners.analysis.comparison.fairness import compare_settings, count_resources
+from distrain.runners.analysis.comparison.figures import compute_figures, core_count, is_cpu_shared
+from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.comparison.provenance_diff import compare_provenance
+from distrain.runners.analysis.comparison.steady_state import SteadyPart, find_steady_part
+from distrain.runners.analysis.diagnosis import diagnose
+from distrain.runners.analysis.interval import MIN_MEASUREMENTS, Interval
+from distrain.runners.analysis.statistics import find_outliers, median_interval, ratio_of_medians
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.records.reader import Record
+from distrain.runners.records.run_ids import display_names
+from distrain.runners.records.state import RunState
+
+LEFT_OUT_WARNING = 0.05  # share of the timed seconds
+ONE_RUN_EACH = (
+    "one run of each cannot show how much two launches of the same config differ; a bench can"
+)
+
+
+def compare(records: Sequence[Record], baseline: str | None = None) -> Comparison:
+    """Compare runs as they are now.
+
+    `baseline`: name or id of a run; by default the first.
+
+    Raises ConfigError if the baseline is not among the runs, DistrainError if a record cannot be
+    read.
+    """
+    records = list({record.dir: record for record in records}.values())
+    plans = [_plan(record) for record in records]
+    names = display_names([(record.name, record.id) for record in records])
+    base = _baseline_index(baseline, names, records)
+    provenance, provenance_differences, provenance_warnings = compare_provenance(records, names)
+    candidates = []
+    warnings = []
+    for record, name in zip(records, names, strict=True):
+        candidate, candidate_warnings = _read_candidate(record, name)
+        candidates.append(candidate)
+        warnings += candidate_warnings
+    candidates = _add_ratios(candidates, plans, base)
+    equal, differences = compare_settings([record.config for record in records], plans)
+    return Comparison(
+        title=sentences.join_names(names),
+        kind="runs",
+        baseline=names[base],
+        candidates=candidates,
+        results=_describe_results(candidates, base),
+        equal=equal,
+        differences=sorted([*differences, *provenance_differences], key=lambda each: each.fair),
+        warnings=warnings + provenance_warnings,
+        provenance=provenance,
+    )
+
+
+def _plan(record: Record) -> Plan:
+    if record.state.plan is None:
+        raise DistrainError(f"run {record.id} cannot be compared: it ended before it had a plan")
+    return record.state.plan
+
+
+def _baseline_index(baseline: str | None, names: Sequence[str], records: Sequence[Record]) -> int:
+    if baseline is None:
+        return 0
+    for index, record in enumerate(records):
+        if baseline in (names[index], record.name, record.id):
+            return index
+    raise ConfigError(f"the baseline {baseline} is not among the runs: {', '.join(names)}")
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def _read_candidate(record: Record, name: str) -> tuple[Candidate, list[str]]:
+    """Return the figures of a run, and warnings about them."""
+    state = record.state
+    plan = _plan(record)
+    part = find_steady_part(record)
+    after_step = part.step if part else 0
+    figures = compute_figures(record, after_step)
+    rates = part.rates if part else []
+    evaluation = record.summary()["eval"] or {}
+    candidate = Candidate(
+        name=name,
+        strategy=record.config.strategy,
+        launcher=record.config.launcher,
+        precision=plan.precision,
+        world_size=plan.world_size,
+        devices=[device.label for device in plan.devices],
+        folders=[str(record.dir)],
+        rates=rates,
+        outliers=find_outliers(rates) if rates else [],
+        rate=median_interval(rates) if len(rates) >= MIN_MEASUREMENTS else None,
+        phases=figures.phases if part else {},
+        overlap=figures.overlap if part else None,
+        host_memory=figures.host_memory,
+        device_memory=figures.device_memory,
+        cpu=figures.cpu,
+        gpu=figures.gpu,
+        joules_per_sample=figures.joules_per_sample,
+        metrics={key: value for key, value in evaluation.items() if key != "samples"},
+        curves=read_curves(record),
+        diagnosis=diagnose(record, after_step).sentence,
+        problem=_describe_error(state),
+    )
+    warnings = [*_status_warnings(state), *_rate_warnings(part)]
+    cores = core_count(state.provenance)
+    if part and is_cpu_shared(figures.other_cores, cores):
+        warnings.append(
+            f"shared the CPU with other programs, which used {figures.other_cores:.1f} of the "
+            f"host's {cores} cores"
+        )
+    return candidate, [f"{name} {warning}" for warning in warnings]
+
+
+def _describe_error(state: RunState) -> str:
+    if state.error is None:
+        return ""
+    rank = "" if state.error.rank is None else f"{state.error.origin}: "
+    return formatting.single_line(f"{rank}{state.error.type}: {state.error.message}")
+
+
+def _status_warnings(state: RunState) -> list[str]:
+    warnings = []
+    if state.live:
+        warnings.append(f"is {state.status}: its figures may change")
+    elif state.status == "stopped":
+        warnings.append(f"was stopped early ({state.reason})")
+    elif state.status == "failed":
+        warnings.append(f"failed: {_describe_error(state) or state.reason}")
+    if state.facts and state.facts.start_step:
+        warnings.append(f"continued another run from step {state.facts.start_step:,}")
+    if state.attempts:
+        warnings.append(f"was restarted {formatting.plural(state.attempts, 'time')}")
+    return warnings
+
+
+def _rate_warnings(part: SteadyPart | None) -> list[str]:
+    if part is None:
+        return ["has no timed window: all of its steps are warm-up"]
+    if len(part.rates) < MIN_MEASUREMENTS:
+        windows = formatting.plural(len(part.rates), "timed window")
+        return [f"has {windows}: too few for an interval"]
+    if part.left_out >= LEFT_OUT_WARNING:
+        share = formatting.percent(part.left_out)
+        return [f"was not steady at first: the rates leave out {share} of its time"]
+    return []
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+def _add_ratios(
+    candidates: Sequence[Candidate], plans: Sequence[Plan], base: int
+) -> list[Candidate]:
+    """Add ratios to the baseline, and efficiencies relative to the first run of `single`."""
+    pairs = _pair_count(candidates)
+    singles = [
+        index for index, each in enumerate(candidates) if each.strategy == "single" and each.rate
+    ]
+    result = []
+    for index, candidate in enumerate(candidates):
+        efficiency = None
+        if singles:
+            speedup = _ratio(candidate, candidates[singles[0]], pairs)
+            resources = count_resources(plans[index]) / count_resources(plans[singles[0]])
+            efficiency = speedup.divided_by(resources) if speedup else None
+        ratio = None if index == base else _ratio(candidate, candidates[base], pairs)
+        result.append(msgspec.structs.replace(candidate, ratio=ratio, efficiency=efficiency))
+    return result
+
+
+def _pair_count(candidates: Sequence[Candidate]) -> int:
+    """Return the number of pairs: any two may be compared once it is known which is fastest."""
+    return max(len(candidates) * (len(candidates) - 1) // 2, 1)
+
+
+def _ratio(candidate: Candidate, other: Candidate, comparisons: int) -> Interval | None:
+    if candidate is other or candidate.rate is None or other.rate is None:
+        return None
+    return ratio_of_medians(candidate.rates, other.rates, comparisons)
+
+
+def _describe_results(candidates: Sequence[Candidate], base: int) -> list[str]:
+    pairs = _pair_count(candidates)
+    found = sentences.describe_results(
+        candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs)
+    )
+    return [*found, ONE_RUN_EACH] if found else []

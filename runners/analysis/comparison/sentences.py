@@ -1,0 +1,125 @@
+"""The result sentences of a comparison, the same for runs and for a bench."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.interval import Interval
+
+Ratio = Callable[[Candidate, Candidate], Interval | None]
+"""Return the rate of the first as a multiple of the second's; None if it is not known."""
+
+MAX_NAMED = 3  # unequal settings in one sentence; the others are counted
+
+
+def describe_results(candidates: Sequence[Candidate], baseline: str, ratio: Ratio) -> list[str]:
+    """Return all result sentences: the fastest first, then each candidate and the baseline."""
+    sentences = describe_fastest(candidates, ratio)
+    base = next((candidate for candidate in candidates if candidate.name == baseline), None)
+    if base is None:
+        return sentences
+    for candidate in candidates:
+        found = None if candidate is base else ratio(candidate, base)
+        if found is not None:
+            sentences.append(describe_ratio(candidate.name, baseline, found))
+    return sentences
+
+
+def describe_fastest(candidates: Sequence[Candidate], ratio: Ratio) -> list[str]:
+    """Return one sentence that names the fastest candidate and those not significantly slower.
+
+    Empty if fewer than two have a rate.
+    """
+    rated = [candidate for candidate in candidates if candidate.rate is not None]
+    if len(rated) < 2:
+        return []
+    fastest = max(rated, key=lambda each: each.rate.value if each.rate else 0.0)
+    others = [candidate for candidate in rated if candidate is not fastest]
+    similar = []
+    for other in others:
+        found = ratio(fastest, other)
+        if found is None or found.contains(1.0):
+            similar.append(other.name)
+    if len(similar) == len(others):
+        return [f"no significant difference between {join_names([fastest.name, *similar])}"]
+    rate = formatting.rate(fastest.rate.value if fastest.rate else None)
+    sentence = f"fastest: {fastest.name} with {rate} (median)"
+    if similar:
+        sentence += f"; no significant difference to {join_names(similar)}"
+    return [sentence]
+
+
+def describe_ratio(name: str, baseline: str, ratio: Interval) -> str:
+    """Return "ddp is 1.52× single (95 % CI 1.47–1.58)", or that no difference is significant."""
+    if ratio.contains(1.0):
+        return (
+            f"no significant difference between {name} and {baseline} (within {_tolerance(ratio)})"
+        )
+    return f"{name} is {format_ratio(ratio.value)} {baseline} (95 % CI {format_interval(ratio)})"
+
+
+def describe_time_ratio(name: str, baseline: str, target: str, ratio: Interval) -> str:
+    """Return the same sentence for the time to a target: "ddp takes 0.81× as long as …"."""
+    if ratio.contains(1.0):
+        return (
+            f"no significant difference between {name} and {baseline} in the time to {target} "
+            f"(within {_tolerance(ratio)})"
+        )
+    return (
+        f"{name} takes {format_ratio(ratio.value)} as long as {baseline} to reach {target} "
+        f"(95 % CI {format_interval(ratio)})"
+    )
+
+
+def describe_unequal(comparison: Comparison) -> str:
+    """Return the sentence that names unequal settings; empty if there are none."""
+    differences = comparison.unequal
+    if not differences:
+        return ""
+    named = []
+    for difference in differences[:MAX_NAMED]:
+        values = dict.fromkeys(format_setting(value) for value in difference.values)
+        named.append(f"{difference.key} ({', '.join(values)})")
+    if len(differences) > MAX_NAMED:
+        named.append(f"{len(differences) - MAX_NAMED} more")
+    verb = "differs" if len(differences) == 1 else "differ"
+    return f"unequal comparison: {join_names(named)} {verb}"
+
+
+def format_ratio(ratio: float) -> str:
+    """Return a ratio with its sign: "1.52×", "12.3×", "0.031×"."""
+    return f"{_round_ratio(ratio)}×"
+
+
+def format_interval(interval: Interval) -> str:
+    """Return the ends of the interval of a ratio: "1.47–1.58"."""
+    return f"{_round_ratio(interval.low)}–{_round_ratio(interval.high)}"
+
+
+def format_setting(value: str | None) -> str:
+    """Return the value of a setting on one line."""
+    return "unset" if value is None else formatting.single_line(value)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _round_ratio(ratio: float) -> str:
+    if ratio >= 10:
+        return f"{ratio:.1f}"
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
+
+
+def _tolerance(ratio: Interval) -> str:
+    """Return the distance from 1 to the farther end of the interval, rounded up."""
+    percent = round(100 * max(ratio.high - 1, 1 - ratio.low), 6)
+    if percent >= 1:
+        return f"±{math.ceil(percent)} %"
+    return f"±{max(math.ceil(10 * percent), 1) / 10} %"

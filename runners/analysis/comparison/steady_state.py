@@ -1,0 +1,104 @@
+"""Which part of a run is steady, and its rates.
+
+Reads roll-ups, so that a run of days costs as much as one of minutes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from distrain.runners.analysis.statistics import FloatArray, find_steady_start
+from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.series import STEPS
+
+MAX_STRETCHES = 20
+_TOTAL_POINTS = 16_000  # of all ranks together
+_MIN_POINTS, _MAX_POINTS = 128, 2000  # per rank
+
+
+class SteadyPart(NamedTuple):
+    """The timed part of a run without what was not steady at first.
+
+    `rates`: samples/s of consecutive stretches of equal length.
+    `start`, `end`: Unix times. `step`: the last one before `start`.
+    `left_out`: share of the timed seconds before `start`.
+    """
+
+    rates: list[float]
+    start: float
+    end: float
+    step: int
+    left_out: float
+
+
+class _RankSums(NamedTuple):
+    """A rank's windows, cumulative; each array begins with the start of the first window."""
+
+    seconds: FloatArray
+    samples: FloatArray
+    time: FloatArray
+    step: FloatArray
+
+
+def find_steady_part(record: Record) -> SteadyPart | None:
+    """Return the steady part of a run; None if a rank has only warm-up steps.
+
+    If the run never becomes steady, its second half is returned.
+    """
+    keys = record.keys(STEPS)
+    points = max(_TOTAL_POINTS // max(len(keys), 1), _MIN_POINTS)
+    ranks = [_read_rank(record, key, min(points, _MAX_POINTS)) for key in keys]
+    windows = min((len(rank.seconds) - 1 for rank in ranks), default=0)
+    if windows < 1:
+        return None
+    left_out = _unsteady_share(1 / _rates(ranks, 0.0, min(windows, 2 * MAX_STRETCHES)))
+    stretches = max(1, min(MAX_STRETCHES, int(windows * (1 - left_out))))
+    first = ranks[0]
+    start = float(np.interp(left_out * first.seconds[-1], first.seconds, first.time))
+    step = first.step[int(np.searchsorted(first.time, start))]
+    return SteadyPart(
+        rates=_rates(ranks, left_out, stretches).tolist(),
+        start=start,
+        end=float(first.time[-1]),
+        step=int(step),
+        left_out=left_out,
+    )
+
+
+def _unsteady_share(costs: FloatArray) -> float:
+    """Return the share of consecutive costs (seconds per sample) before the steady state."""
+    if len(costs) < 2:
+        return 0.0
+    start = find_steady_start(costs.tolist())
+    return 0.5 if start is None else start / len(costs)
+
+
+def _read_rank(record: Record, rank: int, points: int) -> _RankSums:
+    names = ("timed_seconds", "timed_samples")
+    curve = record.curve(STEPS, rank, columns=(*names, "steps"), points=points)
+    columns = [np.asarray(curve[name]) for name in (*names, "time", "step", "steps")]
+    timed = np.nan_to_num(columns[0]) > 0
+    seconds, samples, time, step, steps = (column[timed] for column in columns)
+    start_time = time[:1] - seconds[:1]
+    start_step = step[:1] - steps[:1]
+    return _RankSums(
+        _cumulative(seconds),
+        _cumulative(samples),
+        np.concatenate([start_time, time]),
+        np.concatenate([start_step, step]),
+    )
+
+
+def _cumulative(values: FloatArray) -> FloatArray:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _rates(ranks: list[_RankSums], left_out: float, stretches: int) -> FloatArray:
+    """Return the samples/s of all ranks in equal stretches of each rank's seconds."""
+    total = np.zeros(stretches)
+    for rank in ranks:
+        edges = np.linspace(left_out, 1.0, stretches + 1) * rank.seconds[-1]
+        total += np.diff(np.interp(edges, rank.seconds, rank.samples)) / np.diff(edges)
+    return total

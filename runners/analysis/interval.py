@@ -1,0 +1,28 @@
+"""Estimates with confidence intervals."""
+
+from __future__ import annotations
+
+import msgspec
+
+MIN_MEASUREMENTS = 7  # rounds, or stretches of a run; a median of fewer gets no interval
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def precision(self) -> float:
+        """The distance to the farther end, as a share of the value."""
+        if not self.value:
+            return 0.0
+        return max(self.high / self.value - 1, 1 - self.low / self.value)
+
+    def divided_by(self, divisor: float) -> Interval:
+        return Interval(self.value / divisor, self.low / divisor, self.high / divisor)
+
+    def contains(self, value: float) -> bool:
+        return self.low <= value <= self.high

@@ -1,0 +1,169 @@
+"""Slow changes over a run: growing memory, and steps that become longer or shorter.
+
+Kendall's tau tells a trend from noise, and the median of the slopes between all points (Theil 1950,
+Sen 1968) measures it: neither follows single outliers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import isnan
+from statistics import median
+from typing import Any, NamedTuple
+
+from distrain.runners.analysis.stragglers import other_seconds
+from distrain.runners.protocol.events import OTHER, PHASES
+from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.rollup import Series
+from distrain.runners.records.timeseries.series import GPU, PROCS, STEPS
+
+CURVE_POINTS = 128  # at most; at least an eighth of them where there are as many rows
+MIN_POINTS = 12  # of a trend
+MAX_POINTS = 32  # of a trend, because all pairs of points are compared
+SETTLING = 1 / 3  # share of a run in which caches fill and memory may grow
+MIN_AGREEMENT = 0.6  # Kendall's tau
+MIN_GROWTH = 0.03  # share of the memory in use
+MIN_GROWTH_BYTES = 16 * 2**20
+MIN_DRIFT = 0.15  # share of the shorter step
+MIN_DRIFT_S = 30.0  # of training
+
+
+class Trend(NamedTuple):
+    """A straight line through points (x, y).
+
+    `agreement`: Kendall's tau. `first`, `last`: y of the line at both ends.
+    """
+
+    slope: float
+    agreement: float
+    first: float
+    last: float
+
+
+class MemoryGrowth(NamedTuple):
+    """Memory that grows from `first` to `last` bytes.
+
+    `owner`: rank or GPU, as shown. `per_step`: bytes.
+    `steps_until_full`: None if the size of the memory is not known.
+    """
+
+    owner: str
+    per_step: float
+    first: float
+    last: float
+    steps_until_full: float | None = None
+
+
+class Drift(NamedTuple):
+    """The seconds of a step at the start and at the end, and the phase that changed most."""
+
+    first: float
+    last: float
+    phase: str
+
+
+def fit_trend(x: Sequence[float], y: Sequence[float]) -> Trend | None:
+    """Return the trend of y over x; None with fewer than MIN_POINTS points. NaN is skipped."""
+    points = [(a, b) for a, b in zip(x, y, strict=True) if not isnan(b)]
+    stride = max(1, -(-len(points) // MAX_POINTS))
+    points = points[::stride]
+    pairs = [(b[0] - a[0], b[1] - a[1]) for a, b in combinations(points, 2) if b[0] > a[0]]
+    if len(points) < MIN_POINTS or not pairs:
+        return None
+    slope = median(dy / dx for dx, dy in pairs)
+    rising = sum(1 for _, dy in pairs if dy > 0)
+    falling = sum(1 for _, dy in pairs if dy < 0)
+    agreement = (rising - falling) / len(pairs)
+    level = median(b - slope * a for a, b in points)
+    return Trend(slope, agreement, level + slope * points[0][0], level + slope * points[-1][0])
+
+
+# --- memory ----------------------------------------------------------------------------------
+
+
+def find_memory_growth(record: Record) -> MemoryGrowth | None:
+    """Return the memory that grows most in the current attempt, of the ranks with their loader
+    processes and of the GPUs; None if none grows.
+    """
+    grown = [*_memory_growths(record, PROCS, "rss"), *_memory_growths(record, GPU, "memory_used")]
+    return max(grown, key=lambda growth: growth.last / max(growth.first, 1.0), default=None)
+
+
+def _memory_growths(record: Record, series: Series[Any], column: str) -> Iterator[MemoryGrowth]:
+    steps = record.curve(STEPS, 0, columns=("step",), points=CURVE_POINTS)
+    attempts = record.attempts()
+    start = attempts[-1].step if attempts else 0
+    for key, curve in record.curves(series, columns=(column,), points=CURVE_POINTS).items():
+        at_step = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
+        settled = start + SETTLING * (max(at_step, default=start) - start)
+        rows = [row for row, step in enumerate(at_step) if step > settled]
+        if not _may_have_grown([curve[column][row] for row in rows]):
+            continue
+        found = fit_trend([at_step[row] for row in rows], [curve[column][row] for row in rows])
+        if found is None or found.agreement < MIN_AGREEMENT:
+            continue
+        if found.last - found.first >= max(MIN_GROWTH_BYTES, MIN_GROWTH * found.last):
+            until_full = _steps_until_full(record, series, key, found)
+            owner = record.state.gpu_name(key) if series is GPU else f"rank {key}"
+            yield MemoryGrowth(owner, found.slope, found.first, found.last, until_full)
+
+
+def _may_have_grown(values: Sequence[float]) -> bool:
+    """Return whether the last third is above the first by half of what counts as growth.
+
+    This cheap test saves the trend of nearly all ranks of a large run.
+    """
+    known = [value for value in values if not isnan(value)]
+    third = len(known) // 3
+    if not third:
+        return False
+    first = median(known[:third])
+    last = median(known[-third:])
+    return last - first >= max(MIN_GROWTH_BYTES, MIN_GROWTH * last) / 2
+
+
+def _step_at(time: float, times: Sequence[float], steps: Sequence[float]) -> float:
+    """Return the last step that was finished at a time, to the precision of windows; 0 if none."""
+    row = bisect_right(times, time)
+    return steps[row - 1] if row else 0.0
+
+
+def _steps_until_full(record: Record, series: Series[Any], key: int, found: Trend) -> float | None:
+    if series is GPU:
+        total = getattr(record.latest(GPU).get(key), "memory_total", None)
+    else:
+        total = (record.state.provenance.get("host") or {}).get("memory")
+    return max(0.0, total - found.last) / found.slope if total else None
+
+
+# --- the time of a step ------------------------------------------------------------------------
+
+
+def find_drift(record: Record) -> Drift | None:
+    """Return how the time of a step has changed over the run; None if it has not."""
+    columns = ("steps", "seconds", "timed_seconds", *PHASES)
+    curve = record.curve(STEPS, 0, columns=columns, points=CURVE_POINTS)
+    rows = [row for row in range(len(curve)) if curve["timed_seconds"][row] > 0]
+    if sum(curve["seconds"][row] for row in rows) < MIN_DRIFT_S:
+        return None
+
+    def per_step(name: str) -> list[float]:
+        return [curve[name][row] / curve["steps"][row] for row in rows]
+
+    steps = [curve["step"][row] for row in rows]
+    whole = fit_trend(steps, per_step("seconds"))
+    if whole is None or abs(whole.agreement) < MIN_AGREEMENT:
+        return None
+    if abs(whole.last - whole.first) < MIN_DRIFT * min(whole.first, whole.last):
+        return None
+    trends = {name: fit_trend(steps, per_step(name)) for name in PHASES}
+    other = [other_seconds(curve, row) / curve["steps"][row] for row in rows]
+    trends[OTHER] = fit_trend(steps, other)
+    phase = max(trends, key=lambda name: _share_of_change(trends[name], whole))
+    return Drift(whole.first, whole.last, phase)
+
+
+def _share_of_change(phase: Trend | None, whole: Trend) -> float:
+    return 0.0 if phase is None else phase.slope / whole.slope

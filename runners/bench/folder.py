@@ -1,0 +1,114 @@
+"""The folder of a bench: bench.toml, bench.json, a log, and the records of its runs."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from distrain.runners.bench.definition import Definition
+from distrain.runners.bench.state import FORMAT, BenchState
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.records.meta import check_printable
+from distrain.runners.records.run_ids import new_run_id
+from distrain.runners.records.state import LAUNCH_S, not_a_record
+from distrain.runners.system.files import write_atomically
+from distrain.runners.system.processes import is_running
+
+DEFINITION = "bench.toml"
+STATE = "bench.json"
+RUNS = "runs"
+LOG = "bench.log"
+LOCK = ".lock"  # held by the process of the bench
+QUEUE = "--queue"  # an argument of this process
+
+
+def create_bench(
+    runs_dir: Path,
+    definition: Definition,
+    plans: dict[str, Plan],
+    *,
+    name: str,
+    cwd: str,
+    command: list[str],
+    queue: bool,
+) -> Path:
+    """Create the folder of a new bench and return it.
+
+    Raises ConfigError if the name is not printable, RunsFolderError if the folder is not writable.
+    """
+    check_printable(name)
+    now = time.time()
+    bench_id = new_run_id("bench", now)
+    folder = runs_dir / bench_id
+    state = BenchState(
+        bench_id=bench_id,
+        name=name,
+        created=now,
+        host=socket.gethostname(),
+        cwd=cwd,
+        command=command,
+        queue=queue,
+        plans=plans,
+    )
+    try:
+        (folder / RUNS).mkdir(parents=True)
+        write_atomically(folder / DEFINITION, definition.to_toml().encode())
+        write_bench_state(folder, state)
+    except OSError as error:
+        raise RunsFolderError(
+            f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
+            "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"
+        ) from None
+    return folder
+
+
+def write_bench_state(folder: Path, state: BenchState) -> None:
+    """Replace bench.json."""
+    data = msgspec.json.format(msgspec.json.encode(state), indent=2)
+    write_atomically(folder / STATE, data + b"\n")
+
+
+def read_bench_state(folder: Path) -> BenchState:
+    """Return bench.json, as "failed" if it is live but its process is gone.
+
+    Raises DistrainError if it is missing, broken, or of a different format.
+    """
+    try:
+        state = msgspec.json.decode((folder / STATE).read_bytes(), type=BenchState)
+    except OSError as error:
+        raise not_a_record(folder, f"its {STATE}: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise not_a_record(folder, f"its {STATE} is broken ({error})") from None
+    if state.format != FORMAT:
+        raise DistrainError(
+            f"{folder} was written by another version of distrain (format {state.format})"
+        )
+    return _check_process(state)
+
+
+def read_definition(folder: Path) -> Definition:
+    """Return bench.toml. Raises DistrainError if it is missing or broken."""
+    try:
+        return Definition.from_toml((folder / DEFINITION).read_text("utf-8"))
+    except OSError as error:
+        raise not_a_record(folder, f"its {DEFINITION}: {error.strerror}") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise not_a_record(folder, f"its {DEFINITION} is invalid: {error}") from None
+
+
+def _check_process(state: BenchState) -> BenchState:
+    if not state.live or state.host != socket.gethostname():
+        return state
+    if state.pid is None:
+        if time.time() - state.created < LAUNCH_S:
+            return state
+        reason = f"it never started; see {LOG}"
+    elif is_running(state.pid, state.pid_started):
+        return state
+    else:
+        reason = "its process is gone (killed?); `distrain resume` continues with the next round"
+    return msgspec.structs.replace(state, status="failed", reason=reason, current=None)

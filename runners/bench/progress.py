@@ -1,0 +1,70 @@
+"""The plan and the progress of a bench as text, the same in the command line and in the app."""
+
+from __future__ import annotations
+
+from distrain.runners import formatting
+from distrain.runners.bench.definition import Definition, Rules
+from distrain.runners.bench.estimate import RemainingTime, estimate_remaining
+from distrain.runners.bench.state import BenchState
+
+
+def describe_current_run(definition: Definition, state: BenchState) -> str:
+    """Return "round 3 of 7–20, run 1 of 2: ddp", or "" if no run is being measured."""
+    current = state.current
+    if current is None:
+        return ""
+    rounds = format_rounds(definition.rules, "–")
+    run = f"run {current.number} of {len(current.order)}"
+    return f"round {current.round} of {rounds}, {run}: {current.candidate}"
+
+
+def describe_remaining(remaining: RemainingTime) -> str:
+    """Return "~2 min 10 s left, at most 5 min"."""
+    likely = formatting.duration(remaining.likely)
+    most = formatting.duration(remaining.most)
+    text = f"~{likely} left"
+    if most != likely:
+        text += f", at most {most}"
+    return text
+
+
+def describe_plan(definition: Definition) -> str:
+    """Return how many rounds a bench that has not started will take, and how long."""
+    rules = definition.rules
+    runs = formatting.plural(len(definition.configs), "run")
+    text = f"{format_rounds(rules, ' to ')} rounds of {runs}"
+    if rules.min_rounds < rules.repeats:
+        figure = "each ratio" if len(definition.configs) > 1 else "its rate"
+        text += f", until {figure} is known within ±{100 * rules.precision:g} %"
+    remaining = estimate_remaining(definition, BenchState(bench_id="", created=0.0))
+    least = formatting.duration(remaining.least)
+    most = formatting.duration(remaining.most)
+    duration = least if least == most else f"{least} to {most}"
+    return f"{text}: ~{duration}"
+
+
+def shell_command(definition: Definition) -> list[str]:
+    """Return the `distrain bench` command of a definition whose candidates are named by
+    `candidates`.
+    """
+    rules = definition.rules
+    defaults = Rules()
+    command = ["distrain", "bench", *definition.configs]
+    for name in ("repeats", "seconds", "precision", "seed"):
+        value = getattr(rules, name)
+        if value != getattr(defaults, name):
+            command += [f"--{name}", str(value)]
+    if rules.baseline not in ("", next(iter(definition.configs))):
+        command += ["--baseline", rules.baseline]
+    if definition.target:
+        command += ["--target", f"{definition.target.metric}={definition.target.value}"]
+    if rules.unequal:
+        command.append("--unequal")
+    return command
+
+
+def format_rounds(rules: Rules, separator: str) -> str:
+    """Return the minimum and maximum number of rounds, as in "7–20", or the one number."""
+    if rules.min_rounds == rules.repeats:
+        return str(rules.repeats)
+    return f"{rules.min_rounds}{separator}{rules.repeats}"

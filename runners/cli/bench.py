@@ -1,0 +1,94 @@
+"""`bench`: measure which candidate is fastest."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict
+
+from distrain.runners.analysis.comparison import descriptions
+from distrain.runners.bench import handle
+from distrain.runners.bench.definition import Definition, Target, candidates, make, plans
+from distrain.runners.bench.progress import describe_plan
+from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.options import parse_share
+from distrain.runners.cli.start import start_session
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import ConfigError
+
+_RULES = ("repeats", "seconds", "precision", "baseline", "seed")
+
+
+def execute(arguments: Namespace) -> int:
+    """Start a bench of presets, or of the definition in a file."""
+    definition = _definition(arguments)
+    _print_settings(definition, plans(definition))
+    return start_session(
+        arguments,
+        lambda: handle.start(
+            definition,
+            name=arguments.name or "",
+            runs_dir=arguments.runs_dir,
+            queue=arguments.queue,
+        ),
+    )
+
+
+def _definition(arguments: Namespace) -> Definition:
+    rules: dict[str, Any] = {}
+    for rule in _RULES:
+        value = getattr(arguments, rule)
+        if value is not None:
+            rules[rule] = value
+    if arguments.unequal:
+        rules["unequal"] = True
+    target = _parse_target(arguments.target)
+    changes = config_changes(arguments)
+    saved = _read_definition(arguments.presets[0]) if len(arguments.presets) == 1 else None
+    if saved is None:
+        return make(candidates(arguments.presets, changes), rules, target)
+    changed = saved.with_changes(changes)
+    return make(changed.configs, asdict(saved.rules) | rules, target or saved.target)
+
+
+def _read_definition(path: str) -> Definition | None:
+    """Return the definition in a TOML file, or None if it is not one of a bench."""
+    if not path.endswith(".toml"):
+        return None
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not re.search(r"\[(candidates|contestants)\b", text):
+        return None
+    return Definition.from_toml(text)
+
+
+def _parse_target(text: str | None) -> Target | None:
+    """Return the metric and value of "top1=95%" or "loss=0.1". Raises ConfigError."""
+    if text is None:
+        return None
+    metric, _, value = text.partition("=")
+    try:
+        return Target(metric=metric.strip(), value=parse_share(value))
+    except ValueError:
+        message = f"--target takes METRIC=VALUE, e.g. --target top1=95%, not {text!r}"
+        raise ConfigError(message) from None
+
+
+def _print_settings(definition: Definition, candidate_plans: Mapping[str, Plan]) -> None:
+    """Print what is equal, what differs, and how long the bench will take."""
+    equal, differences = definition.settings(candidate_plans)
+    print_message(f"equal: {descriptions.format_settings(equal)}", "dim")
+    for difference in differences:
+        values = descriptions.format_difference(difference, list(candidate_plans))
+        if difference.fair:
+            print_message(f"differs: {values}", "dim")
+        else:
+            print_message(f"UNEQUAL: {values}", "warning")
+    print_message(describe_plan(definition))

@@ -1,0 +1,85 @@
+"""`compare`: compare runs, or show a bench, for a terminal, a pull request or a browser."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import msgspec
+
+from distrain.runners import lookup
+from distrain.runners.analysis.comparison import recorded_runs
+from distrain.runners.analysis.comparison.curves import add_curves
+from distrain.runners.analysis.comparison.markdown import render_markdown
+from distrain.runners.analysis.comparison.model import Comparison
+from distrain.runners.cli.comparison_page import format_comparison, format_json
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.errors import ConfigError, DistrainError
+
+
+def execute(arguments: Namespace) -> int:
+    """Print the comparison, or write it to --out; a report always goes to a file."""
+    text_format = "json" if arguments.json else arguments.format
+    out = arguments.out
+    if text_format == "html" and out is None:
+        out = f"compare-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    text = _format(_comparison(arguments), text_format)
+    if out is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        Path(out).write_text(text, "utf-8")
+    except OSError as error:
+        raise DistrainError(f"cannot write to {out}: {error.strerror}") from None
+    print_message(f"wrote {out}")
+    return 0
+
+
+def _comparison(arguments: Namespace) -> Comparison:
+    if len(arguments.runs) == 1:
+        wanted = arguments.runs[0]
+        measured = _read_comparison(wanted) or _bench_comparison(wanted, arguments.runs_dir)
+        if measured:
+            if arguments.baseline not in (None, measured.baseline):
+                raise ConfigError(
+                    f"the baseline of this comparison is {measured.baseline} and cannot be changed"
+                )
+            return measured
+    records = [lookup.find_run(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    return recorded_runs.compare(records, arguments.baseline)
+
+
+def _bench_comparison(wanted: str, runs_dir: str | None) -> Comparison | None:
+    """Return what the bench of this name shows, or None if it is a run."""
+    bench = lookup.find_bench(wanted, runs_dir)
+    return add_curves(bench.comparison()) if bench else None
+
+
+def _read_comparison(name: str) -> Comparison | None:
+    """Return the comparison in a file of `--format json`, or None if it is no JSON file."""
+    path = Path(name)
+    if path.suffix != ".json":
+        return None
+    try:
+        comparison = msgspec.json.decode(path.read_bytes(), type=Comparison)
+    except OSError as error:
+        raise DistrainError(f"cannot read {path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise DistrainError(f"{path} is not a comparison: {error}") from None
+    if comparison.baseline not in {each.name for each in comparison.candidates}:
+        raise DistrainError(f"{path} is not a comparison: its baseline is not a candidate")
+    return comparison
+
+
+def _format(comparison: Comparison, text_format: str) -> str:
+    if text_format == "html":
+        from distrain.runners.analysis.comparison.report import render_report  # loads plotly
+
+        return render_report(comparison)
+    if text_format == "md":
+        return render_markdown(comparison)
+    if text_format == "json":
+        return format_json(comparison)
+    return format_comparison(comparison) + "\n"

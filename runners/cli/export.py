@@ -1,0 +1,20 @@
+"""`export`: write a run's measurements for other programs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.lookup import find_run
+
+
+def execute(arguments: Namespace) -> int:
+    """Write to --out; without it, csv and jsonl go to stdout."""
+    from distrain.runners.records import export
+
+    record = find_run(arguments.run, arguments.runs_dir).record
+    export.export(record, arguments.to, Path(arguments.out) if arguments.out else None)
+    if arguments.out:
+        print_message(f"wrote {arguments.out}")
+    return 0

@@ -1,0 +1,198 @@
+"""`join`: let this host take part in a run that was started on another host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from distrain.runners import formatting
+from distrain.runners.cli.run_presentation import STOP, STOP_NOW
+from distrain.runners.cli.signals import Signals
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.config.constraints import scheduler_problems
+from distrain.runners.config.device_choice import choose_devices
+from distrain.runners.config.planning import host_for
+from distrain.runners.config.schema import RunConfig, parse_devices
+from distrain.runners.errors import ConfigError
+from distrain.runners.launchers.command import JOIN, clean_environment
+from distrain.runners.protocol.client import (
+    TOKEN_FILE_NAME,
+    TOKEN_FILE_VARIABLE,
+    is_address,
+    join_address,
+    read_token,
+    read_user_token,
+    send_to_supervisor,
+    split_address,
+)
+from distrain.runners.protocol.events import Stop
+from distrain.runners.system import scheduler_env
+from distrain.runners.system.network import address_of
+
+TICK_S = 0.05
+MAX_ERROR_TEXT = 4_000  # characters of the process's stderr that are kept
+MAX_INTERRUPTS = 3  # the third Ctrl-C leaves a run that does not stop
+
+
+def execute(arguments: Namespace) -> int:
+    """Join the run at HOST:PORT, and return the exit code of the run."""
+    devices = arguments.devices or ""
+    return _join_at(arguments.address, arguments.token_file, arguments.node_rank, devices)
+
+
+def join_as_configured(config: RunConfig) -> int:
+    """Join the run at `dist.rendezvous`, with the token in the file $DISTRAIN_TOKEN_FILE."""
+    token_file = os.environ.get(TOKEN_FILE_VARIABLE)
+    address = config.dist.rendezvous
+    if not address:
+        raise ConfigError([("dist.rendezvous", "set it to HOST:PORT of host 0, to join its run")])
+    if not token_file:
+        raise ConfigError(f"a host that joins needs the run's token: set {TOKEN_FILE_VARIABLE}")
+    devices = config.devices
+    chosen = devices if isinstance(devices, str) else ",".join(map(str, devices))
+    if chosen == "auto":
+        chosen = ""
+    return _join_at(address, token_file, config.dist.node_rank, chosen)
+
+
+def _join_at(address: str, token_file: str, node_rank: int | None, devices: str) -> int:
+    """Join the run; without `node_rank` as the next free host, without `devices` as it configures.
+
+    Raises ConfigError before anything is started, DistrainError if the host name is unknown.
+    """
+    if not is_address(address):
+        raise ConfigError(f"the address must be HOST:PORT as the first host prints it: {address!r}")
+    if node_rank is not None and node_rank < 1:
+        raise ConfigError("host 0 is the one that started the run; number other hosts from 1")
+    read_token(token_file)
+    if devices:  # this reports an invalid choice; whether it suffices depends on the run's config
+        choice = RunConfig().with_changes({"devices": parse_devices(devices)})
+        choose_devices(choice, host_for(choice))
+    host, port = split_address(address)
+    supervisor = f"tcp:{join_address(address_of(host), port)}"
+    number = str(-1 if node_rank is None else node_rank)
+    command = ["distrain.runners.launchers.joined_host", number, devices]
+    with Signals() as signals:
+        return JoiningProcess(command, supervisor, token_file).follow(signals)
+
+
+def join_as_rank(config: RunConfig) -> int:
+    """Join, as the rank that a scheduler assigned to this process, the run that rank 0 starts.
+
+    Rank 0 publishes the address of its supervisor, and the token unless it is known here, at the
+    rendezvous of the ranks.
+    """
+    problems = scheduler_problems(config, os.environ)
+    if problem := scheduler_env.meeting_file_problem(config.dist.init_method):
+        problems.append(("dist.init_method", problem))
+    if problems:
+        raise ConfigError(problems)
+    method = config.dist.init_method or "env://"
+    timeout_s = str(config.dist.join_timeout_s)
+    command = ["distrain.runners.launchers.env", JOIN, method, timeout_s]
+    with tempfile.TemporaryDirectory(prefix="distrain-task-") as folder, Signals() as signals:
+        token_file = Path(folder) / TOKEN_FILE_NAME
+        token_file.touch(0o600)
+        token_file.write_text(read_user_token())
+        return JoiningProcess(command, "", str(token_file), launcher="env").follow(signals)
+
+
+class JoiningProcess:
+    """The process that starts ranks on this host, in a session of its own.
+
+    So a Ctrl-C reaches only this command, which answers it. The process prints "event, tab,
+    description" lines to stdout and errors to stderr.
+    """
+
+    def __init__(
+        self, command: list[str], supervisor: str, token_file: str, *, launcher: str = ""
+    ) -> None:
+        self._supervisor = supervisor
+        self._token_file = token_file
+        self._event = ""  # the last one, except warnings
+        self._errors = ""
+        environment = dict(clean_environment(launcher))
+        environment.pop("DISTRAIN_RUN", None)
+        environment["DISTRAIN_SOCKET"] = supervisor
+        environment[TOKEN_FILE_VARIABLE] = token_file
+        environment["PYTHONSAFEPATH"] = "1"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def follow(self, signals: Signals) -> int:
+        """Print its events until it ends, and return its exit code.
+
+        Ctrl-C stops the run, or before the run has started training only this host.
+        """
+        readers = [
+            threading.Thread(target=read) for read in (self._print_events, self._collect_errors)
+        ]
+        for reader in readers:
+            reader.start()
+        answered = 0  # of the interrupts
+        while self._process.poll() is None:
+            if signals.ended_by is not None:
+                self._process.terminate()
+                signals.ended_by = None
+            if signals.interrupts > answered:
+                answered += 1
+                self._interrupt(answered)
+            time.sleep(TICK_S)
+        for reader in readers:
+            reader.join()
+        if self._event not in ("completed", "failed", "stopped"):
+            print_message(self._errors.strip() or "distrain: the joining process printed no error")
+        code = self._process.returncode
+        return 128 - code if code < 0 else code
+
+    def _interrupt(self, number: int) -> None:
+        if self._event != "training" or number >= MAX_INTERRUPTS:
+            self._process.terminate()
+            return
+        if number == 1:
+            _print_event("distrain", f"stopping: {STOP}; Ctrl-C again ends it at once")
+        else:
+            _print_event("distrain", f"stopping: {STOP_NOW}; Ctrl-C again only leaves")
+        try:
+            send_to_supervisor(
+                self._supervisor, Stop(now=number > 1), token=read_token(self._token_file)
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            _print_event("warning", f"the first host does not answer: {reason}")
+
+    def _print_events(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event, tab, description = line.rstrip("\n").partition("\t")
+            if not tab:
+                continue
+            if event != "warning":
+                self._event = event
+            if event == "connecting":
+                self._supervisor = f"tcp:{description}"
+            _print_event(event, description)
+
+    def _collect_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._errors = (self._errors + line)[-MAX_ERROR_TEXT:]
+
+
+def _print_event(event: str, description: str) -> None:
+    """Print a line as `run` does in a pipe."""
+    print_message(f"{formatting.time_of_day(time.time())}  {event:<10}  {description}")

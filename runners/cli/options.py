@@ -1,0 +1,267 @@
+"""The arguments of each command."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser
+
+RUN_HELP = "id, unique beginning of an id, name, or latest"
+DEVICES_HELP = "auto, all, cpu:N, or GPUs: 0,1 or GPU-UUID,…"
+
+
+# --- shared by commands ---------------------------------------------------------------------------
+
+
+def _add_runs_dir(parser: ArgumentParser) -> None:
+    parser.add_argument("--runs-dir", metavar="DIR", help="folder of all runs")
+
+
+def _add_json(parser: ArgumentParser, content: str) -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {content} as JSON")
+
+
+def _add_run(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    _add_runs_dir(parser)
+
+
+def _add_set(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="changes",
+        help="change one key of the config, e.g. train.lr=0.05; can be repeated",
+    )
+
+
+def _add_launch_options(parser: ArgumentParser) -> None:
+    _add_set(parser)
+    parser.add_argument("--devices", metavar="WHICH", help=DEVICES_HELP)
+    parser.add_argument("--name", help="a name to find it by")
+    parser.add_argument(
+        "--queue",
+        action="store_true",
+        help="wait until no other run or program uses the devices",
+    )
+    _add_runs_dir(parser)
+    parser.add_argument(
+        "--detach", action="store_true", help="start it, print its id and return at once"
+    )
+    _add_json(parser, "the result")
+
+
+# --- of one command -------------------------------------------------------------------------------
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("preset", metavar="PRESET", help="name of a preset, or a TOML file")
+    _add_launch_options(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the launcher's command or Slurm's batch script, and start nothing",
+    )
+
+
+def add_join_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("address", metavar="HOST:PORT", help="address that the first host printed")
+    parser.add_argument(
+        "--token-file", metavar="FILE", required=True, help="a copy of the run's token"
+    )
+    parser.add_argument(
+        "--devices",
+        metavar="WHICH",
+        help="devices of this host, as for run (default: as in the run's config)",
+    )
+    parser.add_argument(
+        "--node-rank",
+        metavar="K",
+        type=int,
+        help="number of this host, from 1 (default: the next free number)",
+    )
+
+
+def add_rerun_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    _add_launch_options(parser)
+
+
+def add_runs_arguments(parser: ArgumentParser) -> None:
+    _add_runs_dir(parser)
+    _add_json(parser, "an array")
+
+
+def add_show_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    _add_json(parser, "everything")
+
+
+def add_watch_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=5.0,
+        help="time between two progress lines in a pipe (default: 5)",
+    )
+
+
+def add_logs_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument(
+        "--rank",
+        metavar="N",
+        help="only this log: a rank, or launcher, job (of Slurm) or supervisor",
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="print new lines until the run ends"
+    )
+
+
+def add_stop_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument(
+        "--now", action="store_true", help="end the run at once, without a checkpoint"
+    )
+    parser.add_argument("--wait", action="store_true", help="return once it has ended")
+
+
+def add_rm_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="runs to move to the trash")
+    parser.add_argument(
+        "--undo", action="store_true", help="restore these runs (by id or name) from the trash"
+    )
+    _add_runs_dir(parser)
+
+
+def add_compare_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="runs, or one bench, or a JSON file of a comparison"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "md", "html"),
+        default="table",
+        help="table (default), json, md for a pull request, html for a browser",
+    )
+    _add_json(parser, "everything")
+    parser.add_argument(
+        "--baseline", metavar="NAME", help="run that ratios are relative to (default: the first)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="file to write to instead of stdout")
+    _add_runs_dir(parser)
+
+
+def add_export_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument("--to", required=True, choices=("csv", "jsonl", "tensorboard"))
+    parser.add_argument("--out", metavar="PATH", help="file to write to; a folder for tensorboard")
+
+
+def add_presets_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=type(parser), help="list (default) or one of:"
+    )
+    listing = actions.add_parser("list", help="list all presets, built-in and yours")
+    show = actions.add_parser("show", help="print a preset")
+    show.add_argument("preset", metavar="PRESET")
+    show.add_argument("--full", action="store_true", help="include every key and its default")
+    save = actions.add_parser("save", help="save a preset of your own")
+    save.add_argument("name", metavar="NAME")
+    save.add_argument("--from", required=True, dest="source", metavar="PRESET_OR_RUN")
+    save.add_argument(
+        "--force", action="store_true", help="replace your preset of this name, if there is one"
+    )
+    _add_set(save)
+    _add_runs_dir(save)
+    validate = actions.add_parser("validate", help="check presets (default: all)")
+    validate.add_argument("presets", metavar="PRESET", nargs="*")
+    path = actions.add_parser("path", help="print the folder of your presets, or a preset's file")
+    path.add_argument("preset", metavar="PRESET", nargs="?")
+    _add_json(parser, "the list")
+    # Without a default, so that `presets --json list` means the same as `presets list --json`.
+    listing.add_argument("--json", action="store_true", default=SUPPRESS, help="print it as JSON")
+
+
+def add_verify_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "presets",
+        metavar="PRESET",
+        nargs="*",
+        help="names or TOML files (default: all presets that can run here)",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="N,…",
+        help="numbers of CPU processes to verify each with, e.g. 1,2,3; single and dp use one",
+    )
+    _add_set(parser)
+    parser.add_argument("--devices", metavar="WHICH", help=DEVICES_HELP)
+    _add_json(parser, "all checks")
+
+
+def add_bench_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "presets",
+        metavar="PRESET",
+        nargs="+",
+        help="names or TOML files, optionally with changed keys: ddp,precision=bf16; "
+        "or one bench.toml",
+    )
+    parser.add_argument(
+        "--repeats", metavar="N", type=int, help="maximum number of rounds (default: 20)"
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=float,
+        help="time measured in each run after its warm-up (default: 5)",
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="P",
+        type=parse_share,
+        help="end once every ratio is known within ±P (default: 2%%)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="PRESET",
+        help="candidate that the others are compared to (default: the first)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="METRIC=VALUE",
+        help="train until an evaluation reaches this value, e.g. top1=95%%",
+    )
+    parser.add_argument(
+        "--unequal",
+        action="store_true",
+        help="compare candidates with unequal settings; results are marked as unequal",
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, help="seed of the order in each round (default: 0)"
+    )
+    _add_launch_options(parser)
+
+
+def add_doctor_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--fix",
+        choices=("horovod",),
+        help="build and install Horovod for the installed torch; takes minutes",
+    )
+    _add_json(parser, "all findings")
+
+
+def add_no_arguments(parser: ArgumentParser) -> None:
+    """Add nothing: the command has no arguments."""
+
+
+def parse_share(text: str) -> float:
+    """Return the number in "0.02", or in "2%" as a fraction of 1. Raises ValueError."""
+    number = text.strip()
+    if number.endswith("%"):
+        return float(number.removesuffix("%")) / 100
+    return float(number)

@@ -1,0 +1,16 @@
+"""`resume`: continue from a run's last checkpoint, or with a bench's next round."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.start import start_session
+from distrain.runners.lookup import find
+
+
+def execute(arguments: Namespace) -> int:
+    session = find(arguments.run, arguments.runs_dir)
+    changes = config_changes(arguments)
+    queue = arguments.queue or None
+    return start_session(arguments, lambda: session.resume(changes, arguments.name, queue=queue))

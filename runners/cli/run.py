@@ -1,0 +1,52 @@
+"""`run`: start a run of a preset."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+from distrain.runners import runs
+from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.start import start_session
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.config import presets
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.client import ServerAddresses
+
+
+def execute(arguments: Namespace) -> int:
+    """Start the preset, or join the run that another process of this run's config has started."""
+    config = presets.load_preset(arguments.preset, config_changes(arguments))
+    if config.launcher == "env" and os.environ.get("RANK", "0") != "0" and not arguments.dry_run:
+        from distrain.runners.cli import join
+
+        return join.join_as_rank(config)
+    if config.dist.node_rank:
+        from distrain.runners.cli import join
+
+        return join.join_as_configured(config)
+    if arguments.dry_run:
+        return _print_launch(config, arguments.runs_dir)
+    name = arguments.name or Path(arguments.preset).stem
+    return start_session(
+        arguments,
+        lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),
+    )
+
+
+def _print_launch(config: RunConfig, runs_dir: str | None) -> int:
+    """Print what would be started, with placeholders for the run's folder and address."""
+    from distrain.runners.launchers.command import launcher_command
+    from distrain.runners.launchers.slurm.script import batch_script
+
+    plan = runs.check(config)
+    for notice in plan.notices:
+        print_message(f"note: {notice}", "warning")
+    if config.launcher == "slurm":
+        folder = runs.runs_folder(runs_dir) / "RUN"
+        print(batch_script(config, plan, folder, ServerAddresses("", "tcp:HOST:PORT")), end="")
+    else:
+        print(shlex.join(launcher_command(config, plan)))
+    return 0

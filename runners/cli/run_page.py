@@ -1,0 +1,285 @@
+"""Everything about one run: the page of `show`, and the object of `show --json`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from distrain.runners import formatting
+from distrain.runners.analysis.diagnosis import Diagnosis, diagnose
+from distrain.runners.cli import run_result
+from distrain.runners.cli.terminal import TextColumn, format_fields, format_table, paint
+from distrain.runners.config.schema import RunConfig, differences
+from distrain.runners.protocol.events import OTHER, PHASES, Evaluation, Event, Notice, Saved
+from distrain.runners.records import job_status
+from distrain.runners.records.reader import Record
+from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
+from distrain.runners.records.state import RunState
+
+_STATE_KEYS = (
+    "supervisor_pid",
+    "host",
+    "created",
+    "started",
+    "ended",
+    "reason",
+    "waiting_for",
+    "hosts",
+    "job",
+    "attempts",
+    "parent",
+    "command",
+    "plan",
+    "facts",
+    "provenance",
+)
+_RANK_KEYS = ("rank", "pid", "device", "host", "step", "epoch", "phase", "code")
+MAX_SHARES = 4  # that are written out: "64 + 64 + 64 + 64"
+
+
+def collect_data(record: Record) -> dict[str, Any]:
+    """Return the summary, and everything else that is known except time series."""
+    state = record.state
+    events = [event for _, event in record.events(kinds=("notice", "saved"))]
+    data = record.summary()
+    if state.error:
+        data["error"] = state.error
+    data |= {key: getattr(state, key) for key in _STATE_KEYS}
+    return data | {
+        "name": record.name,
+        "diagnosis": diagnose(record),
+        "meta": record.meta,
+        "ranks": [{key: getattr(rank, key) for key in _RANK_KEYS} for rank in record.ranks()],
+        "config": record.config.to_dict(),
+        "notices": _collect_notices(state, events),
+        "evaluations": record.evaluations(),
+        "checkpoints": [event for event in events if isinstance(event, Saved)],
+    }
+
+
+def format_page(record: Record) -> str:
+    """Return the page for a person."""
+    follower = Follower(record)
+    events = follower.new_events()
+    state = follower.state
+    summary = record.summary()
+    snapshot = follower.snapshot()
+    checkpoints = [event for event in events if isinstance(event, Saved)]
+    notices = [f"  {text}" for text in _collect_notices(state, events)]
+    sections = [
+        ("", _format_head(record, state, summary, snapshot)),
+        ("effective settings", format_fields(_settings(record.config, state))),
+        ("changed from the defaults", format_fields(_changed_settings(record.config))),
+        ("progress", format_fields(_progress(state, summary, snapshot, checkpoints))),
+        ("diagnosis", _format_diagnosis(diagnose(record))),
+        ("ranks", _format_ranks(snapshot.ranks)),
+        ("notices", "\n".join(notices)),
+        ("provenance", format_fields(_provenance(state))),
+        ("error", _format_error(state)),
+    ]
+    texts = []
+    for title, body in sections:
+        if body:
+            texts.append(f"{paint(title, 'bold')}\n{body}" if title else body)
+    return "\n\n".join(texts)
+
+
+def _format_head(
+    record: Record, state: RunState, summary: dict[str, Any], snapshot: Snapshot
+) -> str:
+    times = f"created {formatting.date(state.created)}"
+    if summary["duration_s"] is not None:
+        verb = "running for" if state.live else "duration"
+        times += f", {verb} {formatting.duration(summary['duration_s'])}"
+    fields = [
+        ("name", record.name),
+        ("reason", "" if state.error else state.reason),
+        ("waiting for", "\n".join(state.waiting_for)),
+        ("job", job_status.describe_job_of(state, snapshot.time)),
+        ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),
+        ("times", times),
+        ("parent", state.parent or ""),
+        ("notes", record.meta.notes),
+        ("folder", str(record.dir)),
+    ]
+    heading = f"{paint(state.status, state.status)}  {paint(record.id, 'bold')}"
+    return f"{heading}\n{format_fields(fields)}"
+
+
+def _settings(config: RunConfig, state: RunState) -> list[tuple[str, str]]:
+    plan = state.plan
+    if plan is None:
+        return []
+    devices = " ".join(device.label for device in plan.devices)
+    if plan.nodes > 1:
+        devices = f"{formatting.plural(plan.nodes, 'node')}, each with {devices}"
+    batch = f"{config.train.batch_size} = {_format_shares(plan.batch)} per rank"
+    if config.train.accumulate > 1:
+        batch += f", micro-batches of {plan.micro_batch}"
+    hardware = sorted({device.name for device in plan.devices if device.name})
+    return [
+        ("setup", " · ".join((config.strategy, config.launcher, plan.precision))),
+        ("task", f"{config.task.name}: {config.model.name} on {config.data.name}"),
+        ("ranks", f"{formatting.plural(plan.world_size, 'rank')} on {devices}"),
+        ("hardware", ", ".join(hardware)),
+        ("batch", batch),
+        ("lr", f"{plan.lr:g}, {config.train.schedule}"),
+        ("threads", f"{plan.threads} per rank"),
+        ("loader workers", f"{config.data.workers} = {_format_shares(plan.loader_workers)}"),
+        ("backend", plan.backend),
+        ("seed", str(config.train.seed)),
+    ]
+
+
+def _format_shares(shares: Sequence[int]) -> str:
+    """Return the shares of all ranks: "64 + 64", or "8 × 32" where there are many."""
+    if len(shares) <= MAX_SHARES:
+        return " + ".join(map(str, shares))
+    largest = max(shares)
+    count = shares.count(largest)
+    text = f"{count} × {largest}"
+    if count < len(shares):
+        text += f" + {len(shares) - count} × {min(shares)}"
+    return text
+
+
+def _changed_settings(config: RunConfig) -> list[tuple[str, str]]:
+    defaults = RunConfig(description=config.description)
+    return [
+        (key, "unset" if value is None else f"{value}")
+        for key, (value, _) in differences(config, defaults).items()
+    ]
+
+
+def _progress(
+    state: RunState, summary: dict[str, Any], snapshot: Snapshot, checkpoints: list[Saved]
+) -> list[tuple[str, str]]:
+    steps = f"{summary['steps']:,}"
+    if state.facts:
+        steps += f" of {state.facts.total_steps:,}"
+    steps += f", {formatting.plural(summary['epochs'], 'full epoch')}"
+    last = _format_evaluation(snapshot.last)
+    best = ""
+    if snapshot.best:
+        if snapshot.best is snapshot.last:
+            last += ", the best so far"
+        else:
+            best = _format_evaluation(snapshot.best)
+    rate = summary["samples_per_s"]
+    restarts = job_status.describe_restarts(summary["attempts"], summary["steps_again"])
+    return [
+        ("steps", steps),
+        ("samples", formatting.count(summary["samples"])),
+        ("throughput", f"{formatting.rate(rate)} (mean)" if rate else ""),
+        ("ETA", formatting.duration(snapshot.eta) if snapshot.eta is not None else ""),
+        ("last evaluation", last),
+        ("best evaluation", best),
+        ("checkpoints", _format_checkpoints(checkpoints)),
+        ("attempts", restarts),
+    ]
+
+
+def _format_evaluation(event: Evaluation | None) -> str:
+    if event is None:
+        return ""
+    metrics = {name: metric.value for name, metric in event.metrics.items()}
+    figures = run_result.format_evaluation({**metrics, "samples": event.samples})
+    return f"{figures}, epoch {event.epoch}, step {event.step:,}"
+
+
+def _format_checkpoints(checkpoints: list[Saved]) -> str:
+    if not checkpoints:
+        return ""
+    last = checkpoints[-1]
+    return (
+        f"{len(checkpoints):,} written, the last after step {last.step:,} "
+        f"({formatting.size(last.bytes)}, {formatting.duration(last.seconds)})"
+    )
+
+
+def _format_diagnosis(diagnosis: Diagnosis) -> str:
+    if diagnosis.kind == "failed":
+        return ""  # the page ends with the error
+    fields = [
+        ("summary", diagnosis.sentence),
+        ("evidence", diagnosis.evidence),
+        ("advice", diagnosis.advice),
+    ]
+    return format_fields(fields)
+
+
+def _format_ranks(ranks: Sequence[RankNow]) -> str:
+    if not ranks:
+        return ""
+    columns = [
+        TextColumn("rank", right=True),
+        TextColumn("device"),
+        TextColumn("host", drop_order=3),
+        TextColumn("pid", right=True, drop_order=2),
+        TextColumn("phase"),
+        TextColumn("step", right=True),
+        TextColumn("samples/s", right=True),
+    ]
+    phases = [*PHASES, OTHER]
+    if any(rank.shares.get("overlap") for rank in ranks):
+        phases.append("overlap")
+    for phase in phases:
+        title = "comm wait" if phase == "comm" else phase
+        columns.append(TextColumn(title, right=True, drop_order=1))
+    rows = []
+    for rank in ranks:
+        info = rank.info
+        phase = info.phase if info.code is None else f"{info.phase}, exit code {info.code}"
+        rows.append(
+            [
+                str(info.rank),
+                info.device,
+                info.host,
+                str(info.pid),
+                phase,
+                f"{info.step:,}",
+                formatting.round_rate(rank.samples_per_s),
+                *(formatting.percent(rank.shares.get(name)) for name in phases),
+            ]
+        )
+    return format_table(columns, rows, indent="  ")
+
+
+def _collect_notices(state: RunState, events: Sequence[Event]) -> list[str]:
+    planned = state.plan.notices if state.plan else []
+    reported = [event.text for event in events if isinstance(event, Notice)]
+    return list(dict.fromkeys([*planned, *reported]))
+
+
+def _provenance(state: RunState) -> list[tuple[str, str]]:
+    known = state.provenance
+    git = known.get("git") or {}
+    host = known.get("host") or {}
+    commit = git.get("commit", "")[:12]
+    if git.get("dirty"):
+        commit += " with uncommitted changes (dirty.diff)"
+    versions = dict(known.get("versions", {}))
+    if state.facts:
+        versions |= state.facts.versions
+    machine = [host.get("name", state.host), host.get("cpu", ""), host.get("system", "")]
+    environment = known.get("environment", {})
+    return [
+        ("command", shlex.join(state.command)),
+        ("folder", known.get("cwd", "")),
+        ("git", commit),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("machine", ", ".join(text for text in machine if text)),
+        ("environment", "\n".join(f"{name}={value}" for name, value in environment.items())),
+    ]
+
+
+def _format_error(state: RunState) -> str:
+    error = state.error
+    if error is None:
+        return ""
+    lines = [f"  {paint(run_result.describe_error(error), 'failed')}"]
+    if error.secondary:
+        lines.append(format_fields([("taken down with it", formatting.ranks(error.secondary))]))
+    lines += [f"    {line}" for line in error.traceback.strip("\n").splitlines()]
+    return "\n".join(lines)

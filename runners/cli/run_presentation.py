@@ -1,0 +1,58 @@
+"""What commands show of a run."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TextIO
+
+from distrain.runners.cli import run_page, run_result
+from distrain.runners.cli.run_lines import RunLines
+from distrain.runners.cli.terminal import is_terminal, print_json
+from distrain.runners.cli.views import View
+from distrain.runners.runs import Run
+
+STOP = "every rank stops after the same step and a checkpoint is written"
+STOP_NOW = "it ends at once, without a checkpoint"
+LEAVE_QUEUE = "it leaves the queue and never starts"
+
+
+class RunPresentation:
+    """Shows a run as lines or a picture while it is live, and as a page at any time."""
+
+    stop_requests: ClassVar[int] = 2  # with a checkpoint, then at once
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def view(self, stream: TextIO, every: float) -> View:
+        if not is_terminal(stream):
+            return RunLines(self._run.record, stream, every)
+        from distrain.runners.cli.run_picture import RunPicture  # rich is slow to load
+
+        return RunPicture(self._run.record, stream)
+
+    def print_result(self, as_json: bool) -> int:
+        record = self._run.record
+        state = record.state
+        summary = self._run.summary()
+        is_usage_error = state.error is not None and state.error.usage
+        if as_json:
+            print_json(summary)
+        elif not is_usage_error:
+            print(run_result.format_result(record, summary), flush=True)
+        run_result.print_failure(record, state)
+        return run_result.exit_code(state)
+
+    def page(self) -> str:
+        return run_page.format_page(self._run.record)
+
+    def data(self) -> dict[str, Any]:
+        return run_page.collect_data(self._run.record)
+
+    def describe_stop(self, now: bool) -> str:
+        if self._run.status == "queued":
+            return LEAVE_QUEUE
+        return STOP_NOW if now else STOP
+
+    def notices(self) -> list[str]:
+        plan = self._run.record.state.plan
+        return plan.notices if plan else []

@@ -1,0 +1,105 @@
+"""How a run ended: a few lines on stdout, and a failure on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from distrain.runners import formatting
+from distrain.runners.cli.terminal import paint, print_message
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import RunError, RunState
+
+EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 130}
+MAX_DEVICES = 8  # named in a line
+
+
+def exit_code(state: RunState) -> int:
+    """Return 0 for completed or live, 1 failed, 2 failed by its configuration, 130 stopped."""
+    if state.error is not None and state.error.usage:
+        return 2
+    return EXIT_CODES.get(state.status, 0)
+
+
+def format_result(record: Record, summary: dict[str, Any]) -> str:
+    """Return what `run` and `watch` print at the end; `summary` is that of the record."""
+    status = summary["status"]
+    seconds = summary["duration_s"]
+    duration = ""
+    if seconds is not None:
+        duration = f"  in {formatting.duration(seconds)}"
+    elif status == "failed":
+        duration = ", never started"
+    reason = f": {record.state.reason}" if status == "stopped" else ""
+    lines = [
+        f"{paint(status, status)}  {paint(summary['run_id'], 'bold')}{duration}{reason}",
+        f"  {format_setup(summary)}",
+        "  " + " · ".join(_format_work(summary)),
+    ]
+    if summary.get("eval"):
+        lines.append(f"  {format_evaluation(summary['eval'])}")
+    lines.append(f"  {paint(str(record.dir), 'dim')}")
+    return "\n".join(lines)
+
+
+def format_setup(summary: dict[str, Any]) -> str:
+    """Return "ddp · torchrun · fp32 · 2 ranks on cpu:0 cpu:1"."""
+    parts = [summary["strategy"], summary["launcher"], summary["precision"]]
+    if summary["world_size"]:
+        devices = " ".join(summary["devices"][:MAX_DEVICES])
+        if len(summary["devices"]) > MAX_DEVICES:
+            devices += " …"
+        nodes = summary.get("nodes") or 1  # summaries of older versions have no nodes
+        if nodes > 1:
+            devices = f"{formatting.plural(nodes, 'node')} with {devices}"
+        parts.append(f"{formatting.plural(summary['world_size'], 'rank')} on {devices}")
+    return " · ".join(parts)
+
+
+def format_evaluation(evaluation: dict[str, Any]) -> str:
+    """Return "top1 96.39 %  top5 99.72 %  loss 0.1345  of 360 samples"."""
+    metrics = [
+        formatting.metric(name, evaluation[name]) for name in formatting.sort_metrics(evaluation)
+    ]
+    return "  ".join([*metrics, f"of {formatting.plural(evaluation['samples'], 'sample')}"])
+
+
+def print_failure(record: Record, state: RunState) -> None:
+    """Print which rank failed first and how, its log, and the ranks that ended because of it."""
+    error = state.error
+    if error is None:
+        return
+    if error.usage:
+        print_message(f"distrain: {error.message}")
+        return
+    print_message(f"distrain: {paint(describe_error(error), 'failed', sys.stderr)}")
+    if error.traceback:
+        print_message("\n" + error.traceback.strip("\n") + "\n")
+    if error.secondary:
+        print_message(f"taken down with it: {formatting.ranks(error.secondary)}")
+    path = record.dir / "logs" / f"{error.log_name}.log"
+    if path.exists():
+        print_message(f"log: {path}")
+
+
+def describe_error(error: RunError) -> str:
+    """Return "rank 1 failed after step 40: ValueError: …", or the message of an error of distrain
+    itself without its type.
+    """
+    if error.rank is None:
+        return error.message
+    when = f" after step {error.step:,}" if error.step else ""
+    if error.traceback:
+        return f"{error.origin} failed{when}: {error.type}: {error.message}"
+    return f"{error.origin}: {error.message}"
+
+
+def _format_work(summary: dict[str, Any]) -> list[str]:
+    parts = [
+        formatting.plural(summary["epochs"], "epoch"),
+        formatting.plural(summary["steps"], "step"),
+        formatting.plural(summary["samples"], "sample"),
+    ]
+    if summary["samples_per_s"]:
+        parts.append(f"{formatting.rate(summary['samples_per_s'])} (mean)")
+    return parts

@@ -1,0 +1,157 @@
+"""`runs`: all runs and benches in a table."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from typing import Any
+
+from distrain.runners import formatting
+from distrain.runners.bench.handle import Bench, all_benches
+from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import Job
+from distrain.runners.records import job_status
+from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.state import LIVE
+from distrain.runners.runs import runs_folder
+
+COLUMNS = (
+    TextColumn("run"),
+    TextColumn("name", drop_order=3),
+    TextColumn("status"),
+    TextColumn("setup", drop_order=1),
+    TextColumn("ranks", right=True, drop_order=4),
+    TextColumn("epochs", right=True, drop_order=5),
+    TextColumn("steps", right=True, drop_order=6),
+    TextColumn("samples/s", right=True, drop_order=2),
+    TextColumn("metric", right=True),
+    TextColumn("duration", right=True, drop_order=7),
+    TextColumn("age", right=True),
+)
+
+
+def execute(arguments: Namespace) -> int:
+    """Print all runs and benches, newest first; errors of unreadable folders go to stderr."""
+    runs_dir = runs_folder(arguments.runs_dir)
+    rows = []
+    errors: list[DistrainError] = []
+    for record in list_records(runs_dir, on_error=errors.append):
+        try:
+            rows.append(_run_row(record))
+        except DistrainError as error:
+            errors.append(error)
+        finally:
+            record.close()
+    rows += [_bench_row(bench) for bench in all_benches(runs_dir, on_error=errors.append)]
+    rows.sort(key=lambda row: float(row["created"]), reverse=True)
+    for unreadable in errors:
+        print_message(f"distrain: {unreadable}")
+    if arguments.json:
+        print_json(rows)
+    elif rows:
+        print(format_table(COLUMNS, map(_format_row, rows)))
+        for row in rows:
+            if row["kind"] == "run":
+                _print_notes(row)
+    elif not errors:
+        print_message(f"no runs in {runs_dir} yet; `distrain run ddp` starts one")
+    return 0
+
+
+def _print_notes(run: dict[str, Any]) -> None:
+    """Print what a live run is waiting for, and its reason or its job."""
+    for reason in run["waiting_for"]:
+        print_message(f"{run['run_id']} is waiting: {reason}")
+    if run["status"] not in LIVE:
+        return
+    if run["reason"]:
+        print_message(f"{run['run_id']}: {run['reason']}")
+    elif run["job"]:
+        print_message(f"{run['run_id']}: {job_status.describe(run['job'], time.time())}")
+
+
+def _run_row(record: Record) -> dict[str, Any]:
+    """Return a run's summary with what lists show in addition."""
+    state = record.state
+    return {
+        "kind": "run",
+        **record.summary(),
+        "name": record.name,
+        "created": state.created,
+        "parent": state.parent,
+        "reason": state.reason,
+        "waiting_for": state.waiting_for,
+        "job": state.job,
+        "attempts": state.attempts,
+    }
+
+
+def _bench_row(bench: Bench) -> dict[str, Any]:
+    state = bench.state
+    return {
+        "kind": "bench",
+        "bench_id": bench.id,
+        "dir": str(bench.dir),
+        "name": bench.name,
+        "status": state.status,
+        "reason": state.reason,
+        "created": state.created,
+        "contestants": list(bench.definition.configs),
+        "rounds": state.rounds,
+        "duration_s": sum(measurement.duration_s for measurement in state.measurements),
+        "waiting_for": [],
+    }
+
+
+def _format_row(row: dict[str, Any]) -> list[str]:
+    return _format_bench(row) if row["kind"] == "bench" else _format_run(row)
+
+
+def _format_bench(bench: dict[str, Any]) -> list[str]:
+    missing = formatting.MISSING
+    return [
+        bench["bench_id"],
+        bench["name"],
+        bench["status"],
+        f"bench of {' '.join(bench['contestants'])}",
+        *(missing, missing, missing, missing),  # ranks, epochs, steps, samples/s
+        formatting.plural(bench["rounds"], "round"),
+        formatting.duration(bench["duration_s"]),
+        formatting.age(bench["created"]),
+    ]
+
+
+def _format_run(run: dict[str, Any]) -> list[str]:
+    return [
+        run["run_id"],
+        run["name"],
+        _format_status(run),
+        f"{run['strategy']} {run['launcher']} {run['precision']}",
+        formatting.count(run["world_size"]),
+        formatting.count(run["epochs"]),
+        formatting.count(run["steps"]),
+        formatting.round_rate(run["samples_per_s"]),
+        _format_metric(run["eval"]),
+        formatting.duration(run["duration_s"]),
+        formatting.age(run["created"]),
+    ]
+
+
+def _format_status(run: dict[str, Any]) -> str:
+    """Return the status, with the state of the Slurm job if it differs: "starting PENDING"."""
+    status: str = run["status"]
+    job: Job | None = run["job"]
+    if job is None or job.state in (job_status.RUNNING, "COMPLETED"):
+        return status
+    if status not in LIVE and not job_status.has_ended(job):  # its end was not observed
+        return status
+    return f"{status} {job.state}"
+
+
+def _format_metric(evaluation: dict[str, Any] | None) -> str:
+    """Return the accuracy or another share, else the first metric; empty without an evaluation."""
+    metrics = evaluation or {}
+    for name in formatting.sort_metrics(metrics):
+        return formatting.metric(name, metrics[name])
+    return ""

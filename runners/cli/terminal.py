@@ -1,0 +1,126 @@
+"""Text on a terminal or in a pipe: colours on a terminal only, tables that fit its width."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TextIO
+
+import msgspec
+
+STATUS_COLOURS = {
+    "completed": "32",
+    "failed": "31",
+    "stopped": "33",
+    "queued": "35",
+    "starting": "36",
+    "running": "36",
+    "stopping": "33",
+}
+_ANSI_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUS_COLOURS}
+_GAP = "  "  # between two columns
+
+
+class TextColumn(NamedTuple):
+    """A column of a text table.
+
+    Where the terminal is too narrow, columns are dropped in descending order of `drop_order`;
+    those with 0 always stay.
+    """
+
+    title: str
+    right: bool = False
+    drop_order: int = 0
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether the stream is a terminal that can be repainted."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, stream: TextIO | None = None) -> str:
+    """Return `text` in a style or in the colour of a status.
+
+    It stays plain if `stream` (stdout by default) is not a terminal, and with NO_COLOR.
+    """
+    code = _ANSI_CODES.get(style)
+    if code is None or os.environ.get("NO_COLOR") or not is_terminal(stream or sys.stdout):
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def progress_bar(fraction: float, width: int) -> tuple[str, str]:
+    """Return the done and the remaining part of a bar that is `width` cells wide in total."""
+    half_cells = round(2 * width * fraction)
+    done = "━" * (half_cells // 2)
+    if half_cells % 2:
+        done += "╸"
+    return done, "─" * (width - len(done))
+
+
+def format_table(
+    columns: Sequence[TextColumn], rows: Iterable[Sequence[str]], indent: str = ""
+) -> str:
+    """Return a table with a header line; on a terminal, columns are dropped until it fits."""
+    width = None
+    if is_terminal(sys.stdout):
+        width = shutil.get_terminal_size().columns - len(indent)
+    header, *lines = align_columns(columns, rows, width)
+    return "\n".join(
+        [indent + paint(header, "dim"), *(indent + _colour_status(line) for line in lines)]
+    )
+
+
+def align_columns(
+    columns: Sequence[TextColumn], rows: Iterable[Sequence[str]], width: int | None = None
+) -> list[str]:
+    """Return the header and the rows with aligned cells.
+
+    Columns are dropped until the lines are at most `width` characters long, if they can be.
+    """
+    lines = [[column.title for column in columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    kept = list(range(len(columns)))
+    while width is not None and _line_length(widths, kept) > width:
+        next_dropped = max(reversed(kept), key=lambda i: columns[i].drop_order)
+        if columns[next_dropped].drop_order == 0:
+            break
+        kept.remove(next_dropped)
+    align = [str.rjust if column.right else str.ljust for column in columns]
+    return [_GAP.join(align[i](line[i], widths[i]) for i in kept).rstrip() for line in lines]
+
+
+def _line_length(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[i] for i in kept) + len(_GAP) * (len(kept) - 1)
+
+
+def format_fields(fields: Iterable[tuple[str, str]], indent: str = "  ") -> str:
+    """Return "name  value" lines with aligned values; fields without a value are left out."""
+    filled = [(name, value) for name, value in fields if value]
+    width = max((len(name) for name, _ in filled), default=0)
+    lines = []
+    for name, value in filled:
+        first, *rest = value.splitlines()
+        lines.append(f"{indent}{paint(name.ljust(width), 'dim')}{_GAP}{first}")
+        lines += [f"{indent}{' ' * width}{_GAP}{line}" for line in rest]
+    return "\n".join(lines)
+
+
+def print_message(text: str, style: str = "") -> None:
+    """Print a message for people to stderr; stdout is for data."""
+    print(paint(text, style, sys.stderr), file=sys.stderr, flush=True)
+
+
+def print_json(data: object) -> None:
+    """Print one JSON value to stdout; NaN and infinity become null."""
+    print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode(), flush=True)
+
+
+def _colour_status(line: str) -> str:
+    """Return the line with the first word that is a status in its colour."""
+    for word in line.split():
+        if word in STATUS_COLOURS:
+            return line.replace(f" {word}", f" {paint(word, word)}", 1)
+    return line

@@ -1,0 +1,19 @@
+"""`watch`: follow a run or a bench; Ctrl-C only leaves."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from distrain.runners.cli.follow import RECOVERED, follow
+from distrain.runners.cli.signals import Signals
+from distrain.runners.cli.terminal import print_message
+from distrain.runners.lookup import find
+
+
+def execute(arguments: Namespace) -> int:
+    session = find(arguments.run, arguments.runs_dir)
+    with Signals() as signals:
+        if session.recover():
+            print_message(RECOVERED)
+        return follow(session, signals, stream=sys.stdout, every=arguments.every)

@@ -1,0 +1,65 @@
+"""The plan of a run: the effective figures that follow from its config on given devices.
+
+The record keeps the plan, every screen shows it, and the ranks follow it. `planning` makes it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from distrain.runners.errors import ConfigError
+from distrain.runners.system.devices import Device
+
+TIMELINE = "horovod-timeline.json"
+Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The effective figures of a run; lists are indexed by rank.
+
+    `devices` are those of each host, by local rank, and `nodes` is the number of hosts. `batch`
+    is samples per rank of a full step, `micro_batch` the largest piece of it that goes through
+    the model at once, `loader_workers` loader processes, `threads` CPU threads of each rank, `lr`
+    the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank drives all
+    `devices`. `scheduled`: Slurm chooses hosts and devices. `tasks`: another scheduler starts each
+    rank by itself, on hosts that are not known in advance.
+    """
+
+    world_size: int
+    nodes: int = 1
+    devices: list[Device]
+    batch: list[int]
+    micro_batch: int
+    loader_workers: list[int]
+    threads: int
+    lr: float
+    precision: Arithmetic
+    backend: str
+    notices: list[str] = []
+    scheduled: bool = False
+    tasks: bool = False
+
+    @property
+    def spread(self) -> bool:
+        """Whether ranks may be on other hosts than the first."""
+        return self.nodes > 1 or self.tasks
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world_size // self.nodes
+
+
+def share(total: int, parts: int) -> list[int]:
+    """Divide `total` things among `parts` ranks; the remainder goes to the lowest ranks."""
+    least, rest = divmod(total, parts)
+    return [least + 1 if part < rest else least for part in range(parts)]
+
+
+def require_one_host(plan: Plan) -> Plan:
+    """Return the plan of a run of a bench or check; raises ConfigError if hosts would join it."""
+    if plan.spread and plan.world_size > 1 and not plan.scheduled:
+        key = "launcher" if plan.tasks else "dist.nodes"
+        raise ConfigError([(key, "hosts join a single run, not those of a bench or check")])
+    return plan

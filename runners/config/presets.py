@@ -1,0 +1,167 @@
+"""Named configurations: the built-in ones, the user's own, and files by path.
+
+A preset of the user's own hides a built-in one of the same name, and its origin says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import platformdirs
+from msgspec import structs
+
+from distrain.models.errors import nearest
+from distrain.runners.config.schema import RunConfig, differences
+from distrain.runners.errors import ConfigError
+from distrain.runners.system.files import write_atomically
+
+# Next to this package, in a checkout as in an installed wheel.
+BUILT_IN = Path(__file__).resolve().parents[2] / "presets"
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """A preset in the list; if its file is invalid, `config` is None and `problem` says why."""
+
+    name: str
+    origin: Literal["built-in", "yours"]
+    path: str
+    hides_built_in: bool = False
+    config: RunConfig | None = None
+    problem: str = ""
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's own presets, which need not exist.
+
+    It is below $DISTRAIN_CONFIG_DIR if that is set. Raises ConfigError if that begins with the home
+    of an unknown user.
+    """
+    base = os.environ.get("DISTRAIN_CONFIG_DIR") or platformdirs.user_config_dir("distrain")
+    try:
+        return Path(base).expanduser() / "presets"
+    except RuntimeError:
+        raise ConfigError(f"$DISTRAIN_CONFIG_DIR: there is no folder {base}") from None
+
+
+def names() -> list[str]:
+    """Return the names of all presets, built-in and the user's own, sorted."""
+    return sorted(_files(BUILT_IN) | _files(user_folder()))
+
+
+def listing() -> list[Preset]:
+    """Return all presets by name, invalid files included."""
+    return [_list_one(name) for name in names()]
+
+
+def find(name_or_path: str | os.PathLike[str]) -> tuple[RunConfig, str]:
+    """Return a preset and its origin: "built-in", "yours" or the path of the file.
+
+    A text that contains a slash or ends in `.toml` is a path. Raises ConfigError for an unknown
+    name (with the nearest ones) and for an invalid file (with its path and every key).
+    """
+    path, origin = locate(name_or_path)
+    return _read(path), origin
+
+
+def locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the file of a preset and its origin as in `find`, without reading it."""
+    text = os.fspath(name_or_path)
+    if text.endswith(".toml") or os.sep in text:
+        return Path(text).expanduser(), text
+    own, built_in = _files(user_folder()), _files(BUILT_IN)
+    if text in own:
+        return own[text], "yours, hiding the built-in one" if text in built_in else "yours"
+    if text in built_in:
+        return built_in[text], "built-in"
+    raise ConfigError(f"there is no preset {text!r}{nearest(text, own | built_in)}")
+
+
+def load_preset(
+    name_or_path: str | os.PathLike[str], overrides: dict[str, Any] | None = None
+) -> RunConfig:
+    """Return the config of a preset with dotted keys changed, e.g. {"train.lr": 0.05}.
+
+    Raises ConfigError as `find` does, and for every wrong override with its key.
+    """
+    config, _ = find(name_or_path)
+    return config.with_changes(overrides) if overrides else config
+
+
+def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
+    """Write a preset of the user's own and return its path; `force` replaces an existing one.
+
+    Raises ConfigError if the name cannot be used or exists, or if the file cannot be written.
+    """
+    if not re.fullmatch(NAME, name) or len(name) > 100 or name.endswith(".toml"):
+        raise ConfigError(
+            f"{name!r} cannot name a preset: use letters, digits, '-', '_' and '.', without .toml"
+        )
+    path = user_folder() / f"{name}.toml"
+    if path.exists() and not force:
+        raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
+    if config.code_dir == str(path.parent.absolute()):
+        config = structs.replace(config, code_dir=None)  # its default there
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, config.to_toml(whole=False).encode())
+    except OSError as error:
+        raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None
+    return path
+
+
+def describe(config: RunConfig, base_name: str, base: RunConfig) -> RunConfig:
+    """Return a config with a description that lists what it changes of `base`.
+
+    A config without changes, or with a description of its own, is returned unchanged.
+    """
+    changed = differences(base, config).items()
+    if not changed or config.description != base.description:
+        return config
+    changes = [f"{key} {'unset' if value is None else value}" for key, (_, value) in changed]
+    return config.with_changes({"description": f"{base_name} with {', '.join(changes)}"})
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in folder.glob("*.toml") if re.fullmatch(NAME, path.stem)}
+
+
+def _list_one(name: str) -> Preset:
+    path, origin = locate(name)
+    config = None
+    problem = ""
+    try:
+        config = _read(path)
+    except ConfigError as error:
+        problem = str(error)
+    return Preset(
+        name=name,
+        origin="built-in" if origin == "built-in" else "yours",
+        path=str(path),
+        hides_built_in=origin.startswith("yours,"),
+        config=config,
+        problem=problem,
+    )
+
+
+def _read(path: Path) -> RunConfig:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no preset file {path}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a preset: it is not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        config = RunConfig.from_toml(text)
+    except ConfigError as error:
+        raise ConfigError([("", f"{path} is not a valid preset:"), *error.problems]) from None
+    if path.parent.resolve() == BUILT_IN and config.code_dir is None:
+        return config
+    code_dir = path.parent.absolute() / Path(config.code_dir or "").expanduser()
+    return structs.replace(config, code_dir=os.path.normpath(code_dir))

@@ -1,0 +1,104 @@
+"""Conversion of plain data into the sections of a config, with all problems at once."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from distrain.models.errors import nearest
+
+Devices = str | list[int | str]
+# Keys of a Meta's `extra`: the known texts, what else is accepted, and a description of both.
+CHOICES = "choices"
+OR = "or"
+FORM = "form"
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a preset."""
+
+
+def build(
+    kind: type[Section], data: object, prefix: str, problems: list[tuple[str, str]]
+) -> Section | None:
+    """Return a section, or None if there are problems: all of them are added to `problems`.
+
+    Fields are converted one by one, because `msgspec.convert` stops at the first error.
+    """
+    if not isinstance(data, dict):
+        problems.append((prefix.rstrip("."), f"must be a table, not {data!r}"))
+        return None
+    hints = _hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if (hint := hints.get(key)) is None:
+            problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
+        elif isinstance(hint, type) and issubclass(hint, Section):
+            values[key] = build(hint, value, f"{prefix}{key}.", problems)
+        else:
+            try:
+                values[key] = msgspec.convert(value, hint)
+            except msgspec.ValidationError:
+                problems.append((prefix + key, _problem(key, value, hint)))
+                continue
+            # TOML has infinities, and a bound on one side lets them through.
+            if isinstance(values[key], float) and not math.isfinite(values[key]):
+                problems.append((prefix + key, _problem(key, value, hint)))
+    return kind(**values) if not problems else None
+
+
+@cache
+def _hints(kind: type[Section]) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _problem(key: str, value: Any, hint: Any) -> str:
+    if isinstance(value, str) and (choices := choices_of(hint)):
+        return f"unknown {key} {value!r}{nearest(value, choices)}"
+    return f"must be {wanted(hint)}, not {value!r}"
+
+
+def choices_of(hint: Any) -> tuple[str, ...]:
+    """Return the texts that a field accepts; of one that accepts others too, the known ones."""
+    inner, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(inner) is Literal:
+        return get_args(inner)
+    return next((meta.extra[CHOICES] for meta in metas if CHOICES in (meta.extra or {})), ())
+
+
+def _others(hint: Any) -> str:
+    """Return what a field accepts besides its choices, in words."""
+    metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((f" or {meta.extra[OR]}" for meta in metas if OR in (meta.extra or {})), "")
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+
+
+def wanted(hint: Any) -> str:
+    """Return the type of a field with its range, in words: "a whole number ≥ 1"."""
+    if hint == Devices:
+        return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if hint == list[str]:
+        return 'a list of strings, e.g. ["one", "two"]'
+    if choices := choices_of(hint):
+        return "one of " + ", ".join(choices) + _others(hint)
+    if get_origin(hint) is Annotated:
+        inner, *metas = get_args(hint)
+        if form := next((meta.extra[FORM] for meta in metas if FORM in (meta.extra or {})), ""):
+            return str(form)
+        limits = [
+            f"{sign} {getattr(meta, name)}"
+            for meta in metas
+            for name, sign in _SIGNS
+            if getattr(meta, name) is not None
+        ]
+        return " ".join([wanted(inner), " and ".join(limits)]).strip()
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return " or ".join(wanted(kind) for kind in get_args(hint) if kind is not type(None))
+    return _WORDS.get(hint, "a table")

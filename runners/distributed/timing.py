@@ -1,0 +1,220 @@
+"""Measurement of a rank's time: phases that follow each other, and the communication in them.
+
+On CUDA the times are those of the device's own events. They are read one window later, so that
+the rank never waits for its device.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from distrain.runners.protocol.events import OTHER, PHASES
+
+Stamp = float | torch.cuda.Event
+AllReduceSpan = tuple[Any, Any]
+"""Two stamps: this rank arrives at an all-reduce; the all-reduce ends."""
+
+
+def _empty_phases() -> dict[str, float]:
+    return dict.fromkeys((*PHASES, OTHER), 0.0)
+
+
+@dataclass
+class ClockReading:
+    """Seconds of one window, ready immediately on CPU and one window later on CUDA.
+
+    `overlap` and `wait` are sums over the steps; `Clock.add_all_reduces` defines them.
+    """
+
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=_empty_phases)
+    overlap: float = 0.0
+    wait: float = 0.0
+
+
+class Clock(Protocol):
+    """Measures one window after another on the device of this rank."""
+
+    def start(self) -> None:
+        """Begin a window now. The time since the last window closed belongs to none."""
+
+    def stamp(self) -> Stamp:
+        """Return this moment on the device's time line."""
+
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        """End the phase now, or at an earlier stamp; the next phase begins at that moment."""
+
+    def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
+        """Add the all-reduces of one step, in the order in which this rank arrived at them.
+
+        The part before `until`, the end of backward, counts as overlap. The duration of the
+        first one counts as wait: the time from this rank's arrival to the end.
+        """
+
+    def elapsed(self) -> float:
+        """Return the host seconds of the window, at least up to the last mark."""
+
+    def close(self) -> PendingReading:
+        """End the window; the next one begins at the same moment."""
+
+
+class PendingReading(Protocol):
+    """The reading of a closed window, which may still have to arrive from the device."""
+
+    def is_ready(self) -> bool:
+        """Return whether `get` would return without waiting."""
+
+    def get(self) -> ClockReading:
+        """Return the reading; wait for the device if need be."""
+
+
+def covered_seconds(spans: Iterable[tuple[float, float]], until: float) -> float:
+    """Return the seconds before `until` that at least one span covers.
+
+    The spans must be in the order of their begin.
+    """
+    total = 0.0
+    reached = -math.inf
+    for begin, end in spans:
+        first = max(begin, reached)
+        last = min(end, until)
+        if last > first:
+            total += last - first
+            reached = last
+    return total
+
+
+class CpuClock:
+    """Reads the host's clock: on CPU every operation has ended when its call returns."""
+
+    def start(self) -> None:
+        self._begin(time.perf_counter())
+
+    def _begin(self, now: float) -> None:
+        self._reading = ClockReading()
+        self._phases = self._reading.phases
+        self._began = self._last = now
+
+    def stamp(self) -> float:
+        return time.perf_counter()
+
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        now: Any = time.perf_counter() if at is None else at
+        self._phases[phase] += now - self._last
+        self._last = now
+
+    def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
+        if spans:
+            begin, end = spans[0]
+            self._reading.wait += end - begin
+            if until is not None:
+                assert isinstance(until, float)
+                self._reading.overlap += covered_seconds(spans, until)
+
+    def elapsed(self) -> float:
+        return self._last - self._began
+
+    def close(self) -> PendingReading:
+        now = time.perf_counter()
+        reading = self._reading
+        reading.seconds = now - self._began
+        self._begin(now)
+        return CpuReading(reading)
+
+
+@dataclass
+class CpuReading:
+    """A reading that is complete when its window closes."""
+
+    reading: ClockReading
+
+    def is_ready(self) -> bool:
+        return True
+
+    def get(self) -> ClockReading:
+        return self.reading
+
+
+class CudaClock:
+    """Records CUDA events, which are read after the device has passed the last of a window."""
+
+    def __init__(self) -> None:
+        self._device = torch.cuda.current_device()
+
+    def start(self) -> None:
+        self._begin(self.stamp())
+
+    def _begin(self, first: torch.cuda.Event) -> None:
+        self._began = time.perf_counter()
+        self._first = first
+        self._marks: list[tuple[str, torch.cuda.Event]] = []
+        self._steps: list[tuple[Sequence[AllReduceSpan], Stamp | None]] = []
+
+    def stamp(self) -> torch.cuda.Event:
+        # The device is explicit, because a callback's thread has no current one.
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def mark(self, phase: str, at: Stamp | None = None) -> None:
+        event = self.stamp() if at is None else at
+        assert isinstance(event, torch.cuda.Event)
+        self._marks.append((phase, event))
+
+    def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
+        if spans:
+            self._steps.append((spans, until))
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._began
+
+    def close(self) -> PendingReading:
+        last = self.stamp()
+        reading = CudaReading(self._first, self._marks, self._steps, last)
+        self._begin(last)
+        return reading
+
+
+@dataclass
+class CudaReading:
+    """Events of a closed window, which the device may still have to reach."""
+
+    first: torch.cuda.Event
+    marks: list[tuple[str, torch.cuda.Event]]
+    steps: list[tuple[Sequence[AllReduceSpan], Any]]
+    last: torch.cuda.Event
+
+    def is_ready(self) -> bool:
+        return bool(self.last.query())
+
+    def get(self) -> ClockReading:
+        reading = ClockReading()
+        previous = self.first
+        self.last.synchronize()
+        for phase, event in self.marks:
+            reading.phases[phase] += previous.elapsed_time(event) / 1000
+            previous = event
+        for spans, until in self.steps:
+            self._add_step(reading, spans, until)
+        reading.seconds = self._seconds_at(self.last)
+        return reading
+
+    def _add_step(self, reading: ClockReading, spans: Sequence[AllReduceSpan], until: Any) -> None:
+        seconds = [(self._seconds_at(begin), self._seconds_at(end)) for begin, end in spans]
+        reading.wait += seconds[0][1] - seconds[0][0]
+        if until is not None:
+            reading.overlap += covered_seconds(seconds, self._seconds_at(until))
+
+    def _seconds_at(self, event: torch.cuda.Event) -> float:
+        return float(self.first.elapsed_time(event)) / 1000
+
+
+def make_clock(device: torch.device) -> Clock:
+    """Return a clock for the device; a CUDA device must be the current one."""
+    return CudaClock() if device.type == "cuda" else CpuClock()

@@ -1,0 +1,107 @@
+"""The command line and the environment of a launcher process.
+
+`launcher_command` returns the argument vector that the supervisor starts: a launcher module, or
+for `inline` the one rank itself. Ranks read everything else from the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.runners.protocol.client import (
+    TOKEN_FILE_NAME,
+    TOKEN_FILE_VARIABLE,
+    ServerAddresses,
+    read_user_token,
+)
+from distrain.runners.system.network import choose_interface
+from distrain.runners.system.rank_identity import RANK_VARIABLES
+from distrain.runners.system.scheduler_env import GIVEN
+
+if TYPE_CHECKING:
+    from distrain.runners.config.plan import Plan
+    from distrain.runners.config.schema import RunConfig
+
+LAUNCHER_MODULES = {
+    "inline": "distrain.runners.training.worker",
+    "spawn": "distrain.runners.launchers.spawn",
+    "torchrun": "distrain.runners.launchers.torchrun",
+    "horovodrun": "distrain.runners.launchers.horovodrun",
+    "slurm": "distrain.runners.launchers.slurm.launcher",
+    "env": "distrain.runners.launchers.env",
+}
+
+# Arguments of launchers `node` (the agent of the first host) and `env` (rank 0, or one that joins).
+FIRST_NODE = "first"
+KEEP_TOKEN, SHARE_TOKEN = "keep-token", "share-token"
+JOIN = "join"
+
+# Variables that a launcher around this process has set for its own ranks: they would mislead ours.
+INHERITED = {
+    *RANK_VARIABLES,
+    *chain(*RANK_VARIABLES.values()),
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "GROUP_RANK",
+    "DISTRAIN_NODE",
+    "DISTRAIN_TOKEN",
+    TOKEN_FILE_VARIABLE,
+}
+
+
+def launcher_command(config: RunConfig, plan: Plan) -> list[str]:
+    """Return the argument vector of the launcher process."""
+    module = LAUNCHER_MODULES[config.launcher]
+    arguments = [str(plan.world_size)]
+    if config.launcher == "torchrun":
+        arguments.append(str(config.dist.max_restarts))
+    if config.launcher == "env":
+        arguments = [KEEP_TOKEN if read_user_token() else SHARE_TOKEN]
+    if config.dist.nodes > 1:
+        module = "distrain.runners.launchers.node"
+        arguments = [FIRST_NODE]
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def launcher_environment(
+    config: RunConfig, plan: Plan, folder: Path, addresses: ServerAddresses
+) -> dict[str, str]:
+    """Return the environment of the launcher and of its ranks, equal for every launcher."""
+    from distrain.runners.system.devices import visible_devices  # no launcher process needs it
+
+    own = {
+        "DISTRAIN_RUN": str(folder),
+        "DISTRAIN_SOCKET": addresses.remote or addresses.local,
+        "DISTRAIN_SUPERVISOR": str(os.getpid()),
+        "OMP_NUM_THREADS": str(plan.threads),
+        # A folder called `models` in the current folder must not hide ours.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if addresses.remote:
+        own[TOKEN_FILE_VARIABLE] = str(folder / TOKEN_FILE_NAME)
+    if not (plan.spread or plan.scheduled):  # of several hosts each finds out for itself
+        own |= choose_interface(config.dist.interface).variables
+    if plan.devices[0].kind == "cuda":
+        own["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        if not plan.scheduled:
+            own["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
+        # Keep the last collectives of each rank, to inspect them when one hangs.
+        own["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
+    else:
+        own["CUDA_VISIBLE_DEVICES"] = ""
+    if config.train.deterministic:
+        own["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return clean_environment(config.launcher) | own
+
+
+def clean_environment(launcher: str = "") -> dict[str, str]:
+    """Return the environment of this process without variables that would mislead the ranks."""
+    misleading = INHERITED.difference(GIVEN if launcher == "env" else ())
+    return {name: value for name, value in os.environ.items() if name not in misleading}

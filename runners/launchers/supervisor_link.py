@@ -1,0 +1,90 @@
+"""A launcher's connection to the supervisor, and the ranks that it starts as children."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, Self
+
+from distrain.runners.protocol.client import read_own_token
+from distrain.runners.protocol.events import Event, Exited, Hello
+from distrain.runners.protocol.reporter import Reporter
+from distrain.runners.system.processes import die_with_parent
+
+LOOPBACK = "127.0.0.1"
+WORKER = [sys.executable, "-P", "-m", "distrain.runners.training.worker"]
+
+
+class SupervisorLink:
+    """Connects a launcher process to the supervisor; the process dies with its parent.
+
+    `is_child` tells whether the supervisor itself is the parent. `on_event` and `on_lost` are
+    called from the reporting thread: see `Reporter`.
+    """
+
+    def __init__(
+        self,
+        is_child: bool = True,
+        *,
+        role: Literal["launcher", "node", "task"] = "launcher",
+        node: int = -1,
+        rank: int = 0,
+        local_rank: int = 0,
+        on_event: Callable[[Event], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        self._is_child = is_child
+        self._hello = Hello(
+            role=role,
+            token=read_own_token(),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            node=node,
+            rank=rank,
+            local_rank=local_rank,
+            attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        )
+        self._on_event = on_event
+        self._on_lost = on_lost
+
+    def __enter__(self) -> Self:
+        die_with_parent(int(os.environ["DISTRAIN_SUPERVISOR"]) if self._is_child else None)
+        address = os.environ["DISTRAIN_SOCKET"]
+        self._reporter = Reporter(address, self._hello, self._on_lost, self._on_event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reporter.close()
+
+    @property
+    def address(self) -> str:
+        """This host's address on the way to the supervisor; the loopback for a Unix socket."""
+        return self._reporter.local_address or LOOPBACK
+
+    def send(self, event: Event) -> None:
+        self._reporter.send(event)
+
+    def report_exit(self, rank: int, pid: int, code: int) -> None:
+        """Report that a rank ended; a negative code is a signal."""
+        self.send(Exited(time=time.time(), rank=rank, pid=pid, code=code))
+
+    def run_ranks(self, variables: Mapping[int, Mapping[str, str]]) -> int:
+        """Start ranks, each with its own variables, and report how each fails until none is left.
+
+        Returns 1 if a rank failed, else 0.
+        """
+        running = {
+            os.posix_spawn(sys.executable, WORKER, {**os.environ, **own}): rank
+            for rank, own in variables.items()
+        }
+        exit_code = 0
+        while running:
+            pid, status = os.wait()
+            rank = running.pop(pid)
+            if code := os.waitstatus_to_exitcode(status):
+                self.report_exit(rank, pid, code)
+                exit_code = 1
+        return exit_code

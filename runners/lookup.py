@@ -1,0 +1,46 @@
+"""What a name on the command line means: a run or a bench."""
+
+from __future__ import annotations
+
+import os
+
+from distrain.runners import runs
+from distrain.runners.bench.handle import Bench, all_benches, bench_at
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import Run, all_runs, run_at, runs_folder
+from distrain.runners.session import Session, choose
+
+
+def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Session:
+    """Return the run or bench with this path, id, unique prefix of an id or name, or the `latest`.
+
+    Of several with one name it is the newest. Raises RunNotFoundError.
+    """
+    return _find(wanted, runs_dir)
+
+
+def find_run(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
+    """Return the run, for commands that do not work on a bench; `latest` is the newest run.
+
+    Raises RunNotFoundError, or DistrainError if it is a bench.
+    """
+    session = runs.find(wanted, runs_dir) if wanted == "latest" else _find(wanted, runs_dir)
+    if isinstance(session, Bench):
+        raise DistrainError(f"{session.id} is a bench; its runs are in {session.records_dir}")
+    return session
+
+
+def find_bench(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench | None:
+    """Return the bench, or None if it is a run. Raises RunNotFoundError."""
+    session = _find(wanted, runs_dir)
+    return session if isinstance(session, Bench) else None
+
+
+def _find(wanted: str, runs_dir: str | os.PathLike[str] | None) -> Run | Bench:
+    folder = runs_folder(runs_dir)
+    found = run_at(wanted, folder) or bench_at(wanted, folder)
+    if found:
+        return found
+    sessions: list[Run | Bench] = [*all_runs(folder), *all_benches(folder)]
+    sessions.sort(key=lambda session: session.created)
+    return choose(wanted, sessions, folder, "run or bench")

@@ -1,0 +1,149 @@
+"""The client's end of a connection to a supervisor: addresses, tokens, connecting."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Event, Hello, encode
+
+CHUNK = 1 << 16
+TOKEN_FILE_NAME = "token"  # in the record
+TOKEN_FILE_VARIABLE = "DISTRAIN_TOKEN_FILE"  # the environment variable that names another file
+SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
+_PROBES = 3
+
+
+class ServerAddresses(NamedTuple):
+    """Where a supervisor listens.
+
+    `local` is "unix:PATH"; `remote` is "tcp:HOST:PORT", or empty where only this host can connect.
+    """
+
+    local: str
+    remote: str = ""
+
+
+def connect(address: str, seconds: float = 10.0) -> socket.socket:
+    """Connect to `unix:PATH` or `tcp:HOST:PORT`; raises OSError after so many seconds."""
+    kind, _, rest = address.partition(":")
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if kind == "unix":
+                return _connect_unix(rest, max(0.01, deadline - time.monotonic()))
+            connection = socket.create_connection(split_address(rest), timeout=seconds)
+            connection.settimeout(None)
+            enable_keepalive(connection)
+            return connection
+        except (BlockingIOError, ConnectionRefusedError):
+            # A full backlog refuses, or is busy: a thousand ranks may connect at once.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _connect_unix(path: str, seconds: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(seconds)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    connection.settimeout(None)
+    return connection
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT, also of "[::1]:80"; the port is 0 where none is given."""
+    host, _, port = address.rpartition(":")
+    is_ipv6_without_port = ":" in host and not host.endswith("]")
+    if not port.isdecimal() or is_ipv6_without_port:
+        return address.strip("[]"), 0
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int | str) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_address(text: str) -> bool:
+    """Return whether the text is HOST:PORT."""
+    host, port = split_address(text)
+    return bool(host) and 0 < port < 1 << 16
+
+
+def enable_keepalive(connection: socket.socket) -> None:
+    """Make the kernel close a TCP connection whose other host is silent for SILENT_HOST_S seconds.
+
+    A host that lost its network or power does not close its connections.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    interval = SILENT_HOST_S // (_PROBES + 1)
+    options = {
+        "TCP_KEEPIDLE": interval,
+        "TCP_KEEPINTVL": interval,
+        "TCP_KEEPCNT": _PROBES,
+        # Milliseconds until data or a probe must be acknowledged. The kernel checks this at each
+        # probe, so it is a little shorter than the time of the last one.
+        "TCP_USER_TIMEOUT": 1000 * interval * (_PROBES + 1) - 500,
+    }
+    for name, value in options.items():
+        if hasattr(socket, name):  # Linux
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def read_own_token() -> str:
+    """Return the token of the run that this process belongs to, or "" without one.
+
+    Raises OSError where its file cannot be read.
+    """
+    file = os.environ.get(TOKEN_FILE_VARIABLE)
+    return os.environ.get("DISTRAIN_TOKEN") or (Path(file).read_text().strip() if file else "")
+
+
+def read_user_token() -> str:
+    """Return the token that a user has set for a run on several hosts, or "" without one.
+
+    Raises ConfigError where its file cannot be read.
+    """
+    file = os.environ.get(TOKEN_FILE_VARIABLE)
+    return os.environ.get("DISTRAIN_TOKEN") or (read_token(file) if file else "")
+
+
+def read_token(file: str) -> str:
+    """Return the token in a file that a user names; raises ConfigError where there is none."""
+    try:
+        token = Path(file).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"the token file {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the token file {file} cannot be read: it is not text") from None
+    if not token:
+        raise ConfigError(f"the token file {file} is empty")
+    return token
+
+
+def send_to_supervisor(
+    address: str, *events: Event, token: str = "", seconds: float = 10.0
+) -> None:
+    """Connect as a viewer, send events, e.g. a Stop, and wait until they were received.
+
+    Raises OSError.
+    """
+    with connect(address, seconds) as connection:
+        hello = Hello(role="viewer", token=token, pid=os.getpid(), host=socket.gethostname())
+        connection.sendall(b"".join(map(encode, (hello, *events))))
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            while connection.recv(CHUNK):
+                pass

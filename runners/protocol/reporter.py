@@ -1,0 +1,267 @@
+"""A rank's end of the connection: one thread and a queue of bounded size, without torch.
+
+Also the public way for any script to report to a run: `Reporter.from_env()` returns a reporter
+that sends where the script was started by distrain, and one that does nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+from distrain.runners.protocol.client import CHUNK, connect, read_own_token
+from distrain.runners.protocol.events import (
+    Event,
+    Hello,
+    Stop,
+    StopAt,
+    Stopping,
+    Window,
+    decode,
+    encode,
+)
+
+QUEUE_SIZE = 8  # events that may be queued before windows are merged
+FLUSH_S = 10.0
+
+
+class Reporter:
+    """Sends events in order, merges windows under back-pressure, and answers a stop.
+
+    Thread-safe. `step` is the last one passed to `should_continue`. `on_lost` is called when the
+    connection to the supervisor is lost. `on_event`, for processes that are not ranks, is called
+    with every message of the supervisor; the reporter then does not answer stops. Both are called
+    in the reporting thread. Raises OSError where no supervisor listens.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        hello: Hello,
+        on_lost: Callable[[], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._rank = hello.rank
+        self._on_lost = on_lost
+        self._on_event = on_event
+        self._queue: deque[Event] = deque([hello])
+        self._lock = threading.RLock()
+        self._stop_decided = threading.Condition(self._lock)
+        self._unsent = memoryview(b"")
+        self.step = 0
+        self._limit: float = float("inf")
+        self._stop_at: StopAt | None = None
+        self._closing = False
+        self._socket = connect(address)
+        self._socket.setblocking(False)
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_out.setblocking(False)
+        # A forked loader worker must not keep the connection open when its rank dies.
+        os.register_at_fork(after_in_child=self._close_sockets)
+        self.thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self.thread.start()
+
+    @classmethod
+    def from_env(
+        cls, on_lost: Callable[[], None] | None = None, device: str = "", device_uuid: str = ""
+    ) -> Reporter | NullReporter:
+        """Return the reporter of this rank: DISTRAIN_SOCKET, RANK, LOCAL_RANK and WORLD_SIZE."""
+        address = os.environ.get("DISTRAIN_SOCKET")
+        if not address:
+            return NullReporter()
+        hello = Hello(
+            token=read_own_token(),
+            rank=int(os.environ.get("RANK", "0")),
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            device=device,
+            device_uuid=device_uuid,
+            attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        )
+        return cls(address, hello, on_lost)
+
+    @property
+    def local_address(self) -> str:
+        """This host's address in a TCP connection; "" for a Unix socket."""
+        if self._socket.family == socket.AF_UNIX:
+            return ""
+        return str(self._socket.getsockname()[0])
+
+    def send(self, event: Event) -> None:
+        """Send an event, or queue it. Never drops it and never waits for the network."""
+        with self._lock:
+            last = self._queue[-1] if len(self._queue) >= QUEUE_SIZE else None
+            if isinstance(last, Window) and isinstance(event, Window) and _mergeable(last, event):
+                self._queue[-1] = last.merged(event)
+            else:
+                self._queue.append(event)
+            # Sending here, where possible, saves waking the reporting thread, which would compete
+            # with the training thread for Python's lock. The reporting thread sees a broken
+            # connection too, and handles it.
+            with contextlib.suppress(OSError):
+                self._send_queued()
+            is_queued = bool(self._queue or self._unsent)
+        if is_queued:
+            self._wake()
+
+    def should_continue(self, step: int) -> bool:
+        """Return whether to train on after `step` finished steps; call it after each step.
+
+        During a stop it waits until the supervisor has an answer of every rank and sends the step
+        after which all leave.
+        """
+        self.step = step
+        if step < self._limit:  # the usual case, without the lock: see `_handle`
+            return True
+        with self._lock:
+            if step < self._limit:
+                return True
+            while self._stop_at is None:
+                self._stop_decided.wait()
+            self._limit = self._stop_at.step
+            return step < self._stop_at.step
+
+    # Earlier names, for scripts that use them.
+    say = send
+    goes_on = should_continue
+
+    @property
+    def save_at_stop(self) -> bool:
+        """Whether to write a checkpoint after the stop that ended the loop."""
+        return self._stop_at is None or self._stop_at.save
+
+    def close(self) -> None:
+        """Send what is queued, for at most FLUSH_S seconds, and close the connection."""
+        self._closing = True
+        self._wake()
+        if self.thread is not threading.current_thread():
+            self.thread.join(FLUSH_S)
+        self._close_sockets()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wake(self) -> None:
+        # A full pipe contains a wake-up already; after `close` there is no thread to wake.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"\0")
+
+    def _close_sockets(self) -> None:
+        for end in (self._socket, self._wake_in, self._wake_out):
+            end.close()
+
+    def _run(self) -> None:
+        received = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_in, selectors.EVENT_READ)
+            # Writable at once: the Hello is sent even if no event follows for a long time.
+            selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            while True:
+                try:
+                    for key, _ in selector.select():
+                        if key.fileobj is self._wake_in:
+                            self._wake_in.recv(CHUNK)
+                        elif not self._receive(received):
+                            return self._handle_lost_connection()
+                    with self._lock:
+                        self._send_queued()
+                        idle = not self._unsent and not self._queue
+                except OSError:
+                    return self._handle_lost_connection()
+                if self._closing and idle:
+                    return None
+                wanted = selectors.EVENT_READ
+                if not idle:
+                    wanted |= selectors.EVENT_WRITE
+                selector.modify(self._socket, wanted)
+
+    def _send_queued(self) -> None:
+        """Send as much of the queue as the socket accepts, in order. Call it with the lock held."""
+        while self._unsent or self._queue:
+            if not self._unsent:
+                self._unsent = memoryview(b"".join(map(encode, self._queue)))
+                self._queue.clear()
+            try:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            except BlockingIOError:
+                return
+
+    def _receive(self, received: bytearray) -> bool:
+        """Handle the messages that have arrived; return False when the other end has closed.
+
+        `received` keeps an incomplete line for the next call.
+        """
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return True
+        received += data
+        *lines, rest = received.split(b"\n")
+        received[:] = rest
+        for line in lines:
+            self._handle(decode(line))
+        return bool(data)
+
+    def _handle(self, event: Event) -> None:
+        with self._stop_decided:
+            if self._on_event:
+                self._on_event(event)
+            elif isinstance(event, Stop) and self._stop_at is None:
+                # The current step is finished; no rank goes further until all have answered.
+                # The training thread writes its step and then reads the limit. This thread writes
+                # the limit and then reads the step. So either the training thread sees that it
+                # must wait, or this thread sees its latest step.
+                self._limit = -1
+                self._limit = self.step + 1
+                self._queue.append(Stopping(rank=self._rank, step=self.step))
+            elif isinstance(event, StopAt):
+                self._stop_at = event
+                self._limit = event.step
+                self._stop_decided.notify_all()
+
+    def _handle_lost_connection(self) -> None:
+        with self._stop_decided:
+            if self._stop_at is None and self._limit < float("inf"):
+                # No supervisor will send a StopAt: stop here instead of waiting forever.
+                self._handle(StopAt(step=int(self._limit)))
+        if not self._closing and self._on_lost:
+            self._on_lost()
+
+
+class NullReporter:
+    """Has the methods of a Reporter and sends nothing, where no supervisor listens."""
+
+    save_at_stop = True
+    step = 0
+
+    def send(self, event: Event) -> None: ...
+
+    def should_continue(self, step: int) -> bool:
+        self.step = step
+        return True
+
+    # Earlier names, for scripts that use them.
+    say = send
+    goes_on = should_continue
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _mergeable(earlier: Window, later: Window) -> bool:
+    return (earlier.epoch, earlier.warmup) == (later.epoch, later.warmup)

@@ -1,0 +1,37 @@
+"""Compatibility: databases of older versions are read as if they had today's columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from distrain.runners.records.timeseries.rollup import Series
+
+
+def add_missing_columns(db: sqlite3.Connection, series: Series[Any]) -> None:
+    """Add the columns that a series' tables lack, as temporary views of this connection.
+
+    A field that was not recorded reads as its default, its sum as 0, anything else as NULL. The
+    file is not changed.
+    """
+    defaults = {name: _default(series, name) for name in series.fields}
+    _add_columns(db, series.name, defaults)
+    sums = {name: 0 if column.how == "sum" else "NULL" for name, column in series.columns.items()}
+    _add_columns(db, f"{series.name}_rollup", sums)
+
+
+def _default(series: Series[Any], name: str) -> Any:
+    fields = {field.name: field.default for field in msgspec.structs.fields(series.kind)}
+    value = fields.get(name)
+    return value if isinstance(value, int | float) else "NULL"
+
+
+def _add_columns(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
+    existing = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    missing = [f"{value} AS {name}" for name, value in values.items() if name not in existing]
+    if existing and missing:
+        db.execute("PRAGMA temp_store = MEMORY")
+        columns = ", ".join(["*", *missing])
+        db.execute(f"CREATE TEMP VIEW {table} AS SELECT {columns} FROM main.{table}")

@@ -1,0 +1,87 @@
+"""metrics.db: how it is created, opened for writing, and opened read-only.
+
+SQLite in WAL mode with one writer and any number of readers. Its tables are `events`, `ranks`
+and two for each series of `timeseries.series`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from distrain.runners.records.compat import add_missing_columns
+from distrain.runners.records.ranks import RANK_FIELDS
+from distrain.runners.records.timeseries.series import SERIES
+
+DATABASE = "metrics.db"
+UNDONE = "undone"  # the kind of a discarded event; its body is unchanged
+
+_TABLES = (
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
+    "step INTEGER, body TEXT)",
+    "CREATE INDEX events_kind ON events (kind)",
+    f"CREATE TABLE ranks ({', '.join(RANK_FIELDS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
+)
+
+
+def create_database(path: Path) -> None:
+    """Create a database; it appears under its name only once its tables exist.
+
+    Raises OSError or sqlite3.Error.
+    """
+    if path.exists():
+        raise FileExistsError("it has been written already; a resumed run is a new record")
+    draft = path.with_suffix(".new")
+    with suppress(FileNotFoundError):
+        draft.unlink()
+    db = sqlite3.connect(draft, isolation_level=None)
+    # The file is synchronised once, at the end, not after each table.
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute("PRAGMA journal_mode = WAL")
+    for statement in _TABLES:
+        db.execute(statement)
+    for series in SERIES:
+        for statement in series.schema():
+            db.execute(statement)
+    db.close()
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """Open an existing database for its one writer. Raises sqlite3.Error."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    # A thousand ranks append at a thousand places: keep those pages, in KiB.
+    db.execute("PRAGMA cache_size = -16000")
+    return db
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open a database read-only, with the columns that it lacks. Raises sqlite3.DatabaseError."""
+    try:
+        return _open_read_only(path, "mode=ro")
+    except sqlite3.OperationalError:
+        # Reading a WAL database creates files next to it. Where that is forbidden nobody else
+        # writes either, so it can be read as an unchanging file, unless its newest part is in a
+        # WAL.
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise
+        return _open_read_only(path, "mode=ro&immutable=1")
+
+
+def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        for series in SERIES:
+            add_missing_columns(db, series)
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db

@@ -1,0 +1,125 @@
+"""Exports of a record: CSV of windows, JSON lines of everything, TensorBoard event files."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import sys
+from collections.abc import Iterable, Iterator
+from math import isnan
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import msgspec
+
+from distrain.models.errors import nearest
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import as_dict
+from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.curves import Curve
+from distrain.runners.records.timeseries.rollup import Series
+from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
+from distrain.runners.records.timeseries.series import GPU, SERIES, STEPS
+
+Format = Literal["csv", "jsonl", "tensorboard"]
+_TimedObject = tuple[float, dict[str, Any]]
+
+# TensorBoard itself shows 1,000 points of a scalar; runs with fewer windows are exported in full.
+POINTS = 10_000
+ROWS_AT_ONCE = 50_000
+RANK_TAGS = ("loss", "samples_per_s", "lr")
+GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock")
+
+
+def export(record: Record, to: Format = "csv", out: Path | IO[str] | None = None) -> None:
+    """Write a record to `out`: a file for csv and jsonl, a folder for tensorboard.
+
+    Without `out`, csv and jsonl go to stdout. csv has one row per window, jsonl one object per
+    line in order of time, each with its `type`; both stream. Raises DistrainError.
+    """
+    if to not in get_args(Format):
+        raise DistrainError(f"cannot export to {to!r}{nearest(to, get_args(Format))}")
+    attempts = record.attempts()
+    _export(record, to, out)
+    if record.attempts() != attempts:
+        raise DistrainError("the ranks were restarted during the export; export the run again")
+
+
+def _export(record: Record, to: Format, out: Path | IO[str] | None) -> None:
+    try:
+        if to == "tensorboard":
+            if not isinstance(out, Path):
+                raise DistrainError("tensorboard needs a folder to write to: add --out FOLDER")
+            _tensorboard(record, out)
+            return
+        write = _csv if to == "csv" else _jsonl
+        if isinstance(out, Path):
+            with out.open("w", newline="") as file:
+                write(record, file)
+        else:
+            write(record, out or sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DistrainError(f"cannot write to {error.filename or out}: {error.strerror}") from None
+
+
+def _csv(record: Record, file: IO[str]) -> None:
+    writer = csv.writer(file)
+    writer.writerow(STEPS.fields)
+    for rank in record.keys(STEPS):
+        writer.writerows(record.raw(STEPS, rank))
+
+
+def _jsonl(record: Record, file: IO[str]) -> None:
+    pairs = [(series, key) for series in SERIES for key in record.keys(series)]
+    chunk = max(16, ROWS_AT_ONCE // max(len(pairs), 1))
+    sources = [_samples(record, series, key, chunk) for series, key in pairs]
+    for _, found in heapq.merge(_events(record), *sources, key=lambda pair: pair[0]):
+        file.write(msgspec.json.encode(found).decode() + "\n")
+
+
+def _events(record: Record) -> Iterator[_TimedObject]:
+    time = 0.0
+    for _, event in record.events():
+        time = getattr(event, "time", time)  # a Hello has none
+        yield time, as_dict(event)
+
+
+def _samples(record: Record, series: Series[Any], key: int, chunk: int) -> Iterator[_TimedObject]:
+    kind = "window" if series is STEPS else series.name
+    for row in record.raw(series, key, chunk):
+        item = series.struct(row)
+        yield item.time, {"type": kind, **msgspec.structs.asdict(item)}
+
+
+def _tensorboard(record: Record, folder: Path) -> None:
+    from tensorboardX import (
+        SummaryWriter,  # takes half a second, which other commands should not pay
+    )
+
+    if any(folder.glob("events.out.tfevents.*")):  # TensorBoard would draw every curve twice
+        raise DistrainError(f"{folder} already contains TensorBoard's files; choose another folder")
+    with SummaryWriter(str(folder)) as writer:
+
+        def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:
+            for step, time, value in zip(steps, curve["time"], curve[column], strict=True):
+                if not isnan(value):
+                    writer.add_scalar(tag, value, int(step), walltime=time)
+
+        ranks = record.curves(columns=[*RANK_TAGS, *RANK_COLUMNS], points=POINTS)
+        curves = {"all": over_ranks(ranks.values())}
+        curves |= {f"rank{rank}": curve for rank, curve in ranks.items()}
+        for name, curve in curves.items():
+            for column in RANK_TAGS:
+                add(f"{column}/{name}", curve, column, curve["step"])
+        for gpu, curve in record.curves(GPU, columns=GPU_TAGS, points=POINTS).items():
+            seconds = [time - record.created for time in curve["time"]]
+            for column in GPU_TAGS:
+                add(f"gpu{gpu}/{column}", curve, column, seconds)
+        for evaluation in record.evaluations():
+            for name, metric in evaluation.metrics.items():
+                if (value := metric.value) is not None:
+                    writer.add_scalar(
+                        f"eval/{name}", value, evaluation.step, walltime=evaluation.time
+                    )

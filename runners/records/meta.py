@@ -1,0 +1,81 @@
+"""meta.json: the name, notes, tags and pin that people give a run.
+
+Viewers write it, the run itself never does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.system.files import write_json
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of meta.json."""
+
+    name: str = ""
+    notes: str = ""
+    tags: list[str] = []
+    pinned: bool = False
+
+
+def read_meta(folder: Path) -> Meta:
+    """Return meta.json, or an empty Meta where it is missing or broken: a run must still open."""
+    try:
+        return read_valid_meta(folder)
+    except DistrainError:
+        return Meta()
+
+
+def read_valid_meta(folder: Path) -> Meta:
+    """Return meta.json with printable text only, or an empty Meta where there is none.
+
+    Raises DistrainError where it is broken or cannot be read.
+    """
+    path = folder / "meta.json"
+    try:
+        meta = msgspec.json.decode(path.read_bytes(), type=Meta)
+    except FileNotFoundError:
+        return Meta()
+    except OSError as error:
+        raise DistrainError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise DistrainError(f"{path} is broken: fix or remove it, it is not replaced") from None
+    return msgspec.structs.replace(
+        meta,
+        name=formatting.printable(meta.name),
+        notes="\n".join(map(formatting.printable, meta.notes.splitlines())),
+        tags=[formatting.printable(tag) for tag in meta.tags],
+    )
+
+
+def check_printable(*texts: str) -> None:
+    """Raise ConfigError for a text with line breaks or terminal control characters."""
+    for text in texts:
+        if formatting.has_control_characters(text):
+            raise ConfigError(f"a name, note or tag must be printable text, not {text!r}")
+
+
+def write_meta(folder: Path, meta: Meta) -> None:
+    """Write meta.json atomically. Raises ConfigError for text that is not printable, OSError."""
+    check_printable(meta.name, *meta.notes.splitlines(), *meta.tags)
+    write_json(folder / "meta.json", meta)
+
+
+def change_meta(folder: Path, **changes: Any) -> Meta:
+    """Change fields of meta.json and return it.
+
+    Raises DistrainError where it is broken, so that nothing in it is lost; ConfigError for text
+    that is not printable; RunsFolderError where it cannot be written.
+    """
+    meta = msgspec.structs.replace(read_valid_meta(folder), **changes)
+    try:
+        write_meta(folder, meta)
+    except OSError as error:
+        raise RunsFolderError(f"cannot write to {folder}: {error.strerror}") from None
+    return meta

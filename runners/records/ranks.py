@@ -1,0 +1,90 @@
+"""What is known of each rank: the table `ranks` of metrics.db."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from distrain.runners.protocol.events import (
+    Attempt,
+    Event,
+    Exited,
+    Failure,
+    Finished,
+    Hello,
+    Phase,
+)
+
+
+class RankInfo(msgspec.Struct, kw_only=True):
+    """What is known of a rank now.
+
+    `code` is the exit code of its process (negative: a signal). The table `ranks` changes with
+    events only; the reader brings `step`, `epoch` and `last_seen` up to the last window.
+    """
+
+    rank: int
+    local_rank: int = 0
+    pid: int = 0
+    host: str = ""
+    device: str = ""
+    device_uuid: str = ""
+    step: int = 0
+    epoch: int = 0
+    phase: str = "starting"
+    finished: bool = False
+    code: int | None = None
+    last_seen: float = 0.0
+
+
+RANK_FIELDS = RankInfo.__struct_fields__
+_FROM_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
+
+
+def update_ranks(ranks: dict[int, RankInfo], events: Iterable[Event], now: float) -> set[int]:
+    """Bring `ranks` up to date with new events; return the ranks that changed."""
+    changed: set[int] = set()
+
+    def get(rank: int) -> RankInfo:
+        changed.add(rank)
+        info = ranks.setdefault(rank, RankInfo(rank=rank))
+        info.last_seen = now
+        return info
+
+    for event in events:
+        match event:
+            case Attempt():
+                changed |= ranks.keys()
+                _reset(ranks, event, now)
+            case Hello(role="rank"):
+                info = get(event.rank)
+                for name in _FROM_HELLO:
+                    setattr(info, name, getattr(event, name))
+            case Phase():
+                info = get(event.rank)
+                info.phase = event.phase
+                info.step = max(info.step, event.step)
+            case Failure():
+                get(event.rank).phase = "failed"
+            case Finished():
+                info = get(event.rank)
+                info.phase = "finished"
+                info.finished = True
+                info.step = event.step
+            case Exited():
+                get(event.rank).code = event.code
+    return changed
+
+
+def _reset(ranks: dict[int, RankInfo], attempt: Attempt, now: float) -> None:
+    for rank, info in ranks.items():
+        ranks[rank] = RankInfo(
+            rank=rank,
+            local_rank=info.local_rank,
+            host=info.host,
+            device=info.device,
+            device_uuid=info.device_uuid,
+            step=attempt.step,
+            last_seen=now,
+        )

@@ -1,0 +1,374 @@
+"""Record: a run's folder, read while the run is live or long after.
+
+A record is the small files of `state` and `meta`, the measurements in metrics.db, logs and
+checkpoints. Readers never write to the database, and any number may read at once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.protocol.events import Attempt, Evaluation, Message, Window, decode
+from distrain.runners.records import job_status
+from distrain.runners.records.database import DATABASE, UNDONE, open_for_reading
+from distrain.runners.records.journal import JOURNAL
+from distrain.runners.records.meta import Meta, change_meta, read_meta
+from distrain.runners.records.ranks import RANK_FIELDS, RankInfo
+from distrain.runners.records.state import (
+    LOST,
+    UNSUPERVISED,
+    RunState,
+    Status,
+    check_supervisor,
+    not_a_record,
+    read_state,
+)
+from distrain.runners.records.summary import summarize
+from distrain.runners.records.timeseries.curves import Curve, CurveQuery, read_curve, read_curves
+from distrain.runners.records.timeseries.rollup import Series
+from distrain.runners.records.timeseries.rows import (
+    count_rows,
+    read_latest,
+    read_raw,
+    read_totals,
+)
+from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
+from distrain.runners.records.timeseries.series import STEPS
+
+T = TypeVar("T", bound=msgspec.Struct)
+_EVENTS_AT_ONCE = 1000
+
+
+class Record:
+    """A run's folder, read-only except for `set_meta`.
+
+    Raises DistrainError where the folder is not a record or has a format that this version cannot
+    read. Everything is read when asked for, so a live run can be read repeatedly. May be used
+    from several threads. Close it, or use it in a `with`.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.dir = Path(folder).absolute()
+        self._cached_state: tuple[tuple[int, int], RunState] | None = None
+        self._db: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
+        # The folder's name and not the state's run_id, to distinguish a copy from the original.
+        self.id = self.dir.name
+        self.created = self._stored_state().created
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @property
+    def runs_dir(self) -> Path:
+        """The runs folder that the run belongs to; of a bench's run, the one with the bench."""
+        bench = self.dir.parent.parent
+        return bench.parent if (bench / "bench.json").is_file() else self.dir.parent
+
+    # --- the small files ----------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        """run.json, with a live status corrected where the supervisor is gone.
+
+        The run has then failed with SupervisorLost, also where the supervisor writes to another
+        folder. A run whose job records it stays live as long as the job may continue, and
+        `reason` says that the supervisor is missing.
+        """
+        stored = self._stored_state()
+        state = check_supervisor(stored, self.id)
+        if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
+            return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
+        return state
+
+    @property
+    def is_unsupervised(self) -> bool:
+        """Whether the supervisor is gone but a job records, or has recorded, the run."""
+        return self._has_lost_supervisor(check_supervisor(self._stored_state(), self.id))
+
+    def _has_lost_supervisor(self, state: RunState) -> bool:
+        lost = state.error is not None and state.reason == LOST
+        return lost and state.job is not None and self.has_journal
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the run's job records it in a journal, so that it needs no supervisor."""
+        return (self.dir / JOURNAL).exists() or self.config.slurm.report == "files"
+
+    @property
+    def status(self) -> Status:
+        return self.state.status
+
+    @property
+    def live(self) -> bool:
+        return self.state.live
+
+    @property
+    def meta(self) -> Meta:
+        return read_meta(self.dir)
+
+    @property
+    def name(self) -> str:
+        """The name a person gave the run, or an empty one."""
+        return self.meta.name
+
+    def set_meta(self, **changes: Any) -> Meta:
+        """Change name, notes, tags or pinned.
+
+        Raises DistrainError where meta.json is broken, so that nothing in it is lost.
+        """
+        return change_meta(self.dir, **changes)
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint from which a resumed run continues."""
+        path = self.dir / "checkpoints" / "last.pt"
+        return path.resolve() if path.exists() else None
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """config.toml; raises DistrainError where it is missing or broken."""
+        try:
+            return RunConfig.from_toml((self.dir / "config.toml").read_text("utf-8"))
+        except OSError as error:
+            raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise not_a_record(self.dir, f"its config.toml is not valid: {error}") from None
+
+    def _stored_state(self) -> RunState:
+        try:
+            stat = (self.dir / "run.json").stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino)
+        except OSError:
+            stamp = (0, 0)
+        if self._cached_state is None or self._cached_state[0] != stamp:
+            self._cached_state = (stamp, read_state(self.dir))
+        return self._cached_state[1]
+
+    # --- measurements -------------------------------------------------------------------------
+
+    def keys(self, series: Series[Any] = STEPS) -> list[int]:
+        """Return the ranks (or GPUs, hosts) that have rows."""
+        with self._transaction() as db:
+            return list(count_rows(db, series)) if db else []
+
+    def curve(self, series: Series[Any], key: int, **query: Unpack[CurveQuery]) -> Curve:
+        """Return one curve; `query` (columns, points, axis, start, end) as for `read_curves`."""
+        with self._transaction() as db:
+            return read_curve(db, series, key, **query) if db else Curve({})
+
+    def curves(
+        self,
+        series: Series[Any] = STEPS,
+        keys: Iterable[int] | None = None,
+        **query: Unpack[CurveQuery],
+    ) -> dict[int, Curve]:
+        """Return the curves of all ranks (or GPUs, hosts), or of those in `keys`."""
+        with self._transaction() as db:
+            return read_curves(db, series, keys, **query) if db else {}
+
+    def overall(self, **query: Unpack[CurveQuery]) -> Curve:
+        """Return the curve of the run: RUN_COLUMNS of `run_curve`, whatever columns are asked for.
+
+        Fewer points are read of each rank where there are many ranks. Where the ranks' curves
+        are read anyway, `over_ranks` of them saves reading twice.
+        """
+        with self._transaction():
+            most = points_per_rank(len(self.keys()))
+            query["columns"] = RANK_COLUMNS
+            query["points"] = min(query.get("points", most), most)
+            return over_ranks(self.curves(**query).values())
+
+    def totals(self, series: Series[Any] = STEPS) -> dict[int, dict[str, Any]]:
+        """Return each rank's exact sums, minima, maxima and last values over the whole run.
+
+        `timed_samples` and `timed_seconds` leave warm-up out; `samples`, `seconds` do not.
+        """
+        with self._transaction() as db:
+            return read_totals(db, series) if db else {}
+
+    @overload
+    def latest(self) -> dict[int, Window]: ...
+    @overload
+    def latest(self, series: Series[T]) -> dict[int, T]: ...
+    def latest(self, series: Series[Any] = STEPS) -> dict[int, Any]:
+        """Return the last window of each rank (or sample of each GPU, host)."""
+        with self._transaction() as db:
+            return read_latest(db, series) if db else {}
+
+    def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
+        """Yield every row in order, values as in `series.fields`, in constant memory.
+
+        `series.struct` makes a struct of a row. Rows that are discarded meanwhile (see Attempt)
+        may be among them.
+        """
+        with self._database() as db:
+            if db:
+                yield from read_raw(db, series, key, chunk=chunk)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def ranks(self, windows: dict[int, Window] | None = None) -> list[RankInfo]:
+        """Return what is known of every rank up to its last window, in order of ranks.
+
+        Pass what `latest()` has just returned as `windows` to save reading it again.
+        """
+        known: dict[int, RankInfo] = {}
+        for row in self._query(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks"):
+            info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
+            known[info.rank] = info
+        for rank, window in (self.latest() if windows is None else windows).items():
+            info = known.setdefault(rank, RankInfo(rank=rank))
+            info.step = max(info.step, window.step)
+            info.epoch = window.epoch
+            info.last_seen = max(info.last_seen, window.time)
+        return [known[rank] for rank in sorted(known)]
+
+    def events(
+        self, after_id: int = 0, kinds: Collection[str] | None = None, limit: int | None = None
+    ) -> Iterator[tuple[int, Message]]:
+        """Yield (id, event) with id > `after_id` in order of arrival.
+
+        `kinds` are the events' types on the wire. Windows and samples are not among them: see
+        `raw`. Discarded events are not yielded; an Attempt event tells a reader that it has read
+        such events.
+        """
+        where = "kind != ?"
+        values: tuple[str, ...] = (UNDONE,)
+        if kinds is not None:
+            where = f"kind IN ({', '.join('?' * len(kinds))})"
+            values = tuple(kinds)
+        query = f"SELECT id, body FROM events WHERE id > ? AND {where} ORDER BY id LIMIT ?"
+        while limit is None or limit > 0:
+            chunk = _EVENTS_AT_ONCE if limit is None else min(limit, _EVENTS_AT_ONCE)
+            rows = self._query(query, (after_id, *values, chunk))
+            for after_id, body in rows:
+                yield after_id, self._decode_event(after_id, body)
+            if len(rows) < chunk:
+                return
+            limit = None if limit is None else limit - chunk
+
+    def _decode_event(self, number: int, body: Any) -> Message:
+        try:
+            return decode(body.encode())
+        except (msgspec.MsgspecError, AttributeError) as error:  # a blob or a number
+            why = f"its event {number} cannot be read ({error})"
+            raise not_a_record(self.dir, why) from None
+
+    def evaluations(self) -> list[Evaluation]:
+        """Return every evaluation so far, in order."""
+        return [cast(Evaluation, event) for _, event in self.events(kinds=("evaluation",))]
+
+    def attempts(self) -> list[Attempt]:
+        """Return each restart of the ranks, in order."""
+        return [cast(Attempt, event) for _, event in self.events(kinds=("attempt",))]
+
+    # --- summary ------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `distrain run --json` prints.
+
+        `epochs` (full ones) and `steps` count from the start of the training, also before a
+        resume; `samples`, `samples_per_s` and `duration_s` are of this run alone. `steps_again`
+        steps were repeated because ranks were restarted; everything else counts them once.
+        """
+        state = self.state
+        if not state.summary or not state.summary.keys() >= {"run_id", "strategy", "eval"}:
+            return summarize(
+                self.dir,
+                state,
+                self.config,
+                self.totals(),
+                self.evaluations(),
+                self.attempts(),
+            )
+        defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
+        # The folder may have been moved, and the status is checked: both may differ from run.json.
+        current = {"run_id": self.id, "dir": str(self.dir), "status": state.status}
+        return {**defaults, **state.summary, **current}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection | None]:
+        """Read the database as it is at one moment, as rows may vanish between two queries.
+
+        Not to be held across a `yield`: it delays the writer's checkpoints.
+        """
+        with self._lock, self._database() as db:
+            if db is None or db.in_transaction:
+                yield db
+                return
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.rollback()
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection | None]:
+        """Open the database read-only; yield None before it exists."""
+        try:
+            with self._lock:
+                path = self.dir / DATABASE
+                if self._db is None and path.exists():
+                    self._db = open_for_reading(path)
+            yield self._db
+        except sqlite3.DatabaseError as error:
+            raise not_a_record(self.dir, f"its metrics.db cannot be read ({error})") from None
+
+    def _query(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._transaction() as db:
+            return db.execute(query, values).fetchall() if db else []
+
+
+def list_records(
+    runs_dir: Path, on_error: Callable[[DistrainError], None] | None = None
+) -> list[Record]:
+    """Return the records of a runs folder, oldest first; none where there is no such folder.
+
+    `on_error` is called for each folder that has a run.json but cannot be read. Raises
+    RunsFolderError.
+    """
+    records = []
+    try:
+        folders = [path for path in Path(runs_dir).iterdir() if _has_run_json(path)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunsFolderError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from None
+    for folder in folders:
+        try:
+            records.append(Record(folder))
+        except DistrainError as error:
+            if on_error is not None:
+                on_error(error)
+    return sorted(records, key=lambda record: (record.created, record.id))
+
+
+def _has_run_json(path: Path) -> bool:
+    with suppress(OSError):  # an entry that cannot be inspected hides no other
+        return (path / "run.json").is_file()
+    return False

@@ -1,0 +1,242 @@
+"""Snapshots: frozen figures of a run at one moment, for viewers.
+
+A Follower reads one record repeatedly, live or ended, at a cost that does not grow with the run.
+Viewers show its snapshots and hold no data of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from distrain.runners.protocol.events import (
+    OTHER,
+    OVERLAPPING,
+    PHASES,
+    Attempt,
+    Evaluation,
+    Event,
+    GpuSample,
+    RankSample,
+    Saved,
+    Window,
+)
+from distrain.runners.records.ranks import RankInfo
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import RunState
+from distrain.runners.records.timeseries.run_curve import add_rates
+from distrain.runners.records.timeseries.series import GPU, PROCS, STEPS
+
+RECENT_S = 3.0  # what "now" covers for loss, rates and shares
+LAST_PART = 0.1  # of a short run that has ended, for its loss
+PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
+_OF_ALL_STEPS = ("timed_samples", "timed_seconds", "seconds", *PHASES, *OVERLAPPING)
+_SUMS = ("loss_sum", "loss_samples", *_OF_ALL_STEPS)
+
+
+class RankNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank over the last RECENT_S seconds; None where nothing is known (yet).
+
+    Once the run has ended, `samples_per_s` and `shares` cover all its steps, and a rank that
+    neither finished nor failed has the phase "gone". `shares` are the fractions of its time by
+    phase, the rest as "other"; "overlap" is the fraction in which gradients were communicated
+    during backward, and is part of that phase's. `cpu` is in percent of one core; `rss` (bytes of
+    host memory) and `processes` include loader workers; `gpu` is the utilisation in percent,
+    `gpu_memory` the bytes used of the device.
+    """
+
+    info: RankInfo
+    loss: float | None = None
+    samples_per_s: float | None = None
+    shares: dict[str, float] = {}
+    cpu: float | None = None
+    rss: float | None = None
+    processes: int | None = None
+    gpu: float | None = None
+    gpu_memory: float | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The run over the last RECENT_S seconds; rates of one that has ended cover all its steps.
+
+    `epoch` is the current one, counted from 1 (0 before the first step). `fraction` is the part of
+    all steps that is done, including those before a resume. `eta` is the seconds to the end at
+    the pace of the last minute. `last` is the last evaluation, `best` the one at which the best
+    checkpoint was saved. `repeated_steps` were discarded because ranks were restarted.
+    """
+
+    time: float
+    run_id: str
+    name: str
+    state: RunState
+    ranks: list[RankNow] = []
+    step: int = 0
+    total_steps: int | None = None
+    epoch: int = 0
+    fraction: float | None = None
+    eta: float | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    last: Evaluation | None = None
+    best: Evaluation | None = None
+    repeated_steps: int = 0
+
+
+class Follower:
+    """Reads what is new in a record since the last call.
+
+    `evaluations` are all so far, except those that were discarded since.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.state = record.state
+        self.evaluations: list[Evaluation] = []
+        self._best: list[Evaluation] = []
+        self._last_event = 0
+        self._restarted = 0.0
+        self._repeated_steps = 0
+
+    def new_events(self) -> list[Event]:
+        """Return the events since the last call, in order, after reading `state` again.
+
+        Once `state` is no longer live, these are the last ones.
+        """
+        self.state = self.record.state
+        events: list[Event] = []
+        for number, event in self.record.events(after_id=self._last_event):
+            self._last_event = number
+            events.append(event)
+            self._apply(event)
+        return events
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case Evaluation():
+                self.evaluations.append(event)
+            case Saved(best=True) if self.evaluations:
+                self._best.append(self.evaluations[-1])
+            case Attempt():
+                self._restarted = event.time
+                self._repeated_steps += event.lost - event.step
+                self.evaluations = [each for each in self.evaluations if each.step <= event.step]
+                self._best = [each for each in self._best if each.step <= event.step]
+
+    def snapshot(self) -> Snapshot:
+        """Return the figures now, with the events up to the last `new_events`."""
+        windows = self.record.latest(STEPS)
+        facts = self.state.facts
+        rows = self._ranks(windows)
+        ranks = [now for now, _ in rows]
+        start_step = facts.start_step if facts else 0
+        total_steps = facts.total_steps if facts else None
+        step = max(start_step, min((now.info.step for now in ranks), default=0))
+        return Snapshot(
+            time=time.time(),
+            run_id=self.record.id,
+            name=self.record.name,
+            state=self.state,
+            ranks=ranks,
+            step=step,
+            total_steps=total_steps,
+            epoch=max((now.info.epoch + 1 for now in ranks if now.info.step), default=0),
+            fraction=_fraction(step, total_steps),
+            eta=self._eta(step, total_steps, windows.get(0)),
+            loss=_loss([sums for _, sums in rows]),
+            samples_per_s=add_rates(now.samples_per_s for now in ranks),
+            last=self.evaluations[-1] if self.evaluations else None,
+            best=self._best[-1] if self._best else None,
+            repeated_steps=self._repeated_steps,
+        )
+
+    def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
+        """Return each rank with the sums that its figures are computed from."""
+        usage = self.record.latest(PROCS)
+        gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
+        totals = {} if self.state.live else self.record.totals(STEPS)
+        recent = self._recent_sums(windows, totals)
+        rows = []
+        for info in self.record.ranks(windows):
+            if not (self.state.live or info.finished or info.phase == "failed"):
+                info.phase = "gone"
+            sums = dict(recent.get(info.rank, {}))
+            if info.rank in totals:
+                sums |= {name: totals[info.rank][name] for name in _OF_ALL_STEPS}
+            gpu = gpus.get(info.device_uuid)
+            rows.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
+        return rows
+
+    def _recent_sums(
+        self, windows: dict[int, Window], totals: dict[int, dict[str, Any]]
+    ) -> dict[int, dict[str, float]]:
+        """Return sums over the last seconds in which each rank reported."""
+        starts = {}
+        for rank, window in windows.items():
+            length = totals.get(rank, {}).get("seconds") or math.inf
+            starts[rank] = window.time - min(RECENT_S, LAST_PART * length)
+        curves = self.record.curves(STEPS, columns=_SUMS, axis="time", start=starts, points=2)
+        return {
+            rank: {name: _sum_present(curve[name]) for name in _SUMS}
+            for rank, curve in curves.items()
+        }
+
+    def _eta(self, step: int, total_steps: int | None, last: Window | None) -> float | None:
+        """Return the seconds to the end at the pace of rank 0, whose last window is `last`."""
+        if not total_steps or not self.state.live or last is None:
+            return None
+        start = max(last.time - PACE_S, self._restarted)
+        curve = self.record.curve(
+            STEPS, 0, columns=("steps", "seconds"), axis="time", start=start, points=64
+        )
+        steps = sum(curve["steps"])
+        if not steps:  # the ranks were restarted, and none has finished a step yet
+            return None
+        # The time of a point is that of its end.
+        seconds = last.time - curve["time"][0] + curve["seconds"][0]
+        return (total_steps - step) * seconds / steps
+
+
+def _rank_now(
+    info: RankInfo, sums: dict[str, float], usage: RankSample | None, gpu: GpuSample | None
+) -> RankNow:
+    seconds = sums.get("seconds")
+    return RankNow(
+        info=info,
+        loss=_loss([sums]),
+        samples_per_s=_ratio(sums, "timed_samples", "timed_seconds"),
+        shares=_shares(sums, seconds) if seconds else {},
+        cpu=usage.cpu if usage else None,
+        rss=usage.rss if usage else None,
+        processes=usage.processes if usage else None,
+        gpu=gpu.utilisation if gpu else None,
+        gpu_memory=gpu.memory_used if gpu else None,
+    )
+
+
+def _fraction(step: int, total_steps: int | None) -> float | None:
+    if total_steps is None:
+        return None
+    return min(1.0, step / total_steps) if total_steps else 1.0
+
+
+def _shares(sums: dict[str, float], seconds: float) -> dict[str, float]:
+    parts = {name: sums[name] / seconds for name in PHASES}
+    # Rounding may make the sum of a device's phases longer than the window.
+    return parts | {OTHER: max(0.0, 1 - sum(parts.values())), "overlap": sums["overlap"] / seconds}
+
+
+def _loss(rows: list[dict[str, float]]) -> float | None:
+    samples = sum(sums.get("loss_samples", 0) for sums in rows)
+    return sum(sums.get("loss_sum", 0) for sums in rows) / samples if samples else None
+
+
+def _ratio(sums: dict[str, float], numerator: str, denominator: str) -> float | None:
+    return sums[numerator] / sums[denominator] if sums.get(denominator) else None
+
+
+def _sum_present(values: Iterable[float]) -> float:
+    return sum(value for value in values if not math.isnan(value))

@@ -1,0 +1,201 @@
+"""run.json: the state of a run, as its supervisor last wrote it.
+
+`meta` owns meta.json, `folder` creates a run's folder, `writer` and `reader` own metrics.db.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Job
+from distrain.runners.system.files import write_json
+from distrain.runners.system.processes import is_running
+
+FORMAT = 1
+Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
+LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
+LAUNCH_S = 60.0  # a run without a supervisor after this long will never have one
+
+LOST = "the supervisor exited unexpectedly (killed?); data up to that point is kept"
+NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
+UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """The first failure of a run.
+
+    `rank` is None where the failure belongs to no rank; `host` is where it happened, in a run on
+    several hosts; `secondary` are the ranks that ended because of it; `usage` marks an error of
+    the configuration.
+    """
+
+    rank: int | None
+    type: str
+    message: str
+    traceback: str = ""
+    step: int = 0
+    secondary: list[int] = msgspec.field(default_factory=list, name="collateral")
+    usage: bool = False
+    host: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The rank that failed first: "rank 3 on node2", or "rank 3"."""
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
+
+    @property
+    def log_name(self) -> str:
+        """The name of the log that explains it best, as `distrain logs` takes it."""
+        if self.rank is not None:
+            return f"rank-{self.rank}"
+        return "launcher" if self.type in ("LauncherFailed", "JobEnded") else "supervisor"
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json. Times are Unix seconds.
+
+    `hosts` are the names of the machines that train, in the order of the host numbers in samples.
+    `job` is the scheduler's job, if there is one. `attempts` counts restarts of the ranks.
+    `supervisor_started` is psutil's create_time, so that another process with a reused pid is not
+    mistaken for the supervisor. `waiting_for` are sentences, while the run is queued or hosts have
+    still to join. `summary` is set once the run has ended.
+    """
+
+    run_id: str
+    format: int = FORMAT
+    status: Status = "starting"
+    created: float
+    started: float | None = None
+    ended: float | None = None
+    host: str = ""
+    hosts: list[str] = []
+    job: Job | None = None
+    attempts: int = 0
+    supervisor_pid: int | None = None
+    supervisor_started: float | None = None
+    command: list[str] = []
+    parent: str | None = None
+    plan: Plan | None = None
+    facts: Facts | None = None
+    provenance: dict[str, Any] = {}
+    error: RunError | None = None
+    reason: str = ""
+    waiting_for: list[str] = []
+    socket: str = ""
+    summary: dict[str, Any] | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE
+
+    def host_name(self, number: int) -> str:
+        """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""
+        if len(self.hosts) > 1 and number < len(self.hosts):
+            return self.hosts[number]
+        return "the host"
+
+    def gpu_name(self, key: int) -> str:
+        """Return the name of a sample's GPU: "GPU 0", or of several hosts "GPU 0 of node-07"."""
+        number, index = divmod(key, GPUS_PER_HOST)
+        return f"GPU {index} of {self.host_name(number)}" if len(self.hosts) > 1 else f"GPU {index}"
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def write_state(folder: Path, state: RunState) -> None:
+    """Write run.json atomically. Raises OSError."""
+    write_json(folder / "run.json", state)
+
+
+def read_state(folder: Path) -> RunState:
+    """Return run.json as it was written.
+
+    Raises DistrainError where it is missing, broken, or of another format. A summary that is not
+    valid is left out, as it can be computed again.
+    """
+    try:
+        data = (folder / "run.json").read_bytes()
+    except OSError as error:
+        why = "there is no run.json in it" if folder.is_dir() else error.strerror
+        raise not_a_record(folder, why) from None
+    try:
+        written = msgspec.json.decode(data, type=_Format).format
+        if written != FORMAT:
+            age = "a newer" if written > FORMAT else "an older"
+            raise DistrainError(
+                f"{folder} was written by {age} distrain "
+                f"(format {written}, this one reads format {FORMAT})"
+            )
+        state = msgspec.json.decode(data, type=RunState)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise not_a_record(folder, f"its run.json is broken ({error})") from None
+    if not _is_valid_summary(state.summary):
+        return msgspec.structs.replace(state, summary=None)
+    return state
+
+
+class _Summary(msgspec.Struct):
+    """The types of what readers use of a summary."""
+
+    strategy: str = ""
+    launcher: str = ""
+    precision: str = ""
+    steps: int | None = None
+    epochs: int | None = None
+    samples_per_s: float | None = None
+    duration_s: float | None = None
+    eval: dict[str, float | None] | None = None
+
+
+def _is_valid_summary(summary: dict[str, Any] | None) -> bool:
+    try:
+        msgspec.convert(summary or {}, _Summary)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def not_a_record(folder: Path, why: str | None) -> DistrainError:
+    """Return the error that a folder cannot be read as a record."""
+    return DistrainError(f"{folder} is not a record: {why}")
+
+
+def check_supervisor(state: RunState, folder_name: str) -> RunState:
+    """Return the state, as "failed" where it is live but its supervisor is gone.
+
+    A live state in a folder of another name is a copy, which no supervisor writes. Only processes
+    of this host can be checked; a state of another host is returned as it is.
+    """
+    if not state.live:
+        return state
+    if state.run_id != folder_name:
+        reason = f"copied or renamed from {state.run_id} while that was {state.status}"
+    elif state.host != socket.gethostname():
+        return state
+    elif state.supervisor_pid is None:
+        if time.time() - state.created < LAUNCH_S:
+            return state
+        reason = NEVER_STARTED
+    elif is_supervised(state):
+        return state
+    else:
+        reason = LOST
+    error = RunError(rank=None, type="SupervisorLost", message=reason)
+    return msgspec.structs.replace(
+        state, status="failed", error=error, reason=reason, waiting_for=[]
+    )
+
+
+def is_supervised(state: RunState) -> bool:
+    """Return whether the supervisor's process exists; it ends a moment after the run."""
+    pid = state.supervisor_pid
+    return pid is not None and is_running(pid, state.supervisor_started)

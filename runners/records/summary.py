@@ -1,0 +1,80 @@
+"""The summary of a run: the one object that `distrain run --json` prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.events import Attempt, Evaluation, Facts
+from distrain.runners.records.state import RunState
+from distrain.runners.records.timeseries.run_curve import add_rates
+
+
+def summarize(
+    folder: Path,
+    state: RunState,
+    config: RunConfig,
+    totals: Mapping[int, dict[str, Any]],
+    evaluations: Sequence[Evaluation],
+    attempts: Sequence[Attempt],
+) -> dict[str, Any]:
+    """Return the figures of a run as it is now; see `Record.summary`. None is unknown.
+
+    `totals` are those of the windows of each rank.
+    """
+    plan = state.plan
+    facts = state.facts
+    start_step = facts.start_step if facts else 0
+    steps = max((total["step"] for total in totals.values()), default=start_step)
+    summary: dict[str, Any] = {
+        "run_id": folder.name,
+        "dir": str(folder),
+        "status": state.status,
+        "strategy": config.strategy,
+        "launcher": config.launcher,
+        "precision": plan.precision if plan else config.precision,
+        "world_size": plan.world_size if plan else None,
+        "nodes": plan.nodes if plan else None,
+        "devices": [device.label for device in plan.devices] if plan else [],
+        "epochs": _count_epochs(steps, facts) if facts else 0,
+        "steps": steps,
+        "samples": sum(total["samples"] for total in totals.values()),
+        "samples_per_s": _throughput(totals.values()),
+        "duration_s": _duration(state.started, state.ended),
+        "attempts": len(attempts),
+        "steps_again": sum(max(0, attempt.lost - attempt.step) for attempt in attempts),
+        "eval": None,
+    }
+    if evaluations:
+        last = evaluations[-1]
+        metrics = {name: metric.value for name, metric in last.metrics.items()}
+        summary["eval"] = {**metrics, "samples": last.samples}
+    if state.error is not None:
+        error = state.error
+        summary["error"] = {"rank": error.rank, "type": error.type, "message": error.message}
+    return summary
+
+
+def _count_epochs(steps: int, facts: Facts) -> int:
+    """Return the full epochs of the training once so many steps are finished."""
+    per_epoch = facts.steps_per_epoch
+    done_before = per_epoch - (facts.start_epoch_steps or per_epoch)
+    return facts.start_epoch + (steps - facts.start_step + done_before) // per_epoch
+
+
+def _throughput(totals: Iterable[dict[str, Any]]) -> float | None:
+    """Return samples/s of the run: the sum of the ranks' own rates without warm-up.
+
+    None where a rank has measured only warm-up.
+    """
+    return add_rates(
+        total["timed_samples"] / total["timed_seconds"] if total["timed_seconds"] else None
+        for total in totals
+    )
+
+
+def _duration(started: float | None, ended: float | None) -> float | None:
+    return None if started is None else (ended or time.time()) - started

@@ -1,0 +1,150 @@
+"""Reading the rows of a series: counts, raw rows, the latest of each key, totals.
+
+All queries are range scans of primary keys, and their number does not depend on the number of
+keys.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from distrain.runners.records.timeseries.levels import combine, highest_level, split_by_level
+from distrain.runners.records.timeseries.rollup import AGGREGATE_SQL, Row, Series, T
+
+# "seq % FACTOR" finds the last row of a roll-up; a piece may end anywhere.
+_MERGE_SQL = {**AGGREGATE_SQL, "last": "max(CASE WHEN seq = last - 1 THEN {0} END)"}
+
+
+class Piece(NamedTuple):
+    """Rows of one level and key: first ≤ seq < last."""
+
+    level: int
+    key: int
+    first: int
+    last: int
+
+
+def count_rows(db: sqlite3.Connection, series: Series[Any]) -> dict[int, int]:
+    """Return the number of raw rows of each key that has any, in order of keys."""
+    # A recursive query jumps from key to key; SELECT DISTINCT would read the whole table.
+    key = series.key
+    name = series.name
+    next_key = f"SELECT min({key}) FROM {name} WHERE {key} > found.value"
+    last_seq = f"SELECT max(seq) FROM {name} WHERE {key} = found.value"
+    query = (
+        f"WITH RECURSIVE found(value) AS (SELECT min({key}) FROM {name} UNION ALL "
+        f"SELECT ({next_key}) FROM found WHERE value NOTNULL) "
+        f"SELECT value, ({last_seq}) + 1 FROM found WHERE value NOTNULL"
+    )
+    return dict(db.execute(query).fetchall())
+
+
+def count_rows_of_key(db: sqlite3.Connection, series: Series[Any], key: int) -> int:
+    """Return the number of raw rows of one key."""
+    query = f"SELECT max(seq) FROM {series.name} WHERE {series.key} = ?"
+    last: int | None = db.execute(query, (key,)).fetchone()[0]
+    return 0 if last is None else last + 1
+
+
+def read_raw(
+    db: sqlite3.Connection, series: Series[Any], key: int, after: int = -1, chunk: int = 1000
+) -> Iterator[Row]:
+    """Yield the raw rows of a key with `seq` > `after`, values in the order of `series.fields`.
+
+    Reads `chunk` rows at a time, so that a slow consumer never holds up the writer's checkpoints.
+    """
+    query = (
+        f"SELECT {', '.join(series.fields)}, seq FROM {series.name} "
+        f"WHERE {series.key} = ? AND seq > ? ORDER BY seq LIMIT ?"
+    )
+    while rows := db.execute(query, (key, after, chunk)).fetchall():
+        after = rows[-1][-1]
+        for row in rows:
+            yield row[:-1]
+
+
+def read_latest(db: sqlite3.Connection, series: Series[T]) -> dict[int, T]:
+    """Return the last struct of each key."""
+    last = [Piece(0, key, count - 1, count) for key, count in count_rows(db, series).items()]
+    rows = chain.from_iterable(read_pieces(db, series, series.fields, last))
+    return {row[1]: series.struct(row[1:]) for row in rows}
+
+
+def read_totals(db: sqlite3.Connection, series: Series[Any]) -> dict[int, dict[str, Any]]:
+    """Return each stored column aggregated over all rows of each key.
+
+    Exact, in O(log n); None where all values are missing.
+    """
+    names = list(series.columns)
+    counts = count_rows(db, series)
+    rows = merge_ranges(db, series, names, [(key, 0, count) for key, count in counts.items()])
+    return {
+        key: dict(zip(names, values, strict=True))
+        for key, (_, *values) in zip(counts, rows, strict=True)
+    }
+
+
+def read_pieces(
+    db: sqlite3.Connection,
+    series: Series[Any],
+    names: list[str],
+    pieces: Sequence[Piece],
+    merge: bool = False,
+) -> Iterator[list[Row]]:
+    """Return the rows of each piece, in order, each row with the piece's number in front.
+
+    With `merge` the rows of a piece are aggregated into one. Takes one query for each level.
+    """
+    found: list[list[Row]] = [[] for _ in pieces]
+    for level in sorted({piece.level for piece in pieces}):
+        values, table = series.source(level, names)
+        if merge:
+            templates = [_MERGE_SQL[series.columns[name].how] for name in names]
+            values = [sql.format(value) for sql, value in zip(templates, values, strict=True)]
+        bounds = ", ".join(
+            f"({number}, {piece.key}, {piece.first}, {piece.last})"
+            for number, piece in enumerate(pieces)
+            if piece.level == level
+        )
+        # CROSS JOIN keeps the order: piece by piece, each along the table's primary key.
+        query = (
+            f"WITH piece(number, wanted_key, first, last) AS (VALUES {bounds}) "
+            f"SELECT number, {', '.join(values)} FROM piece CROSS JOIN {table} "
+            f"{series.key} = wanted_key AND seq >= first AND seq < last"
+        )
+        if merge:
+            query += " GROUP BY number"
+        rows = db.execute(query, (level,) if level else ()).fetchall()
+        for number, rows_of_piece in groupby(rows, itemgetter(0)):
+            found[number] = list(rows_of_piece)
+    return iter(found)
+
+
+def merge_ranges(
+    db: sqlite3.Connection,
+    series: Series[Any],
+    names: list[str],
+    ranges: Sequence[tuple[int, int, int]],
+) -> Iterator[Row]:
+    """Yield one aggregated row for each range (key, low, high) of raw rows low ≤ seq < high.
+
+    Each is made of as few stored rows as possible. As in `read_pieces`, a number comes first.
+    """
+    split = [
+        [Piece(level, key, first, last) for level, first, last in _split(low, high)]
+        for key, low, high in ranges
+    ]
+    merged = read_pieces(db, series, names, [*chain.from_iterable(split)], merge=True)
+    hows = [series.columns[name].how for name in names]
+    for pieces in split:
+        rows = chain.from_iterable(islice(merged, len(pieces)))
+        columns = list(zip(*rows, strict=True))[1:] or [()] * len(names)
+        yield (0, *map(combine, hows, columns))
+
+
+def _split(low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    return split_by_level(low, high, highest_level(high - low))

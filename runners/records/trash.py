@@ -1,0 +1,63 @@
+"""The trash of a runs folder: removed runs and benches are moved there and can be restored."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from distrain.runners.errors import DistrainError, RunsFolderError
+from distrain.runners.records.reader import Record, list_records
+
+TRASH = ".trash"
+_SEPARATOR = "~"  # before a number, where a folder of that name is in the trash already
+
+
+def remove(record: Record) -> Path:
+    """Move a record to the trash of its runs folder and return its new path.
+
+    Raises DistrainError while the run is live, RunsFolderError.
+    """
+    if record.live:
+        raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
+    record.close()
+    return move_to_trash(record.dir)
+
+
+def move_to_trash(folder: Path) -> Path:
+    """Move a folder to the trash of the folder that it is in and return its new path.
+
+    Raises RunsFolderError.
+    """
+    trash = folder.parent / TRASH
+    target = trash / folder.name
+    numbers = count(2)
+    while target.exists():
+        target = trash / f"{folder.name}{_SEPARATOR}{next(numbers)}"
+    return _move(folder, target)
+
+
+def find_in_trash(runs_dir: Path, wanted: str) -> Record:
+    """Return a removed record by its id or name, of several the newest; raises DistrainError."""
+    for record in reversed(list_records(Path(runs_dir) / TRASH)):
+        if wanted and wanted in (record.id, record.name):
+            return record
+    raise DistrainError(f"there is no {wanted or 'run without a name'} in the trash of {runs_dir}")
+
+
+def restore(folder: Path) -> Path:
+    """Move a folder from the trash back to where it was and return its path.
+
+    Raises RunsFolderError.
+    """
+    name = folder.name.partition(_SEPARATOR)[0]
+    return _move(folder, folder.parents[1] / name)
+
+
+def _move(source: Path, target: Path) -> Path:
+    if target.exists():
+        raise RunsFolderError(f"{target} exists already; rename one of the two first")
+    try:
+        target.parent.mkdir(exist_ok=True)
+        return source.rename(target)
+    except OSError as error:
+        raise RunsFolderError(f"cannot move {source} to {target}: {error.strerror}") from None

@@ -1,0 +1,232 @@
+"""RecordWriter: the one writer of a record, used by the supervisor."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from distrain.runners.errors import DistrainError, RunsFolderError
+from distrain.runners.protocol.events import (
+    Attempt,
+    Event,
+    GpuSample,
+    HostSample,
+    RankSample,
+    Window,
+    encode,
+)
+from distrain.runners.records.database import (
+    DATABASE,
+    UNDONE,
+    create_database,
+    open_for_writing,
+)
+from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, update_ranks
+from distrain.runners.records.state import RunState, Status, read_state, write_state
+from distrain.runners.records.timeseries.appender import Appender
+from distrain.runners.records.timeseries.series import SERIES
+
+Item = Event | GpuSample | HostSample | RankSample
+
+_KINDS_OF_A_STEP = ("evaluation", "saved", "nonfinite")  # events that are undone with their step
+_KIND_MARKS = ", ".join("?" * len(_KINDS_OF_A_STEP))
+_INITIAL_STATE: dict[str, Any] = {
+    "attempts": 0,
+    "ended": None,
+    "error": None,
+    "reason": "",
+    "summary": None,
+}
+
+
+class RecordWriter:
+    """Collects events and samples, and writes them in batches.
+
+    One thread may `add` while another is in `commit`. What is not committed is lost with the
+    process. Methods raise RunsFolderError when the disk refuses; the batch is kept for the next
+    try.
+
+    An Attempt discards what was added before it and belongs to later steps; do not add what a
+    rank of an older attempt sends after that. Windows are deleted, with the roll-ups that cover
+    any of them. Should a window lie across the step (none does: windows end where checkpoints
+    begin), its earlier steps are lost too, as sums cannot be divided. Evaluations, checkpoints
+    and losses that were not finite stay as events of kind UNDONE. Samples belong to times, not to
+    steps, and stay.
+
+    A record with a journal, whose job writes it (`has_journal`), can be continued after its
+    writer was killed: `recovered` is then true. `journal_entries` is how many entries of the
+    journal it contains: set it, in the thread that commits, once all of such an entry is added.
+    """
+
+    def __init__(self, folder: Path, has_journal: bool = False) -> None:
+        self.dir = Path(folder)
+        self.state: RunState = read_state(self.dir)
+        self.ranks: dict[int, RankInfo] = {}
+        self._pending: list[Item] = []
+        self._appenders = {series.kind: Appender(series) for series in SERIES}
+        self._known_events: set[tuple[str, int]] = set()
+        path = self.dir / DATABASE
+        self.recovered = has_journal and path.exists()
+        try:
+            if not self.recovered:
+                create_database(path)
+            self._db = open_for_writing(path)
+            self.journal_entries: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if self.recovered:
+                self._recover()
+        except (sqlite3.Error, OSError) as error:
+            raise self._cannot_write(error) from None
+
+    def _recover(self) -> None:
+        # The journal is replayed, which sets the state again; only a requested stop is not in it.
+        status: Status = "stopping" if self.state.status == "stopping" else "running"
+        self.state = msgspec.structs.replace(self.state, status=status, **_INITIAL_STATE)
+        for row in self._db.execute(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks").fetchall():
+            info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
+            self.ranks[info.rank] = info
+        last = "SELECT step FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
+        for (step,) in self._db.execute(last).fetchall():
+            self._known_events = self._find_events_at(step)
+        self._recount()
+
+    def add(self, item: Item) -> None:
+        """Keep an event or a sample for the next commit."""
+        self._pending.append(item)
+
+    @property
+    def pending(self) -> int:
+        """How many rows the next commit will write."""
+        return len(self._pending)
+
+    def discard_pending(self) -> None:
+        """Drop what was added since the last commit, because the record contains it already."""
+        self._pending.clear()
+
+    def commit(self) -> None:
+        """Write all that was added, in one transaction."""
+        batch = self._pending[:]
+        journal_entries = self.journal_entries
+        if not batch:
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._write(batch, time.time())
+            self._db.execute(f"PRAGMA user_version = {journal_entries}")
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:  # a full disk has rolled back already
+                self._db.execute("ROLLBACK")
+            self._recount()
+            raise self._cannot_write(error) from None
+        del self._pending[: len(batch)]
+
+    def set_state(self, **changes: Any) -> RunState:
+        """Change fields of run.json, atomically."""
+        self.state = msgspec.structs.replace(self.state, **changes)
+        try:
+            write_state(self.dir, self.state)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        return self.state
+
+    def close(self) -> None:
+        """Commit the rest and leave one plain file, which can be read without a -wal file."""
+        try:
+            self.commit()
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # Refused while somebody reads; the file then stays in WAL mode, which works too.
+            with suppress(sqlite3.OperationalError):
+                self._db.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            self._db.close()
+
+    def _write(self, batch: list[Item], now: float) -> None:
+        part: list[Item] = []
+        for item in batch:
+            if isinstance(item, Attempt):
+                self._insert(part, now)
+                self._discard_later_steps(item)
+                part = []
+            part.append(item)
+        self._insert(part, now)
+
+    def _discard_later_steps(self, attempt: Attempt) -> None:
+        self._appenders[Window].discard(self._db, "step", attempt.step)
+        self._db.execute(
+            f"UPDATE events SET kind = ? WHERE kind IN ({_KIND_MARKS}) AND step > ?",
+            (UNDONE, *_KINDS_OF_A_STEP, attempt.step),
+        )
+        self._known_events = self._find_events_at(attempt.step)
+
+    def _find_events_at(self, step: int) -> set[tuple[str, int]]:
+        """Return the events of a step from which ranks continue: they are not recorded twice."""
+        query = f"SELECT DISTINCT kind, step FROM events WHERE kind IN ({_KIND_MARKS}) AND step = ?"
+        return set(self._db.execute(query, (*_KINDS_OF_A_STEP, step)))
+
+    def _insert(self, batch: list[Item], now: float) -> None:
+        samples: dict[type, list[Any]] = {kind: [] for kind in self._appenders}
+        events: list[Event] = []
+        for item in batch:
+            samples.get(type(item), events).append(item)
+        # A run that had completed evaluates and saves its last step again: it counts once.
+        events = [
+            event for event in events if (_kind(event), _step(event)) not in self._known_events
+        ]
+        for kind, items in samples.items():
+            if items:
+                self._appenders[kind].append(self._db, items)
+        self._db.executemany(
+            "INSERT INTO events (time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?)",
+            [_event_row(event, now) for event in events],
+        )
+        changed = update_ranks(self.ranks, events, now)
+        marks = ", ".join("?" * len(RANK_FIELDS))
+        self._db.executemany(
+            f"INSERT OR REPLACE INTO ranks VALUES ({marks})",
+            [msgspec.structs.astuple(self.ranks[rank]) for rank in changed],
+        )
+
+    def _recount(self) -> None:
+        for appender in self._appenders.values():
+            appender.recount(self._db)
+
+    def _cannot_write(self, error: Exception) -> RunsFolderError:
+        return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
+
+
+@contextmanager
+def report_write_errors() -> Iterator[None]:
+    """Print errors of a write instead of raising them.
+
+    For writers that keep what the disk refused and try it again, e.g. while the disk is full.
+    """
+    try:
+        yield
+    except DistrainError as error:
+        with suppress(OSError):  # the log is on the same disk
+            print(error, file=sys.stderr, flush=True)
+
+
+def _kind(event: Event) -> Any:
+    return event.__struct_config__.tag
+
+
+def _step(event: Event) -> Any:
+    return getattr(event, "step", None)
+
+
+def _event_row(event: Event, now: float) -> tuple[Any, ...]:
+    return (
+        getattr(event, "time", now),
+        _kind(event),
+        getattr(event, "rank", None),
+        _step(event),
+        encode(event)[:-1].decode(),
+    )

@@ -1,0 +1,133 @@
+"""What a supervisor does regularly while the ranks of its run train."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from distrain.runners import formatting
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
+from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.device_queue import DeviceLease
+from distrain.runners.supervision.membership import hosts_join
+from distrain.runners.supervision.state_writer import StateWriter
+from distrain.runners.system.processes import owner_is_gone
+from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
+
+COMMIT_S = 0.5  # pause between commits
+# The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
+RANKS_PER_SECOND = 1024
+CHECK_S = 1.0
+
+
+BackgroundTask = Callable[[], Awaitable[None]]
+
+
+async def log_failure(task: BackgroundTask) -> None:
+    """Run a task whose failure goes to the supervisor's log and ends nothing else."""
+    try:
+        await task()
+    except Exception:
+        with suppress(OSError):
+            traceback.print_exc()
+
+
+async def commit_regularly(
+    plan: Plan, writer: RecordWriter, state: StateWriter, coordinator: Coordinator
+) -> None:
+    """Write what was received to the record; a batch that a full disk refuses is tried again."""
+    pause = max(COMMIT_S, plan.world_size / RANKS_PER_SECOND)
+    while True:
+        await asyncio.sleep(pause)
+        if coordinator.ranks and writer.state.status == "queued":  # known before the job's state
+            state.set(status="running")
+        state.set()
+        with report_write_errors():
+            writer.commit()
+
+
+async def sample_regularly(
+    config: RunConfig,
+    plan: Plan,
+    writer: RecordWriter,
+    coordinator: Coordinator,
+    lease: DeviceLease | None,
+) -> None:
+    """Sample the GPUs, the ranks and this host; a scheduler's nodes sample themselves."""
+    uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
+    ranks = RankSampler()
+    with GpuSampler(uuids) as gpus:
+        while True:
+            pids = dict(coordinator.ranks.pids)
+            for gpu_sample in await asyncio.to_thread(gpus.sample):
+                writer.add(gpu_sample)
+            for rank_sample in await asyncio.to_thread(ranks.sample, pids):
+                writer.add(rank_sample)
+            if not plan.scheduled:
+                writer.add(sample_host())
+            if lease:
+                lease.refresh()
+            await asyncio.sleep(config.report.sample_s)
+
+
+async def watch_for_stalls(coordinator: Coordinator) -> None:
+    while True:
+        await asyncio.sleep(CHECK_S)
+        coordinator.report_stall()
+
+
+async def watch_owner(coordinator: Coordinator) -> None:
+    """Stop the run once the process that it belongs to has exited."""
+    while not owner_is_gone():
+        await asyncio.sleep(CHECK_S)
+    coordinator.notice("the process that started this run has exited")
+    coordinator.stop(now=True)
+
+
+async def wait_for_hosts(
+    config: RunConfig,
+    plan: Plan,
+    folder: Path,
+    state: StateWriter,
+    coordinator: Coordinator,
+    addresses: ServerAddresses,
+) -> None:
+    """Show which hosts have still to join, and end the run where they do not come in time."""
+    if not hosts_join(plan):
+        return
+    deadline = time.monotonic() + config.dist.join_timeout_s
+    shown: list[str] = []
+    while (missing := coordinator.membership.missing) and time.monotonic() < deadline:
+        sentences = _awaited_hosts(plan, folder, missing, addresses)
+        if sentences != shown:
+            shown = sentences
+            state.set(waiting_for=sentences)
+        await asyncio.sleep(CHECK_S)
+    state.set(waiting_for=[])
+    if missing:
+        hosts = formatting.plural(len(missing), "host")
+        coordinator.evidence.missing = formatting.ranks(missing) if plan.tasks else hosts
+        coordinator.conditions.trouble.set()
+
+
+def _awaited_hosts(
+    plan: Plan, folder: Path, missing: list[int], addresses: ServerAddresses
+) -> list[str]:
+    """Return which hosts have still to join and how; the first one joins by itself."""
+    others = [number for number in missing if number] or missing
+    if plan.tasks:
+        return [f"{formatting.ranks(others)} of {plan.world_size} to join"]
+    address = addresses.remote.removeprefix("tcp:")
+    count = f"{len(others)} of {formatting.plural(plan.nodes, 'host')}"
+    command = f"distrain join {address} --token-file {TOKEN_FILE_NAME}"
+    return [
+        f"{count} to join; run on each: {command}",
+        f"copy the file {TOKEN_FILE_NAME} from {folder / TOKEN_FILE_NAME}",
+    ]

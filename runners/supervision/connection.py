@@ -1,0 +1,172 @@
+"""One connection to the supervisor: bytes in, events out.
+
+A peer that does not greet correctly, or that sends anything but events, is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Protocol
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.protocol.client import enable_keepalive
+from distrain.runners.protocol.events import VERSION, Event, Hello, decode, encode
+from distrain.runners.system.processes import descriptor_limit
+
+MAX_LINE_BYTES = 1 << 20  # many times the length of a traceback
+MAX_HELLO_BYTES = 1 << 12
+PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
+_receive_buffer = memoryview(bytearray(1 << 16))  # shared: emptied before the next read
+
+
+class Listener(Protocol):
+    """Receives the events of connections that have sent a valid hello."""
+
+    def received(self, connection: Connection, event: Event) -> None: ...
+    def disconnected(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Splits the bytes of a connection into lines, checks the hello and passes events on.
+
+    `ungreeted` holds the connections that have not sent a valid hello, oldest first; all
+    connections of a server share it. The listener sets `rank` and `host`. `last_received` is the
+    Unix time at which bytes arrived last. `timed_out` is true once the connection ended because
+    the other host did not answer any more. Events of a connection that is `discarded` belong to
+    an earlier attempt and are to be ignored.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        token: str = "",
+        ungreeted: dict[Connection, None] | None = None,
+    ) -> None:
+        self._listener = listener
+        self._token = token
+        self._ungreeted = {} if ungreeted is None else ungreeted
+        self._partial_line = b""
+        self._has_greeted = False
+        self._is_refused = False
+        self._transport: asyncio.Transport | None = None
+        self.rank: int | None = None
+        self.host = ""
+        self.last_received = time.time()
+        self.timed_out = False
+        self.discarded = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("socket")
+        if peer.family != socket.AF_UNIX:
+            enable_keepalive(peer)
+        elif not _is_same_user(peer):
+            transport.abort()
+        loop = asyncio.get_running_loop()
+        self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._on_hello_timeout)
+        self._ungreeted[self] = None
+        if len(self._ungreeted) > descriptor_limit() // 2:  # keep the rest for greeted connections
+            next(iter(self._ungreeted)).refuse("too many connections that have not sent a hello")
+
+    def get_buffer(self, _: int) -> memoryview:
+        return _receive_buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.last_received = time.time()
+        received = self._partial_line + _receive_buffer[:count]
+        *lines, self._partial_line = received.split(b"\n")
+        for line in lines:
+            if len(line) > self._max_line_bytes:
+                return self._refuse_long_line()
+            try:
+                event = decode(line)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                details = f": {error}" if self._has_greeted else ""
+                return self.refuse(f"not an event{details}")
+            if self._is_refused:
+                return None
+            if not self._has_greeted and not self._check_hello(event):
+                return None
+            self._listener.received(self, event)
+        if len(self._partial_line) > self._max_line_bytes:
+            self._refuse_long_line()
+        return None
+
+    @property
+    def _max_line_bytes(self) -> int:
+        return MAX_LINE_BYTES if self._has_greeted else MAX_HELLO_BYTES
+
+    def _refuse_long_line(self) -> None:
+        self.refuse(f"a line is longer than {self._max_line_bytes:,} bytes")
+
+    def _check_hello(self, event: Event) -> bool:
+        """Return whether the first event is a hello with the right token and version."""
+        if not isinstance(event, Hello) or not compare_digest(
+            event.token.encode(), self._token.encode()
+        ):
+            self.refuse("the first line must be a hello with this run's token")
+        elif event.version != VERSION:
+            self.refuse(f"protocol version {event.version} is not supported, only {VERSION}")
+        else:
+            self._has_greeted = True
+            self._stop_waiting_for_hello()
+        return self._has_greeted
+
+    def _stop_waiting_for_hello(self) -> None:
+        self._hello_timer.cancel()
+        self._ungreeted.pop(self, None)
+
+    def _on_hello_timeout(self) -> None:
+        self.refuse(f"no hello within {HELLO_TIMEOUT_S:g} s")
+
+    def refuse(self, reason: str) -> None:
+        """Disconnect at once and write the reason to the supervisor's log."""
+        self._is_refused = True
+        self._ungreeted.pop(self, None)
+        with suppress(OSError):  # a full disk must not keep the connection open
+            print(
+                f"connection refused: {formatting.single_line(reason)}", file=sys.stderr, flush=True
+            )
+        if self._transport:
+            self._transport.abort()
+
+    def discard(self) -> None:
+        """Disconnect; whatever still arrives is to be ignored."""
+        self.discarded = True
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect once everything is sent."""
+        if self._transport:
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_waiting_for_hello()
+        self.timed_out = isinstance(error, OSError) and error.errno in PEER_TIMEOUT_ERRORS
+        if self._has_greeted:
+            self._listener.disconnected(self)
+
+    def send(self, event: Event) -> None:
+        """Send an event; one that comes after the end of the connection is dropped."""
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(encode(event))
+
+
+def _is_same_user(peer: socket.socket) -> bool:
+    """Return whether the peer of a Unix socket runs as this user (TCP peers show a token)."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(uid == os.getuid())

@@ -1,0 +1,313 @@
+"""Which devices of this host are free: which run of this user uses them, and which runs wait.
+
+Each supervisor keeps one file, its entry, locked while it runs. The kernel releases the lock when
+the process ends. There is no manager: waiting supervisors check the queue in turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import psutil
+
+from distrain.runners import formatting
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import GpuSample
+from distrain.runners.system.host import count_cores
+from distrain.runners.system.telemetry import GpuSampler
+
+FOLDER_VARIABLE = "DISTRAIN_CLAIMS_DIR"
+MAX_NAMED_RUNS = 3  # in one sentence
+
+
+class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a live run uses, or waits for if `waiting`.
+
+    `gpus` maps UUIDs to NVML's indices; `cores` is ranks × threads of a run on CPU; `position`
+    numbers the entries in the order in which they were made.
+    """
+
+    run_id: str
+    dir: str
+    name: str = ""
+    pid: int = 0
+    gpus: dict[str, int] = {}
+    cores: int = 0
+    waiting: bool = False
+    position: int = msgspec.field(default=0, name="place")
+
+    @classmethod
+    def of(cls, plan: Plan, folder: Path, name: str = "", waiting: bool = False) -> QueueEntry:
+        """Return what the run in a record folder uses of this host by its plan."""
+        gpus = {}
+        used_cores = 0
+        if not plan.scheduled:
+            gpus = {device.uuid: device.index for device in plan.devices if device.kind == "cuda"}
+            if not gpus:
+                ranks_here = len(plan.devices) if plan.tasks else plan.ranks_per_node
+                used_cores = ranks_here * plan.threads
+        return cls(
+            run_id=folder.name,
+            dir=str(folder),
+            name=name,
+            gpus=gpus,
+            cores=used_cores,
+            waiting=waiting,
+        )
+
+    def label_for(self, other: QueueEntry) -> str:
+        """Return the run's name for a message about `other`: with its folder if they differ."""
+        label = f"run {self.run_id} ({self.name})" if self.name else f"run {self.run_id}"
+        own_folder = os.path.dirname(os.path.realpath(self.dir))
+        other_folder = os.path.dirname(os.path.realpath(other.dir))
+        if not self.dir or own_folder == other_folder:
+            return label
+        return f"{label} in {own_folder}"
+
+
+def find_obstacles(plan: Plan, runs_dir: Path) -> list[str]:
+    """Return why a run of this plan would have to wait now; empty where it would start.
+
+    Raises DistrainError where the queue's folder cannot be used.
+    """
+    wanted = QueueEntry.of(plan, runs_dir / "new")
+    with contextlib.ExitStack() as stack:
+        gpus = stack.enter_context(GpuSampler(wanted.gpus)) if wanted.gpus else None
+        samples = gpus.sample() if gpus else []
+        folder = queue_folder()
+        with _exclusive_access(folder):
+            others = _live_entries(folder)
+    last = max((other.position for other in others), default=0)
+    wanted = msgspec.structs.replace(wanted, position=last + 1)
+    programs = foreign_processes(samples, {other.pid for other in others})
+    return obstacles_for(wanted, others, programs)
+
+
+def find_obstacles_of_any(plans: Iterable[Plan], runs_dir: Path) -> list[str]:
+    """Return the obstacles of several plans, each sentence once. Raises DistrainError."""
+    found = (text for plan in plans for text in find_obstacles(plan, runs_dir))
+    return list(dict.fromkeys(found))
+
+
+who_has = find_obstacles  # its name in earlier versions, which their documentation has
+
+
+class DeviceLease:
+    """A run's entry in the queue, held until it is closed or this process ends.
+
+    Raises DistrainError where the queue's folder cannot be used.
+    """
+
+    def __init__(self, entry: QueueEntry) -> None:
+        self._folder = queue_folder()
+        self._path = self._folder / f"{entry.run_id}.json"
+        with _exclusive_access(self._folder):
+            last = max((other.position for other in _live_entries(self._folder)), default=0)
+            self.entry = msgspec.structs.replace(entry, position=last + 1, pid=os.getpid())
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._write()
+            except OSError as error:
+                os.close(self._file)
+                raise _unusable(self._folder, error.strerror) from None
+        self._gpus = GpuSampler(entry.gpus) if entry.waiting and entry.gpus else None
+
+    def acquire(self) -> list[str]:
+        """Use the devices from now on, or return the obstacles in sentences."""
+        self.refresh()
+        samples = self._gpus.sample() if self._gpus else []
+        with _exclusive_access(self._folder):
+            entries = _live_entries(self._folder)
+            others = [other for other in entries if other.run_id != self.entry.run_id]
+            programs = foreign_processes(samples, {other.pid for other in others})
+            if obstacles := obstacles_for(self.entry, others, programs):
+                return obstacles
+            self.entry = msgspec.structs.replace(self.entry, waiting=False)
+            self._write()
+        self._close_gpus()
+        return []
+
+    def refresh(self) -> None:
+        """Touch the file, so that programs that clean /tmp do not take it for an old one."""
+        os.utime(self._file)
+
+    def close(self) -> None:
+        with contextlib.suppress(FileNotFoundError), _exclusive_access(self._folder):
+            self._path.unlink()
+        os.close(self._file)
+        self._close_gpus()
+
+    def __enter__(self) -> DeviceLease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _close_gpus(self) -> None:
+        if self._gpus:
+            self._gpus.close()
+            self._gpus = None
+
+    def _write(self) -> None:
+        data = msgspec.json.encode(self.entry)
+        os.pwrite(self._file, data, 0)
+        os.truncate(self._file, len(data))
+
+
+# --- obstacles ---------------------------------------------------------------------------------
+
+
+def obstacles_for(
+    entry: QueueEntry,
+    others: Iterable[QueueEntry],
+    programs: Mapping[str, Sequence[str]],
+    host_cores: int | None = None,
+) -> list[str]:
+    """Return why a run has to wait, in sentences; empty where it may start.
+
+    `programs` is as `foreign_processes` returns it, `host_cores` by default that of this host.
+    """
+    others = sorted(others, key=lambda other: other.position)
+    running = [other for other in others if not other.waiting]
+    ahead = [other for other in others if other.waiting and other.position < entry.position]
+    return [
+        *_gpu_obstacles(entry, running, ahead, programs),
+        *_cpu_obstacles(entry, running, ahead, count_cores() if host_cores is None else host_cores),
+    ]
+
+
+def _gpu_obstacles(
+    entry: QueueEntry,
+    running: Sequence[QueueEntry],
+    ahead: Sequence[QueueEntry],
+    programs: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    for uuid, index in entry.gpus.items():
+        users = [other.label_for(entry) for other in running if uuid in other.gpus]
+        for user in [*users, *programs.get(uuid, [])]:
+            yield f"GPU {index}: in use by {user}"
+        if waiting := [other for other in ahead if uuid in other.gpus]:
+            yield f"GPU {index}: {_ahead_text(entry, waiting)}"
+
+
+def _cpu_obstacles(
+    entry: QueueEntry,
+    running: Sequence[QueueEntry],
+    ahead: Sequence[QueueEntry],
+    host_cores: int,
+) -> Iterator[str]:
+    users = [other for other in running if other.cores]
+    waiting = [other for other in ahead if other.cores]
+    taken = sum(other.cores for other in [*users, *waiting])
+    # A run that needs more cores than the host has must not wait for ever: it runs alone.
+    if not entry.cores or not taken or taken + entry.cores <= host_cores:
+        return
+    if users:
+        used = formatting.plural(sum(other.cores for other in users), "core")
+        names = _join_labels(entry, users)
+        yield f"CPU: {used} in use by {names}; needs {entry.cores:,} of {host_cores:,}"
+    if waiting:
+        yield f"CPU: {_ahead_text(entry, waiting)}"
+
+
+def _ahead_text(entry: QueueEntry, waiting: Sequence[QueueEntry]) -> str:
+    verb = "is" if len(waiting) == 1 else "are"
+    return f"{_join_labels(entry, waiting)} {verb} ahead in the queue"
+
+
+def _join_labels(entry: QueueEntry, others: Sequence[QueueEntry]) -> str:
+    labels = [other.label_for(entry) for other in others]
+    if len(labels) > MAX_NAMED_RUNS:
+        named = labels[: MAX_NAMED_RUNS - 1]
+        labels = [*named, f"{len(labels) - len(named)} more"]
+    *first, last = labels
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def foreign_processes(
+    samples: Iterable[GpuSample], supervisors: Collection[int]
+) -> dict[str, list[str]]:
+    """Return, by UUID, the processes on each GPU that none of these supervisors has started."""
+    found: dict[str, list[str]] = {}
+    for sample in samples:
+        labels = [_foreign_label(pid, supervisors) for pid in sample.processes]
+        found[sample.uuid] = [label for label in labels if label]
+    return found
+
+
+def _foreign_label(pid: int, supervisors: Collection[int]) -> str:
+    """Return what a process is called; empty where it belongs to a run."""
+    try:
+        process = psutil.Process(pid)
+        if any(each.pid in supervisors for each in (process, *process.parents())):
+            return ""
+        return f"process {pid} ({process.name()} of {process.username()}, not one of your runs)"
+    except psutil.Error:  # of another container, or just gone
+        return f"process {pid} (not visible from here)"
+
+
+# --- the folder --------------------------------------------------------------------------------
+
+
+def queue_folder() -> Path:
+    """Return the folder of this user's entries, made where there is none. Raises DistrainError.
+
+    It is neither in $XDG_RUNTIME_DIR, which goes with the last login, nor in $TMPDIR, which differs
+    between shells: all runs have to agree on it, for as long as they live.
+    """
+    root = Path(os.environ.get(FOLDER_VARIABLE) or f"/tmp/distrain-{os.getuid()}")
+    for path in (root, root / "claims"):
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            found = path.lstat()
+        except OSError as error:
+            raise _unusable(path, error.strerror) from None
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
+            raise _unusable(path, "it is not a folder that only you can write to")
+    return root / "claims"
+
+
+def _unusable(path: Path, reason: str | None) -> DistrainError:
+    text = f"the queue cannot use {path}: {reason}; choose another folder with ${FOLDER_VARIABLE}"
+    return DistrainError(text)
+
+
+@contextlib.contextmanager
+def _exclusive_access(folder: Path) -> Iterator[None]:
+    """Keep the other processes of this user from reading or changing entries meanwhile."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _live_entries(folder: Path) -> list[QueueEntry]:
+    """Return all entries that are held and remove the others. Needs `_exclusive_access`."""
+    found = []
+    for path in folder.glob("*.json"):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with contextlib.suppress(msgspec.DecodeError):  # of another version
+                    found.append(msgspec.json.decode(file.read(), type=QueueEntry))
+            else:
+                path.unlink()
+    return found

@@ -1,0 +1,77 @@
+"""What the end of a connection, for example of a killed rank, means for a run.
+
+Here it is only recorded: `outcome` decides who failed first, `launcher_process` how long the other
+ranks live.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from distrain.runners.config.plan import Plan
+from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.evidence import Evidence, RunConditions
+from distrain.runners.supervision.membership import Departure, Membership
+from distrain.runners.supervision.rank_connections import RankConnections
+
+
+class DisconnectionHandler:
+    """Notes lost ranks, lost node agents and hosts that do not answer.
+
+    `on_unreachable` is called with a host and the Unix time since which it has not answered, once
+    for each host.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ranks: RankConnections,
+        membership: Membership,
+        evidence: Evidence,
+        conditions: RunConditions,
+        on_unreachable: Callable[[str, float], None],
+    ) -> None:
+        self._plan = plan
+        self._ranks = ranks
+        self._membership = membership
+        self._evidence = evidence
+        self._conditions = conditions
+        self._on_unreachable = on_unreachable
+
+    def handle(self, connection: Connection) -> None:
+        """Remove a connection that has ended and note what was lost with it."""
+        all_finished = self._conditions.all_finished.is_set()
+        departure = self._membership.remove(connection)
+        host = departure.host if departure else connection.host
+        lost_rank = self._note_departure(departure) if departure else None
+        if host and connection.timed_out and not all_finished:
+            self._note_unreachable(host, connection.last_received)
+        rank = self._ranks.remove(connection)
+        if rank is None:
+            rank = lost_rank
+        if rank is None or rank in self._evidence.finished or rank in self._evidence.failures:
+            return
+        self._evidence.disconnected.setdefault(rank, time.monotonic())
+        self._conditions.trouble.set()
+
+    def _note_departure(self, departure: Departure) -> int | None:
+        """Note that a node agent has left too early; return its rank where it has a single one.
+
+        Before any rank has connected, another host may take the place of one that leaves.
+        """
+        if not departure.is_early:
+            return None
+        if self._plan.tasks:
+            return departure.rank
+        has_begun = self._plan.scheduled or self._ranks.any_has_greeted
+        if has_begun and not self._conditions.all_finished.is_set():
+            self._evidence.lost_agents.setdefault(departure.host, time.monotonic())
+            self._conditions.trouble.set()
+        return None
+
+    def _note_unreachable(self, host: str, since: float) -> None:
+        if host not in self._evidence.unreachable:
+            self._evidence.unreachable[host] = since
+            self._on_unreachable(host, since)
+        self._conditions.trouble.set()

@@ -1,0 +1,62 @@
+"""What the supervisor has observed of a run: the basis on which its outcome is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """What was observed of the ranks of the current attempt, of their launcher and of stops.
+
+    Times are seconds of the supervisor's monotonic clock, at arrival, unless stated otherwise.
+    """
+
+    world_size: int
+    watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
+    finished: dict[int, Finished] = {}
+    failures: dict[int, tuple[float, Failure]] = {}
+    disconnected: dict[int, float] = {}  # ranks that left without having finished or failed
+    exits: dict[int, Exited] = {}
+    steps: dict[int, int] = {}
+    nonfinite: NonFinite | None = None
+    hosts: dict[int, str] = {}  # of each rank, in a run on several hosts
+    lost_agents: dict[str, float] = {}  # hosts whose node agent is gone
+    unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
+    missing: str = ""  # which hosts or ranks did not join in time
+    launcher_code: int | None = None
+    launcher_log: str = ""
+    launcher_killed: bool = False
+    job: Job | None = None
+    queued: bool = False  # whether the run still waits in a queue: it has not started
+    stop_requested: bool = False
+    stop_origin: str = "on request"
+    stopped_now: bool = False  # without a checkpoint
+    stop_overdue: bool = False
+
+    def reset(self, **kept: Any) -> None:
+        """Forget what was observed of earlier attempts, apart from the values in `kept`."""
+        fresh = Evidence(world_size=self.world_size, watchdog_aborts=self.watchdog_aborts, **kept)
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(fresh, name))
+
+
+class RunConditions:
+    """Conditions that a task of the supervisor can wait for.
+
+    `trouble` is set by the first sign that ranks fail, `all_finished` once every rank has left
+    the training loop, `end_now` when everything is to be ended without further waiting.
+    """
+
+    def __init__(self) -> None:
+        self.trouble = asyncio.Event()
+        self.all_finished = asyncio.Event()
+        self.end_now = asyncio.Event()
+
+    def reset_for_attempt(self) -> None:
+        self.trouble.clear()
+        self.all_finished.clear()

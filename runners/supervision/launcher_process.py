@@ -1,0 +1,163 @@
+"""The launcher of a run: how it is started, awaited, restarted and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers import command
+from distrain.runners.launchers.batch_scheduler import BatchScheduler
+from distrain.runners.protocol.events import Exited, Job
+from distrain.runners.records import job_status
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.system.processes import AT_ONCE, GENTLY, end_descendants
+
+MAX_RESTARTS = 3  # of a launcher that is killed while its job goes on
+CHECK_S = 0.1
+# Seconds from the first sign of an end until the launcher is ended.
+SETTLE_S = 2.0  # long enough to learn how each rank ended
+RESTART_S = 60.0  # where ranks may be restarted
+LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
+
+
+class LauncherProcess:
+    """Runs the launcher until all ranks have ended or there is a reason to end them.
+
+    A launcher that is killed may leave a scheduler's job behind. It is then restarted to follow
+    the job, up to MAX_RESTARTS times; after that the job is cancelled.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        plan: Plan,
+        folder: Path,
+        coordinator: Coordinator,
+        scheduler: BatchScheduler | None,
+    ) -> None:
+        self._config = config
+        self._plan = plan
+        self._log = folder / "logs" / "launcher.log"
+        self._folder = folder
+        self._coordinator = coordinator
+        self._evidence = coordinator.evidence
+        self._conditions = coordinator.conditions
+        self._scheduler = scheduler
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command.launcher_command(self._config, self._plan),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Before the launcher of a job has set its handlers, a signal would end it without
+                # its job.
+                preexec_fn=_block_signals if self._scheduler else None,
+            )
+
+    async def wait(self) -> None:
+        """Wait until the launcher is over, restarting it if it is killed while its job runs."""
+        await self._wait_for_end()
+        for _ in range(MAX_RESTARTS):
+            if self._scheduler is None or not self._has_left_job():
+                break
+            if self._conditions.end_now.is_set():
+                break
+            self._coordinator.notice("the launcher was killed and is restarted to follow its job")
+            await asyncio.to_thread(end_descendants, self._scheduler.finish_commands)
+            await self.start(self._environment)
+            await self._wait_for_end()
+
+    async def end(self) -> None:
+        """End the launcher and all ranks, and cancel a job that a killed launcher has left."""
+        await asyncio.to_thread(end_descendants, self._end_signals())
+        code = await self._process.wait()
+        self._evidence.launcher_code = code
+        if self._config.launcher == "inline":  # the launcher is rank 0
+            exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
+            self._evidence.exits[0] = exited
+        if self._scheduler and self._has_left_job():
+            job = self._evidence.job
+            cancel = self._scheduler.cancel_abandoned
+            self._note_cancelled(await asyncio.to_thread(cancel, self._folder, job))
+
+    def log_tail(self, size: int = 4000) -> str:
+        """Return the last bytes of the launcher's log."""
+        return self._log.read_bytes()[-size:].decode(errors="replace")
+
+    def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
+        if self._scheduler:
+            return self._scheduler.end_launcher
+        return AT_ONCE if self._conditions.end_now.is_set() else GENTLY
+
+    def _has_left_job(self) -> bool:
+        """Return whether the launcher was killed, and its job may still run."""
+        job = self._evidence.job
+        is_job_over = job is not None and (job_status.has_ended(job) or not job.id)
+        code = self._process.returncode
+        return code is not None and code < 0 and not is_job_over
+
+    def _note_cancelled(self, job: Job) -> None:
+        """Note the end of an abandoned job: why the run ends, unless it was to end anyway."""
+        if self._conditions.end_now.is_set() or not self._evidence.launcher_killed:
+            self._coordinator.notice(job.ended)
+            job = structs.replace(job, ended="")
+        self._coordinator.replay(job)
+
+    # --- waiting ---------------------------------------------------------------------------
+
+    async def _wait_for_end(self) -> None:
+        """Wait until the launcher ends, or until there is a reason to end it."""
+        conditions = self._conditions
+        exit_task = asyncio.create_task(self._process.wait())
+        while not (exit_task.done() or conditions.end_now.is_set()):
+            signs = (conditions.end_now, conditions.trouble, conditions.all_finished)
+            waits = [asyncio.create_task(event.wait()) for event in signs]
+            await asyncio.wait([exit_task, *waits], return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            if not await self._training_continues(exit_task):
+                break
+        self._evidence.launcher_killed = exit_task.done() and exit_task.result() < 0
+
+    async def _training_continues(self, exit_task: asyncio.Task[int]) -> bool:
+        """Return whether training continues after a sign that it ends.
+
+        The launcher gets a moment to report how its ranks ended, and longer if it may restart
+        them: a restart clears these conditions.
+        """
+        conditions = self._conditions
+        since = time.monotonic()
+        while not (exit_task.done() or conditions.end_now.is_set()):
+            if not (conditions.trouble.is_set() or conditions.all_finished.is_set()):
+                return True
+            if self._coordinator.is_job_queued and not self._coordinator.is_complete:
+                since = time.monotonic()  # a requeued job may wait for any time
+            if time.monotonic() > since + self._grace_period_s():
+                return False
+            await asyncio.wait([exit_task], timeout=CHECK_S)
+        return False
+
+    def _grace_period_s(self) -> float:
+        """Return the seconds from the first sign of an end until the launcher is ended."""
+        if self._coordinator.is_complete or not self._coordinator.may_restart:
+            return LEAVE_S if self._conditions.all_finished.is_set() else SETTLE_S
+        if self._scheduler is None:
+            return RESTART_S
+        if self._evidence.unreachable and not self._scheduler.requeues:
+            return SETTLE_S
+        return RESTART_S + self._scheduler.poll_s
+
+
+def _block_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

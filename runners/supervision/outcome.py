@@ -1,0 +1,303 @@
+"""Why a run ended: which rank failed first, and which failures are only its consequences."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.protocol.events import Job, NonFinite
+from distrain.runners.records.state import RunError, Status
+from distrain.runners.supervision.evidence import Evidence
+
+HANG = "Hang"
+JOB_ENDED = "JobEnded"
+# Two ends within this time are independent: no launcher reacts to a failure as fast.
+REACTION_S = 0.02
+# Sort keys of suspects: a config error first, then an error of the rank's own, then a disconnection
+# without a report.
+USAGE_ERROR = -1
+FAILED = 0
+DISCONNECTED = 1
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended: a status, one sentence, and the error of a run that failed."""
+
+    status: Status
+    reason: str
+    error: RunError | None = None
+
+
+def judge(evidence: Evidence) -> Outcome:
+    """Return whether the run completed, was stopped or failed, with the reason."""
+    if evidence.queued:
+        return Outcome(status="stopped", reason="removed from the queue")
+    if evidence.nonfinite:
+        return _failed(_nonfinite_loss(evidence.nonfinite))
+    if len(evidence.finished) == evidence.world_size:
+        return _finished(evidence)
+    if evidence.missing:
+        return _failed(_hosts_missing(evidence))
+    if evidence.stopped_now:
+        reason = "stopped immediately on request, without a checkpoint"
+        return Outcome(status="stopped", reason=reason)
+    if evidence.stop_overdue:
+        reason = f"the graceful stop took too long and was forced; {_positions(evidence)}"
+        return Outcome(status="stopped", reason=reason)
+    error = _first_error(evidence)
+    host = "" if error.rank is None else evidence.hosts.get(error.rank, "")
+    return _failed(msgspec.structs.replace(error, host=host))
+
+
+def supervisor_failure(error: Exception) -> Outcome:
+    """Return the outcome of a run whose supervisor failed itself, which is a bug of ours."""
+    message = f"the supervisor failed ({error}); see logs/supervisor.log"
+    return _failed(RunError(rank=None, type=type(error).__name__, message=message))
+
+
+def _finished(evidence: Evidence) -> Outcome:
+    """Return the outcome of a run whose ranks have all left the training loop in order."""
+    if not any(finished.stopped for finished in evidence.finished.values()):
+        return Outcome(status="completed", reason="all steps done")
+    step = max(finished.step for finished in evidence.finished.values())
+    reason = f"stopped {evidence.stop_origin} after step {step:,}"
+    job = evidence.job
+    if job and job.ended and job.state != "COMPLETED":  # Slurm, or somebody else, ended it
+        reason += f": {job.ended}"
+    return Outcome(status="stopped", reason=reason)
+
+
+def _failed(error: RunError) -> Outcome:
+    # The sentence about a hang names its ranks itself.
+    is_named = error.rank is None or error.type == HANG
+    reason = error.message if is_named else f"{error.origin}: {error.message}"
+    return Outcome(status="failed", reason=reason, error=error)
+
+
+# --- which failure came first --------------------------------------------------------------------
+
+
+def _first_error(evidence: Evidence) -> RunError:
+    """Return the failure that caused the others."""
+    job = evidence.job
+    if job and job.ended and job.state not in ("COMPLETED", "FAILED"):
+        return _job_ended(evidence, job)
+    suspects = _suspects(evidence)
+    if all(order == DISCONNECTED for order, _ in suspects.values()):
+        if evidence.unreachable:
+            return _host_unreachable(evidence)
+        if _agent_was_lost_first(evidence):
+            return _agent_lost(evidence)
+    if suspects:
+        return _rank_error(evidence, min(suspects, key=lambda rank: suspects[rank]), suspects)
+    reported = _reported(evidence)
+    if evidence.launcher_killed and reported:  # by ranks of other hosts: its own die with it
+        return _launcher_failed(evidence)
+    if reported and (absent := [r for r in range(evidence.world_size) if r not in reported]):
+        return _hang(evidence, absent)
+    if reported:
+        return _rank_error(evidence, min(reported, key=lambda rank: reported[rank]))
+    if unexplained := _unexplained_exits(evidence):
+        first = min(unexplained, key=lambda rank: evidence.exits[rank].time)
+        return _rank_error(evidence, first)
+    return _launcher_failed(evidence)
+
+
+def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
+    """Return the ranks that may have failed by themselves; the smallest value failed first.
+
+    A launcher ends the other ranks by SIGTERM once one has failed. A rank that disconnected after
+    the first failure is therefore a suspect only if its exit code tells otherwise. The ranks of a
+    launcher that was killed die with it, and then there are no exit codes.
+    """
+    suspects: dict[int, tuple[int, float]] = {}
+    for rank, (when, failure) in evidence.failures.items():
+        if failure.usage:  # every rank refuses the same config: report the lowest
+            suspects[rank] = (USAGE_ERROR, rank)
+        elif not failure.secondary:
+            suspects[rank] = (FAILED, when)
+    aborted = _aborted_by_watchdog(evidence)
+    first_failure = min(_reported(evidence).values(), default=float("inf"))
+    for rank, when in evidence.disconnected.items():
+        if rank in aborted:
+            continue
+        code = _exit_code(evidence, rank)
+        died_with_launcher = code is None and evidence.launcher_killed
+        if code not in (None, 0, -signal.SIGTERM):
+            suspects[rank] = (FAILED, when)
+        elif when <= first_failure + REACTION_S and not died_with_launcher:
+            suspects[rank] = (DISCONNECTED, when)
+    return suspects
+
+
+def _reported(evidence: Evidence) -> dict[int, float]:
+    """Return the ranks that reported a failure, or that a watchdog ended, with the time."""
+    failed = {rank: when for rank, (when, _) in evidence.failures.items()}
+    aborted = {rank: evidence.disconnected[rank] for rank in _aborted_by_watchdog(evidence)}
+    return aborted | failed
+
+
+def _aborted_by_watchdog(evidence: Evidence) -> set[int]:
+    """Return the ranks that NCCL's or Horovod's watchdog aborted while they waited for another."""
+    if not evidence.watchdog_aborts:
+        return set()
+    return {rank for rank in evidence.disconnected if _exit_code(evidence, rank) == -signal.SIGABRT}
+
+
+def _unexplained_exits(evidence: Evidence) -> list[int]:
+    """Return the ranks that ended by themselves before they connected.
+
+    The rank of launcher `inline` is the launcher, whose exit code explains nothing.
+    """
+    expected = (0, -signal.SIGTERM, evidence.launcher_code)
+    return [rank for rank, exited in evidence.exits.items() if exited.code not in expected]
+
+
+def _exit_code(evidence: Evidence, rank: int) -> int | None:
+    return evidence.exits[rank].code if rank in evidence.exits else None
+
+
+def _agent_was_lost_first(evidence: Evidence) -> bool:
+    """Return whether a host lost its node agent before any rank failed.
+
+    Where that agent was the launcher, the launcher's end is the better explanation.
+    """
+    if not evidence.lost_agents or evidence.launcher_killed:
+        return False
+    first_failure = min(_reported(evidence).values(), default=float("inf"))
+    return min(evidence.lost_agents.values()) <= first_failure + REACTION_S
+
+
+# --- errors and their sentences ------------------------------------------------------------------
+
+
+def _rank_error(
+    evidence: Evidence, rank: int, suspects: dict[int, tuple[int, float]] | None = None
+) -> RunError:
+    """Return the error of the rank that failed first."""
+    others = sorted(set(_all_lost(evidence)) - set(suspects or ()) - {rank})
+    if rank not in evidence.failures:
+        return _silent_end(evidence, rank, others)
+    failure = evidence.failures[rank][1]
+    return RunError(
+        rank=rank,
+        type=failure.error,
+        message=failure.message,
+        traceback=failure.traceback,
+        step=failure.step,
+        secondary=others,
+        usage=failure.usage,
+    )
+
+
+def _all_lost(evidence: Evidence) -> list[int]:
+    """Return all ranks that failed or disconnected, in order."""
+    return sorted(evidence.failures.keys() | evidence.disconnected.keys())
+
+
+def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
+    """Return the error of a rank that ended without reporting one."""
+    code = _exit_code(evidence, rank)
+    step = evidence.steps.get(rank, 0)
+    if step:
+        when = f"after step {step:,}"
+    elif any(evidence.steps.values()):  # it may have done steps that it could not report any more
+        when = "before it reported a step"
+    else:
+        when = "before its first step"
+    if code is None:
+        kind = "Vanished"
+        message = f"disconnected {when} without reporting an error"
+    elif code >= 0:
+        kind = "Exit"
+        message = f"exited with code {code} {when} without reporting an error"
+    else:
+        kind = formatting.signal_name(-code)
+        message = f"killed by {kind} {when}"
+        if kind == "SIGKILL":
+            message += " (manually or by the OOM killer)"
+    return RunError(rank=rank, type=kind, message=message, step=step, secondary=others)
+
+
+def _job_ended(evidence: Evidence, job: Job) -> RunError:
+    """Return the error of ranks that were ended with their job: none of them is to blame."""
+    message = job.ended
+    if any(evidence.steps.values()):
+        message += f"; {_positions(evidence)}"
+    return RunError(rank=None, type=JOB_ENDED, message=message, secondary=_all_lost(evidence))
+
+
+def _host_unreachable(evidence: Evidence) -> RunError:
+    since = formatting.time_of_day(min(evidence.unreachable.values()))
+    hosts = " and ".join(sorted(evidence.unreachable))
+    verb = "has" if len(evidence.unreachable) == 1 else "have"
+    message = (
+        f"{hosts} {verb} not answered since {since} (network or power failure?); "
+        f"{_positions(evidence)}"
+    )
+    return RunError(rank=None, type="HostLost", message=message, secondary=_all_lost(evidence))
+
+
+def _agent_lost(evidence: Evidence) -> RunError:
+    first = min(evidence.lost_agents, key=lambda host: evidence.lost_agents[host])
+    message = (
+        f"{first} left the run: the process that starts its ranks was killed; "
+        f"{_positions(evidence)}"
+    )
+    return RunError(rank=None, type="HostLost", message=message, secondary=_all_lost(evidence))
+
+
+def _hosts_missing(evidence: Evidence) -> RunError:
+    message = f"{evidence.missing} did not join within dist.join_timeout_s; nothing was trained"
+    return RunError(rank=None, type="HostMissing", message=message)
+
+
+def _hang(evidence: Evidence, absent: list[int]) -> RunError:
+    names = " and ".join(f"rank {rank}" for rank in absent)
+    verb = "is" if len(absent) == 1 else "are"
+    message = (
+        f"{names} {verb} absent from a collective in which the others wait; {_positions(evidence)}"
+    )
+    tracebacks = (
+        f"rank {rank} waited here:\n{failure.traceback}"
+        for rank, (_, failure) in evidence.failures.items()
+        if failure.traceback
+    )
+    return RunError(
+        rank=absent[0],
+        type=HANG,
+        message=message,
+        step=evidence.steps.get(absent[0], 0),
+        secondary=sorted(_reported(evidence)),
+        traceback=next(tracebacks, ""),
+    )
+
+
+def _launcher_failed(evidence: Evidence) -> RunError:
+    code = evidence.launcher_code or 0
+    log = evidence.launcher_log
+    lines = log.strip().splitlines()
+    last_line = lines[-1].strip() if lines else ""
+    if code < 0:
+        message = f"the launcher was killed by {formatting.signal_name(-code)} while its ranks ran"
+    elif evidence.job and last_line:  # the launcher of a job prints a sentence for people
+        message = last_line
+    else:
+        output = f"its last output: {last_line}" if last_line else "it printed nothing"
+        message = f"the launcher exited with code {code} before its ranks did; {output}"
+    return RunError(rank=None, type="LauncherFailed", message=message, traceback=log)
+
+
+def _nonfinite_loss(event: NonFinite) -> RunError:
+    message = (
+        f"the loss became {event.loss} at step {event.step}; try a lower learning rate, warm-up "
+        'or clip_norm, or set train.on_nan = "continue" to train on'
+    )
+    return RunError(rank=event.rank, type="NonFiniteLoss", message=message, step=event.step)
+
+
+def _positions(evidence: Evidence) -> str:
+    steps = {rank: evidence.steps.get(rank, 0) for rank in range(evidence.world_size)}
+    return f"last seen: {formatting.rank_steps(steps)}"

@@ -1,0 +1,63 @@
+"""The connections of the ranks that train in the current attempt."""
+
+from __future__ import annotations
+
+from distrain.runners.protocol.events import Event, Hello
+from distrain.runners.supervision.connection import Connection
+
+
+class RankConnections:
+    """Knows the connection of each rank, and the processes of the ranks on this host.
+
+    `host` is the name of this host. `pids` maps ranks to processes; those of other hosts are left
+    out, because their numbers mean nothing here.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self.by_rank: dict[int, Connection] = {}
+        self.pids: dict[int, int] = {}
+        self._have_greeted: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.by_rank)
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self.by_rank
+
+    @property
+    def any_has_greeted(self) -> bool:
+        """Whether a rank of this attempt has connected, even if it has left again."""
+        return bool(self._have_greeted)
+
+    def has_greeted(self, rank: int) -> bool:
+        return rank in self._have_greeted
+
+    def add(self, connection: Connection, hello: Hello) -> None:
+        connection.rank = hello.rank
+        connection.host = hello.host
+        self.by_rank[hello.rank] = connection
+        self._have_greeted.add(hello.rank)
+        if hello.pid and hello.host in ("", self._host):
+            self.pids[hello.rank] = hello.pid
+
+    def remove(self, connection: Connection) -> int | None:
+        """Remove a connection that has ended; return its rank, None if it is no rank's."""
+        rank = connection.rank
+        if rank is None or self.by_rank.get(rank) is not connection:
+            return None
+        del self.by_rank[rank]
+        self.pids.pop(rank, None)
+        return rank
+
+    def broadcast(self, event: Event) -> None:
+        for connection in self.by_rank.values():
+            connection.send(event)
+
+    def discard_all(self) -> None:
+        """Disconnect all ranks and forget them: another attempt begins."""
+        for connection in self.by_rank.values():
+            connection.discard()
+        self.by_rank.clear()
+        self.pids.clear()
+        self._have_greeted.clear()

@@ -1,0 +1,54 @@
+"""Notices that training makes no progress, and names the rank that is furthest behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from distrain.runners import formatting
+
+
+class StallWatch:
+    """Watches for a pause of `stall_s` seconds in which all ranks train and none ends a step.
+
+    `phases` is what each rank does now; `last_progress` is by `time.monotonic`.
+    """
+
+    def __init__(self, world_size: int, stall_s: float) -> None:
+        self._world_size = world_size
+        self._stall_s = stall_s
+        self._is_reported = False
+        self.phases: dict[int, str] = {}
+        self.last_progress = time.monotonic()
+
+    def record_progress(self) -> None:
+        """Note a sign of life other than a finished step."""
+        self.last_progress = time.monotonic()
+
+    def record_step(self) -> None:
+        """Note that a rank has finished a step: a stall that was reported is over."""
+        self.last_progress = time.monotonic()
+        self._is_reported = False
+
+    def reset(self) -> None:
+        """Forget the ranks of the last attempt."""
+        self.phases.clear()
+        self._is_reported = False
+
+    def describe_stall(self, steps: Mapping[int, int]) -> str:
+        """Return a sentence on a stall that was not reported yet; empty where there is none.
+
+        `steps` is the last finished step of each rank that has reported one.
+        """
+        pause = time.monotonic() - self.last_progress
+        all_train = set(self.phases.values()) == {"training"}
+        if not all_train or self._is_reported or pause <= self._stall_s:
+            return ""
+        self._is_reported = True
+        positions = {rank: steps.get(rank, 0) for rank in range(self._world_size)}
+        slowest = min(positions, key=lambda rank: positions[rank])
+        if len(set(positions.values())) == 1:
+            where = f"all ranks are at step {positions[slowest]}"
+        else:
+            where = f"furthest behind is rank {slowest} ({formatting.rank_steps(positions)})"
+        return f"no step has ended for {pause:.0f} s; {where}"

@@ -1,0 +1,41 @@
+"""run.json as the supervisor changes it, even while the disk is full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distrain.runners.protocol.events import Job
+from distrain.runners.records.writer import RecordWriter, report_write_errors
+
+
+class StateWriter:
+    """Changes run.json; what a full disk refuses is kept and written with the next change."""
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self._unsaved: dict[str, Any] = {}
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of run.json. Without arguments, write what was refused before."""
+        self._unsaved |= changes
+        job = changes.get("job")
+        if isinstance(job, Job):
+            self._unsaved |= self._changes_with_job(job)
+        if self._unsaved:
+            with report_write_errors():
+                self._writer.set_state(**self._unsaved)
+                self._unsaved = {}
+
+    def _changes_with_job(self, job: Job) -> dict[str, Any]:
+        """Return what changes with a job's state: a run starts when its job gets nodes.
+
+        A job that ends without nodes was never started.
+        """
+        changes: dict[str, Any] = {"waiting_for": []}
+        state = self._writer.state
+        if state.started is None:
+            if job.nodes:
+                changes["started"] = job.starts
+            else:
+                changes["status"] = state.status
+        return changes

@@ -1,0 +1,69 @@
+"""How the ranks agree on the step after which all of them stop.
+
+`report.stop_timeout_s` of the config is how long a stop may take; after that the run ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from distrain.runners.protocol.events import Stop, StopAt
+from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.evidence import Evidence, RunConditions
+from distrain.runners.supervision.rank_connections import RankConnections
+
+
+class StopProtocol:
+    """Stops all ranks after the same step, within `timeout_s` seconds.
+
+    Every rank answers `Stop` with the step that it is in, and does not go beyond it until
+    `StopAt` names the furthest of these steps, which all ranks can reach.
+    """
+
+    def __init__(
+        self,
+        ranks: RankConnections,
+        evidence: Evidence,
+        conditions: RunConditions,
+        timeout_s: float,
+    ) -> None:
+        self._ranks = ranks
+        self._evidence = evidence
+        self._conditions = conditions
+        self._timeout_s = timeout_s
+        self._answers: dict[int, int] = {}
+        self._save = True
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, save: bool = True) -> None:
+        """Ask all ranks to stop, with a checkpoint if `save`. Further calls change nothing."""
+        if self._evidence.stop_requested:
+            return
+        self._evidence.stop_requested = True
+        self._save = save
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._timeout_s, self._on_timeout)
+        self._ranks.broadcast(Stop())
+
+    def ask_if_begun(self, connection: Connection) -> None:
+        """Ask a rank that connects during a stop to take part in it."""
+        if self._evidence.stop_requested:
+            connection.send(Stop())
+
+    def add_answer(self, rank: int, step: int) -> None:
+        """Note the step that a rank is in; once all have answered, send where to stop."""
+        self._answers[rank] = step
+        if len(self._answers) == self._evidence.world_size:
+            last_step = max(self._answers.values()) + 1
+            self._ranks.broadcast(StopAt(step=last_step, save=self._save))
+
+    def reset(self, keep_timeout: bool) -> None:
+        """Forget the answers of an earlier attempt, and its time limit unless `keep_timeout`."""
+        self._answers.clear()
+        if self._timer and not keep_timeout:
+            self._timer.cancel()
+
+    def _on_timeout(self) -> None:
+        if self._evidence.stop_requested and not self._conditions.all_finished.is_set():
+            self._evidence.stop_overdue = True
+            self._conditions.end_now.set()

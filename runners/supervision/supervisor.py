@@ -1,0 +1,319 @@
+"""The one process that owns a run, from its queue to its end.
+
+`python -m distrain.runners.supervision.supervisor RECORD` detaches itself and returns once it
+listens for ranks and viewers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.launchers.batch_scheduler import batch_scheduler
+from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.protocol.client import ServerAddresses
+from distrain.runners.protocol.events import RunEnded
+from distrain.runners.records.meta import read_meta
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import is_supervised, read_state
+from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.supervision import background
+from distrain.runners.supervision.addresses import (
+    interface_variables,
+    known_token,
+    listen_address,
+)
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.device_queue import DeviceLease, QueueEntry
+from distrain.runners.supervision.journal_merge import JournalMerge
+from distrain.runners.supervision.launcher_process import LauncherProcess
+from distrain.runners.supervision.outcome import Outcome, judge, supervisor_failure
+from distrain.runners.supervision.server import serve
+from distrain.runners.supervision.state_writer import StateWriter
+from distrain.runners.system.processes import (
+    AT_ONCE,
+    adopt_orphans,
+    end_descendants,
+    raise_descriptor_limit,
+    run_detached,
+)
+
+QUEUE_CHECK_S = 0.5  # between two checks whether devices are free
+LAST_EVENTS_S = 2.0  # for what ended ranks have sent and is still in the sockets
+LOCK_S = 5.0  # for a supervisor that was killed to be gone
+LOCK_CHECK_S = 0.1
+RESERVE_BYTES = 1 << 16  # kept aside, so that a full disk has room for how the run ended
+
+
+class Supervisor:
+    """Runs one record from start to end; `run` returns when nothing of the run is left."""
+
+    def __init__(self, folder: Path) -> None:
+        record = Record(folder)
+        plan = record.state.plan
+        assert plan is not None
+        self.folder = folder
+        self.config = record.config
+        self.plan = plan
+        self.scheduler = batch_scheduler(self.config)
+        self.writer = RecordWriter(folder, has_journal=record.has_journal)
+        self.state = StateWriter(self.writer)
+        self.coordinator = Coordinator(
+            self.config,
+            plan,
+            self.writer,
+            self.state.set,
+            socket.gethostname(),
+            self.scheduler,
+        )
+        self.journal = JournalMerge(folder, self.writer, self.coordinator)
+        self.launcher = LauncherProcess(self.config, plan, folder, self.coordinator, self.scheduler)
+        self.lease: DeviceLease | None = None
+
+    def listen_address(self) -> str:
+        """Return HOST or HOST:PORT for peers on other hosts; empty where there are none."""
+        return listen_address(self.config, self.plan, self.scheduler, self.coordinator.notice)
+
+    def known_token(self) -> str:
+        """Return the token that other hosts know already; empty where there is none."""
+        return known_token(self.config, self.plan)
+
+    # --- the queue -------------------------------------------------------------------------
+
+    def join_queue(self) -> None:
+        """Add this run to the device queue.
+
+        Raises DistrainError or OSError if the run must wait but cannot be queued; a run that does
+        not have to wait starts without an entry.
+        """
+        name = read_meta(self.folder).name
+        waiting = self.coordinator.evidence.queued
+        try:
+            entry = QueueEntry.of(self.plan, self.folder, name, waiting=waiting)
+            self.lease = DeviceLease(entry)
+        except (DistrainError, OSError) as error:
+            if waiting:
+                raise
+            self.coordinator.notice(f"queued runs cannot see this run: {error}")
+
+    async def wait_for_devices(self) -> bool:
+        """Wait in the queue if the run is queued; return False where it was stopped meanwhile."""
+        if not self.coordinator.evidence.queued:
+            return True
+        assert self.lease is not None
+        end_now = self.coordinator.conditions.end_now
+        while obstacles := await asyncio.to_thread(self.lease.acquire):
+            if obstacles != self.writer.state.waiting_for:
+                self.state.set(waiting_for=obstacles)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(end_now.wait(), QUEUE_CHECK_S)
+                break
+        if end_now.is_set():
+            return False
+        self.coordinator.evidence.queued = False
+        started = self.writer.state.started if self.scheduler else time.time()
+        self.state.set(status="starting", started=started, waiting_for=[])
+        return True
+
+    # --- the run ---------------------------------------------------------------------------
+
+    async def run(self, addresses: ServerAddresses) -> None:
+        """Start the launcher, wait for its end and receive everything its ranks have sent."""
+        self._set_first_status()
+        environment = launcher_environment(self.config, self.plan, self.folder, addresses)
+        await self.launcher.start(environment)
+        if not self.writer.recovered:
+            for text in self.plan.notices:
+                self.coordinator.notice(text)
+        tasks = [self._start_task(task) for task in self._background_tasks(addresses)]
+        rank_environment = environment | interface_variables(self.config, self.plan, addresses)
+        provenance = self._start_task(partial(self._record_provenance, rank_environment))
+        await self.launcher.wait()
+        await self.launcher.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(provenance, *tasks, return_exceptions=True)
+        await self._receive_last_events()
+        self.coordinator.evidence.launcher_log = self.launcher.log_tail()
+
+    def _set_first_status(self) -> None:
+        if self.coordinator.is_stopping:
+            return
+        if self.scheduler and self.writer.state.job is None:
+            submitting = f"the job is being submitted to {self.scheduler.name}"
+            self.state.set(status="queued", waiting_for=[submitting])
+        else:
+            self.state.set(status="running")
+
+    def _start_task(self, task: background.BackgroundTask) -> asyncio.Task[None]:
+        return asyncio.create_task(background.log_failure(task))
+
+    def _background_tasks(self, addresses: ServerAddresses) -> list[background.BackgroundTask]:
+        tasks: list[background.BackgroundTask] = [
+            partial(
+                background.commit_regularly, self.plan, self.writer, self.state, self.coordinator
+            ),
+            partial(
+                background.sample_regularly,
+                self.config,
+                self.plan,
+                self.writer,
+                self.coordinator,
+                self.lease,
+            ),
+            partial(background.watch_for_stalls, self.coordinator),
+            partial(background.watch_owner, self.coordinator),
+            partial(
+                background.wait_for_hosts,
+                self.config,
+                self.plan,
+                self.folder,
+                self.state,
+                self.coordinator,
+                addresses,
+            ),
+        ]
+        if self.scheduler:
+            tasks.append(self.journal.follow)
+        return tasks
+
+    async def _record_provenance(self, environment: dict[str, str]) -> None:
+        if self.writer.state.provenance:  # of the first supervisor: this one may be elsewhere
+            return
+        found = await asyncio.to_thread(_provenance, self.folder, environment)
+        self.state.set(provenance=found)
+
+    async def _receive_last_events(self) -> None:
+        """Receive what is still in the sockets of ranks and node agents that have ended."""
+        coordinator = self.coordinator
+        deadline = time.monotonic() + LAST_EVENTS_S
+        await asyncio.sleep(0.05)
+        while coordinator.ranks or coordinator.membership.has_unfinished:
+            if time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(0.01)
+        self.journal.merge()
+
+    def close(self, outcome: Outcome) -> None:
+        """Write how the run ended and release its devices."""
+        with report_write_errors():
+            self.writer.commit()
+        self.state.set(
+            status=outcome.status,
+            reason=outcome.reason,
+            error=outcome.error,
+            ended=time.time(),
+            waiting_for=[],
+            socket="",
+        )
+        with report_write_errors():
+            self.writer.close()
+        # Lists of many runs read the summary instead of every database.
+        self.state.set(summary=Record(self.folder).summary())
+        if self.lease:
+            self.lease.close()
+
+
+async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
+    """Run a record from start to end; call `on_ready` once ranks and viewers can connect."""
+    supervisor = Supervisor(folder)
+    coordinator = supervisor.coordinator
+    writer = supervisor.writer
+    reserve = folder / ".reserve"
+    if writer.recovered:
+        writer.set_state(socket="", **process_identity())  # so that nobody else recovers it
+        supervisor.journal.recover()
+    async with serve(
+        coordinator, folder, supervisor.listen_address(), supervisor.known_token()
+    ) as addresses:
+        reserve.write_bytes(bytes(RESERVE_BYTES))
+        supervisor.join_queue()
+        waits = coordinator.evidence.queued or supervisor.scheduler is not None
+        started = writer.state.started or (None if waits else time.time())
+        writer.set_state(started=started, socket=addresses.local, **process_identity())
+        on_ready()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, coordinator.stop)
+        try:
+            if await supervisor.wait_for_devices():
+                await supervisor.run(addresses)
+            outcome = judge(coordinator.evidence)
+        except Exception as error:
+            with suppress(OSError):
+                traceback.print_exc()
+            outcome = supervisor_failure(error)
+        finally:
+            end_descendants(AT_ONCE)
+        coordinator.membership.broadcast(RunEnded(status=outcome.status, reason=outcome.reason))
+    reserve.unlink(missing_ok=True)
+    supervisor.close(outcome)
+
+
+def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    # Imported while the ranks start, so that it does not delay them.
+    from distrain.runners.system.provenance import provenance
+
+    return provenance(folder, environment)
+
+
+def process_identity() -> dict[str, float]:
+    """Return the fields of run.json that identify this process, even if its pid is reused."""
+    return {
+        "supervisor_pid": os.getpid(),
+        "supervisor_started": psutil.Process().create_time(),
+    }
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Lock the record's folder; wait for a supervisor that was killed but still exists.
+
+    Raises BlockingIOError where another supervisor runs.
+    """
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if is_supervised(read_state(folder)) or time.monotonic() > deadline:
+                raise
+        time.sleep(LOCK_CHECK_S)
+
+
+def main() -> int:
+    """Return 0 once a detached process listens, 1 if it could not."""
+    folder = Path(sys.argv[1]).resolve()
+
+    def work(on_ready: Callable[[], None]) -> int:
+        adopt_orphans()
+        raise_descriptor_limit()
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            _lock(lock, folder)
+            asyncio.run(supervise(folder, on_ready))
+        except BlockingIOError:
+            print("another supervisor already owns this run", file=sys.stderr)
+            return 1
+        except DistrainError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return 0
+
+    return run_detached(work, folder / "logs" / "supervisor.log")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

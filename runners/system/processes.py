@@ -1,0 +1,223 @@
+"""Starting and ending processes: detaching, parent-death signals, ends of whole process trees.
+
+psutil is imported inside functions, because ranks do not need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
+AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
+OWNER = "DISTRAIN_OWNER"  # the process that a run must not outlive
+MAX_DESCRIPTORS = 1 << 16
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(
+    expected_parent: int | None = None, number: signal.Signals = signal.SIGKILL
+) -> None:
+    """Make the kernel send this process a signal when its parent dies. Linux only.
+
+    No signal is sent for a parent that died before the call: with `expected_parent`, its PID, the
+    process exits then.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+    if expected_parent is not None and os.getppid() != expected_parent:
+        os._exit(1)
+
+
+def accept_sigterm_from_parent() -> None:
+    """Let SIGTERM end this process only if its parent sent it.
+
+    A scheduler signals every process of a job; only the node agent handles it. Call this before
+    threads are started; child processes start with SIGTERM blocked.
+    """
+    number = signal.SIGTERM
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+
+    def wait() -> None:
+        while signal.sigwaitinfo({number}).si_pid != os.getppid():
+            pass
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
+
+
+def blocks_sigterm() -> bool:
+    """Return whether this process was started by one that called `accept_sigterm_from_parent`."""
+    return signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
+    """Fork a process that outlives the caller and prints to a log.
+
+    `work` is called in it, with a function that it calls when it is ready, and returns its exit
+    code. In the caller the result is 0 once the process is ready, 1 if it ends before.
+    """
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        return 0 if os.read(reading, 1) else 1
+    os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    no_input = os.open(os.devnull, os.O_RDONLY)
+    for number, target in ((0, no_input), (1, output), (2, output)):
+        os.dup2(target, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def report_ready() -> None:
+        os.write(writing, b"1")
+        os.close(writing)
+
+    return work(report_ready)
+
+
+def start(
+    module: str,
+    *arguments: str,
+    cwd: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a module that detaches itself, in `cwd` and with additional variables; return its exit
+    code.
+
+    A Ctrl-C in the terminal is for the caller only: if one hits the module before it is in its own
+    session, the module is started again.
+    """
+    while True:
+        code = subprocess.run(
+            [sys.executable, "-P", "-m", module, *arguments],
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        ).returncode
+        if code != -signal.SIGINT:
+            return code
+
+
+def owner_variables() -> dict[str, str]:
+    """Return the variables that make this process the owner of the runs that it launches."""
+    import psutil
+
+    return {OWNER: f"{os.getpid()}:{psutil.Process().create_time()}"}
+
+
+def owner_is_gone() -> bool:
+    """Return whether this process has an owner that no longer runs."""
+    pid, _, started = os.environ.get(OWNER, "").partition(":")
+    return bool(pid) and not is_running(int(pid), float(started))
+
+
+def is_running(pid: int, started: float | None) -> bool:
+    """Return whether a process that started at this time still runs.
+
+    `started` is in Unix seconds; without it, any process with this PID counts.
+    """
+    import psutil  # 30 ms that a list of finished runs does not need
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        # One second of tolerance: corrections of the clock move create_time.
+        return started is None or abs(process.create_time() - started) <= 1.0
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector in the block, and exempt from it what exists at its end.
+
+    Collecting takes a tenth of the time of importing torch, and finds nothing.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def descriptor_limit() -> int:
+    """Return how many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many open files as the system permits: each rank takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if limit > descriptor_limit():
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that none is lost. Linux only."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """Return all running descendants of `pid` (default: this process), without zombies."""
+    import psutil
+
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in found if _is_alive(process)]
+
+
+def end_descendants(steps: Iterable[tuple[signal.Signals, float]]) -> None:
+    """Send each signal to all descendants and wait up to so many seconds, until none is left.
+
+    The list is made again for each step, because a descendant may start others while it ends.
+    """
+    import psutil
+
+    for number, seconds in steps:
+        for process in descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        deadline = time.monotonic() + seconds
+        while descendants() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not descendants():
+            return
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

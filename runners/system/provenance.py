@@ -1,0 +1,107 @@
+"""What the figures of a run depend on: code, versions, machine, environment."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distrain.runners.system.devices import driver_version
+
+PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "horovod")
+MAX_DIFF = 1 << 20  # characters
+# Prefixes of variables that change what a run computes or how fast; recorded with every run.
+MATTERS = (
+    "CUDA_",
+    "NCCL_",
+    "GLOO_",
+    "OMP_",
+    "MKL_",
+    "TORCH",
+    "PYTORCH_",
+    "UCC_",
+    "UCX_",
+    "HOROVOD_",
+)
+
+
+def provenance(
+    folder: Path, environment: dict[str, str], diff: str = "dirty.diff"
+) -> dict[str, Any]:
+    """Return what is known without torch; the ranks add versions of CUDA and NCCL (Facts).
+
+    `environment` is that of the ranks; the variables that affect the figures are kept. Uncommitted
+    changes of the current folder's repository are written to the file `diff` in `folder`.
+    """
+    return {
+        "cwd": os.getcwd(),
+        "git": _git(folder / diff),
+        "versions": versions(),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "cpu": cpu_name(),
+            "cores": psutil.cpu_count(logical=False),
+            "threads": psutil.cpu_count(),
+            "memory": psutil.virtual_memory().total,
+        },
+        "environment": {
+            name: value for name, value in environment.items() if name.startswith(MATTERS)
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, driver and packages; absent ones are left out."""
+    found = {"python": platform.python_version(), "implementation": sys.implementation.name}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if driver := driver_version():
+        found["driver"] = driver
+    return found
+
+
+def cpu_name() -> str:
+    """Return the processor as the system names it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _git(diff_file: Path) -> dict[str, Any] | None:
+    commit = _run_git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _run_git("diff", "HEAD", "--no-ext-diff", "--binary") or ""
+    if diff:
+        diff_file.write_text(diff[:MAX_DIFF])
+    return {
+        "commit": commit.strip(),
+        "branch": (_run_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": bool(diff),
+        "diff_complete": len(diff) <= MAX_DIFF,
+        "diff_sha256": sha256(diff.encode()).hexdigest() if diff else "",
+    }
+
+
+def _run_git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None

@@ -1,0 +1,130 @@
+"""Checkpoint files: written completely or not at all; the newest and the best are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from distrain.runners.errors import ConfigError
+from distrain.runners.system.files import sync_folder
+
+FORMAT = 1
+
+
+class Checkpoints:
+    """The folder `checkpoints/` of a run: files step-N.pt, links `last.pt` and `best.pt`.
+
+    `keep` is the number of newest files to keep. A later process of the same run continues with
+    the folder: it keeps the target of `best.pt` until there is a better checkpoint.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+        best = folder / "best.pt"
+        self._best = best.readlink().name if best.is_symlink() else None
+
+    @property
+    def last(self) -> str | None:
+        """The path of the newest checkpoint; None before the first."""
+        path = self._folder / "last.pt"
+        return str(path.resolve()) if path.exists() else None
+
+    def save(self, content: dict[str, Any], best: bool) -> Path:
+        """Write a checkpoint, delete those that are neither new nor best, and return its path.
+
+        The file appears under its name only after it is complete and on disk.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"step-{content['step']:08d}.pt"
+        partial = path.with_suffix(".partial")
+        try:
+            with partial.open("wb") as file:
+                torch.save({"format": FORMAT, **content}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException as error:
+            partial.unlink()  # the disk may be full because of it
+            # torch hides an OSError behind an error of its own.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+        partial.rename(path)
+        # `best.pt` first: after a kill in between, the next process starts from `last.pt`.
+        if best:
+            self._best = path.name
+            self._link("best.pt", path.name)
+        self._link("last.pt", path.name)
+        self._prune(path)
+        sync_folder(self._folder)
+        return path
+
+    def _link(self, name: str, target: str) -> None:
+        partial = self._folder / f"{name}.partial"
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+        partial.symlink_to(target)
+        partial.rename(self._folder / name)
+
+    def _prune(self, last: Path) -> None:
+        """Delete all but the newest and the best.
+
+        Also deletes what a process left that was killed while it saved: partial files, and
+        files of steps after `last`.
+        """
+        files = sorted(self._folder.glob("step-*.pt"))
+        kept = [path for path in files if path <= last][-self._keep :]
+        for path in (*files, *self._folder.glob("*.partial")):
+            if path not in kept and path.name != self._best:
+                path.unlink()
+
+
+def load(path: str) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU. Raises ConfigError where that is not possible."""
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError([("checkpoint.load", f"there is no file {path}")]) from None
+    except Exception:
+        raise ConfigError([("checkpoint.load", f"{path} cannot be read as a checkpoint")]) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
+    return content
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of Python, numpy and torch in this process."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def get_random_state(device: torch.device) -> dict[str, Any]:
+    """Return the state of all global generators, as types that `weights_only` loading accepts."""
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    state = {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, [int(key) for key in keys], *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restore what `get_random_state` returned; the state of a CPU run has nothing for a GPU."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,189 @@
+"""Batches of one rank: their order, the loader processes, and the copy to the device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from distrain.models.task import Task
+from distrain.runners.config.plan import Plan, share
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import DataConfig
+from distrain.runners.system.processes import (
+    accept_sigterm_from_parent,
+    blocks_sigterm,
+    die_with_parent,
+)
+from distrain.runners.training.batch_plan import BatchPlan
+
+
+class Batches:
+    """The training micro-batches of one rank, on its device."""
+
+    def __init__(
+        self, task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
+    ) -> None:
+        self._task = task
+        self._seed = config.train.seed
+        self._rank = rank
+        self._mover = mover
+        self._sampler = _EpochSampler()
+        self._generator = torch.Generator()
+        workers = plan.loader_workers[rank]
+        self._loader = _make_loader(
+            task,
+            task.train,
+            config.data,
+            workers,
+            mover.device,
+            batch_sampler=self._sampler,
+            generator=self._generator,
+            persistent_workers=workers > 0,
+        )
+
+    def epoch(self, epoch: int, plan: BatchPlan) -> Iterator[Any]:
+        """Yield this rank's micro-batches of an epoch; seed and epoch determine the samples."""
+        permutation = epoch_permutation(epoch, self._seed, plan.samples)
+        slices = (permutation[piece] for piece in plan.slices(self._rank))
+        if getattr(self._task.train, "wants_epoch", False):
+            self._sampler.batches = ([(epoch, index) for index in piece] for piece in slices)
+        else:
+            self._sampler.batches = slices
+        self._generator.manual_seed(_mix_seed(self._seed, epoch, self._rank + 1))
+        return self._mover.move(iter(self._loader))
+
+
+def epoch_permutation(epoch: int, seed: int, samples: int) -> list[int]:
+    """Return the order of all samples in an epoch; it does not depend on the number of ranks."""
+    shuffle = torch.Generator().manual_seed(_mix_seed(seed, epoch))
+    order: list[int] = torch.randperm(samples, generator=shuffle).tolist()
+    return order
+
+
+class _EpochSampler:
+    """A batch sampler that gets new content for each epoch, so that loader processes persist."""
+
+    batches: Iterator[list[Any]] = iter(())
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self.batches
+
+
+def evaluation_batches(
+    task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
+) -> Iterator[tuple[Any, int]]:
+    """Yield this rank's consecutive share of the evaluation set as (batch, samples).
+
+    A rank without a sample gets one batch with a count of 0.
+    """
+    sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
+    start = sum(sizes[:rank])
+    indices = range(start, start + sizes[rank])
+    batch_size = config.eval.batch_size or plan.micro_batch
+    pieces = [list(indices[i : i + batch_size]) for i in range(0, len(indices), batch_size)]
+    loader = _make_loader(
+        task,
+        task.eval,
+        config.data,
+        plan.loader_workers[rank],
+        mover.device,
+        batch_sampler=pieces or [[0]],
+        generator=torch.Generator().manual_seed(0),
+    )
+    counts = [len(piece) for piece in pieces] or [0]
+    return zip(mover.move(iter(loader)), counts, strict=True)
+
+
+def _make_loader(
+    task: Task,
+    dataset: Dataset[Any],
+    config: DataConfig,
+    workers: int,
+    device: torch.device,
+    **options: Any,
+) -> DataLoader[Any]:
+    if workers:
+        options |= {
+            "prefetch_factor": config.prefetch,
+            "multiprocessing_context": config.worker_context,
+            "worker_init_fn": _init_loader_process,
+        }
+    return DataLoader(
+        dataset,
+        num_workers=workers,
+        collate_fn=type(task).collate,
+        pin_memory=config.pin_memory and device.type == "cuda",
+        **options,
+    )
+
+
+def _init_loader_process(_: int) -> None:
+    die_with_parent()
+    if blocks_sigterm():
+        accept_sigterm_from_parent()
+    info = get_worker_info()
+    assert info is not None
+    random.seed(info.seed)
+    np.random.seed(info.seed % 2**32)
+
+
+class BatchMover:
+    """Moves batches to the device. On CUDA it copies one batch ahead, on its own stream."""
+
+    def __init__(self, task: Task, device: torch.device, channels_last: bool) -> None:
+        layout = torch.channels_last if channels_last else torch.preserve_format
+        self.device = device
+        self._move = partial(task.to, device=device, non_blocking=True, memory_format=layout)
+        is_plain = type(task).to is Task.to and task.finish is None and not channels_last
+        self._has_nothing_to_do = is_plain and device.type == "cpu"
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def move(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches on the device, finished by the task."""
+        if self._has_nothing_to_do:
+            return batches
+        if self._stream is None:
+            return map(self._move, batches)
+        return self._move_ahead(batches, self._stream)
+
+    def _move_ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
+        """Copy the next batch while the device computes with the current one."""
+        # Data that already lies on the device may not be complete yet.
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        ahead = self._copy(next(batches, None))
+        while (batch := ahead) is not None:
+            compute = torch.cuda.current_stream(self.device)
+            compute.wait_stream(stream)
+            for tensor in tensors_in(batch):
+                # The allocator must not reuse the memory before the compute stream is done.
+                tensor.record_stream(compute)
+            ahead = self._copy(next(batches, None))
+            yield batch
+
+    def _copy(self, batch: Any) -> Any:
+        with torch.cuda.stream(self._stream):
+            return None if batch is None else self._move(batch)
+
+
+def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
+    """Yield all tensors of a batch, in nested tuples, lists and dicts."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, dict):
+        for item in batch.values():
+            yield from tensors_in(item)
+    elif isinstance(batch, list | tuple):
+        for item in batch:
+            yield from tensors_in(item)
+
+
+def _mix_seed(*numbers: int) -> int:
+    """Return one seed made from several numbers; neighbours give unrelated seeds."""
+    sequence = np.random.SeedSequence(numbers)
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,104 @@
+"""The one training loop, for every strategy, launcher and precision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from distrain.runners.config.sections import CheckpointConfig, EvalConfig
+from distrain.runners.protocol.events import Finished
+from distrain.runners.strategies.base import NO_CONTEXT
+from distrain.runners.training.batch_plan import StepShare
+from distrain.runners.training.optim import set_rate
+from distrain.runners.training.trainer import Training
+
+
+def train(run: Training) -> None:
+    """Train to the last step or to a requested stop; report through the run's reporter."""
+    run.enter("training")
+    run.meter.begin()
+    goes_on = True
+    while goes_on and run.step < run.total_steps:
+        goes_on = train_epoch(run)
+    run.meter.flush()
+    if goes_on:
+        run.evaluate()
+    if goes_on or run.reporter.save_at_stop:
+        run.save()
+    stopped = run.step < run.total_steps
+    run.reporter.send(
+        Finished(time=time.time(), rank=run.world.rank, step=run.step, stopped=stopped)
+    )
+
+
+def train_epoch(run: Training) -> bool:
+    """Train to the end of the current epoch; return False if the run must stop."""
+    plan = run.batch_plan()
+    batches = run.batches.epoch(run.epoch, plan)
+    within_epochs = bool(run.config.eval.every_steps or run.config.checkpoint.every_steps)
+    for left, share in zip(range(plan.steps)[::-1], plan.shares(run.world.rank), strict=True):
+        _step(run, batches, share)
+        run.offset += share.total
+        epoch_ends = left == 0
+        if epoch_ends:
+            run.epoch += 1
+            run.offset = 0
+        goes_on = run.reporter.should_continue(run.step)
+        if run.step >= run.total_steps:
+            return True  # complete: a stop comes too late
+        if not goes_on:
+            return False
+        if epoch_ends or within_epochs:
+            pause(run, epoch_ends)
+    return True
+
+
+def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
+    """Make one optimizer step with this rank's share of the samples."""
+    total, _, counts = share
+    mark = run.clock.mark
+    last = len(counts) - 1
+    for index, count in enumerate(counts):
+        batch = next(batches)
+        mark("data")
+        with NO_CONTEXT if index == last else run.strategy.without_sync(run.wrapped):
+            with run.precision.autocast():
+                loss = run.task.loss(run.callable, batch)
+            mark("forward")
+            weight = run.strategy.weight(count, total)
+            # An even share needs no weight, and the product would add two kernels to each step.
+            run.precision.scale_loss(loss if weight == 1 else loss * weight).backward()
+        run.meter.add_loss(loss, count)
+        if index < last:
+            mark("backward")
+    run.strategy.reduce(run.model, run.clock)
+    rate = run.rate(run.step)
+    set_rate(run.optimizer, rate)
+    with run.strategy.stepping():
+        skipped = run.precision.step(run.optimizer, run.parameters, run.config.train.clip_norm)
+    run.optimizer.zero_grad()
+    mark("optimizer")
+    run.step += 1
+    run.meter.end_step(run.epoch, run.step, rate, skipped)
+
+
+def pause(run: Training, epoch_ends: bool) -> None:
+    """Evaluate and save if that is due; the time of neither is part of a window."""
+    evaluation_due = _is_due(run.config.eval, run, epoch_ends)
+    checkpoint_due = _is_due(run.config.checkpoint, run, epoch_ends)
+    if not (evaluation_due or checkpoint_due):
+        return
+    run.meter.flush()
+    if evaluation_due:
+        run.evaluate()
+    if checkpoint_due:
+        run.save()
+    run.enter("training")
+    run.meter.begin()
+
+
+def _is_due(section: EvalConfig | CheckpointConfig, run: Training, epoch_ends: bool) -> bool:
+    if section.every_steps and run.step % section.every_steps == 0:
+        return True
+    return epoch_ends and section.every_epochs > 0 and run.epoch % section.every_epochs == 0

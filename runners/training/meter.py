@@ -1,0 +1,179 @@
+"""What a rank measures of itself: losses and seconds, in windows of consecutive steps.
+
+In the hot path a step only adds to sums: it neither synchronises with a GPU nor does I/O.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrain.runners.distributed.timing import Clock, PendingReading
+from distrain.runners.protocol.events import OTHER, PHASES, NonFinite, Window
+from distrain.runners.protocol.reporter import NullReporter, Reporter
+
+MAX_WINDOW_STEPS = 4096  # bounds the losses that a window keeps on the device
+
+
+@dataclass
+class ClosedWindow:
+    """A window whose losses and times may still be on their way from the device."""
+
+    time: float
+    epoch: int
+    step: int
+    steps: int
+    lr: float
+    warmup: bool
+    reading: PendingReading
+    losses: Tensor | list[float]  # of the micro-batches, then the flags of skipped steps
+    samples: list[int]
+    micro_batches: int
+
+
+class Meter:
+    """Collects steps into windows and reports them; on a GPU one window late.
+
+    `window_s` is the least duration of a window in seconds. Windows up to the step
+    `warmup_until` do not count for throughput. `finite` becomes False with the first loss that
+    is not finite.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter | NullReporter,
+        rank: int,
+        clock: Clock,
+        window_s: float,
+        warmup_until: int,
+    ) -> None:
+        self._reporter = reporter
+        self._rank = rank
+        self._clock = clock
+        self._window_s = window_s
+        self._warmup_until = warmup_until
+        self._pending: list[ClosedWindow] = []
+        self.finite = True
+
+    def begin(self) -> None:
+        """Open a window; the time since the last one closed belongs to none."""
+        self._reset()
+        self._clock.start()
+
+    def _reset(self) -> None:
+        self._losses: list[Any] = []
+        self._samples: list[int] = []
+        self._skipped: list[Any] = []
+        self._steps = 0
+        self._losses_of_steps = 0  # losses of finished steps: a prefix of `_losses`
+
+    def add_loss(self, loss: Tensor, samples: int) -> None:
+        """Add the mean loss of a micro-batch, which may still be computed on its device."""
+        # On the CPU the number itself: nothing has to be waited for, and stacking costs more.
+        self._losses.append(loss.item() if loss.is_cpu else loss.detach())
+        self._samples.append(samples)
+
+    def end_step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
+        """Finish a step, and close the window if it is long enough."""
+        self._steps += 1
+        self._losses_of_steps = len(self._losses)
+        self._epoch = epoch
+        self._step = step
+        self._lr = lr
+        if skipped is not None:
+            self._skipped.append(skipped.item() if skipped.is_cpu else skipped)
+        is_full = self._clock.elapsed() >= self._window_s or self._steps >= MAX_WINDOW_STEPS
+        if is_full or step == self._warmup_until:
+            self._close()
+            self._clock.mark(OTHER)  # the time of reporting is part of the next window
+
+    def _close(self) -> None:
+        """Close the open window, if it has a step, and report the windows that are ready."""
+        if self._steps:
+            # Before the clock's last stamp: if the reading is ready, then so are the losses.
+            losses = _copy_to_host([*self._losses, *self._skipped])
+            self._pending.append(
+                ClosedWindow(
+                    time=time.time(),
+                    epoch=self._epoch,
+                    step=self._step,
+                    steps=self._steps,
+                    lr=self._lr,
+                    warmup=self._step <= self._warmup_until,
+                    reading=self._clock.close(),
+                    losses=losses,
+                    samples=self._samples,
+                    micro_batches=len(self._losses),
+                )
+            )
+            self._reset()
+        while self._pending and self._pending[0].reading.is_ready():
+            self._report(self._pending.pop(0))
+
+    def flush(self) -> None:
+        """Close the window and report all; called at evaluations, checkpoints and the end."""
+        self._close()
+        while self._pending:
+            self._report(self._pending.pop(0))
+
+    def flush_after_error(self) -> None:
+        """Report the finished steps of the open window without waiting for the device."""
+        del self._losses[self._losses_of_steps :]
+        del self._samples[self._losses_of_steps :]
+        with contextlib.suppress(Exception):  # the device may be lost
+            self._close()
+
+    def _report(self, closed: ClosedWindow) -> None:
+        reading = closed.reading.get()
+        values = closed.losses if isinstance(closed.losses, list) else closed.losses.tolist()
+        losses = values[: closed.micro_batches]
+        pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
+        is_finite = all(math.isfinite(loss) for loss, _ in pairs)
+        if self.finite and not is_finite:
+            self.finite = False
+            self._report_non_finite(closed, losses)
+        self._reporter.send(
+            Window(
+                time=closed.time,
+                rank=self._rank,
+                epoch=closed.epoch,
+                step=closed.step,
+                steps=closed.steps,
+                samples=sum(closed.samples),
+                loss_sum=math.fsum(loss * n for loss, n in pairs) if is_finite else None,
+                loss_min=min((loss for loss, _ in pairs), default=None) if is_finite else None,
+                loss_max=max((loss for loss, _ in pairs), default=None) if is_finite else None,
+                lr=closed.lr,
+                seconds=reading.seconds,
+                skipped=int(sum(values[closed.micro_batches :])),
+                warmup=closed.warmup,
+                overlap=reading.overlap,
+                wait=reading.wait,
+                **{phase: reading.phases[phase] for phase in PHASES},
+            )
+        )
+
+    def _report_non_finite(self, closed: ClosedWindow, losses: list[float]) -> None:
+        """Report the first loss that is not finite, with the step that it belongs to."""
+        counted = enumerate(zip(losses, closed.samples, strict=True))
+        first = next(i for i, (loss, n) in counted if n and not math.isfinite(loss))
+        per_step = closed.micro_batches // closed.steps
+        step = closed.step - closed.steps + 1 + first // per_step
+        self._reporter.send(
+            NonFinite(time=closed.time, rank=self._rank, step=step, loss=str(losses[first]))
+        )
+
+
+def _copy_to_host(values: list[Any]) -> Tensor | list[float]:
+    """Return floats as they are; start to copy tensors, all of one device, to pinned memory."""
+    if isinstance(values[0], float):
+        return values
+    stacked = torch.stack(values)
+    host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=stacked.is_cuda)
+    return host.copy_(stacked, non_blocking=True)

@@ -1,0 +1,352 @@
+"""What one rank trains with, built once from config, plan and task, and its checkpoints.
+
+How it trains is in `loop`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from distrain.models.build import build_task
+from distrain.models.task import Task
+from distrain.runners import strategies
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
+from distrain.runners.distributed.timing import make_clock
+from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Evaluation, Facts, Phase, Saved
+from distrain.runners.protocol.reporter import NullReporter, Reporter
+from distrain.runners.training import checkpoint
+from distrain.runners.training.batch_plan import BatchPlan, steps_per_epoch
+from distrain.runners.training.best import BestScore
+from distrain.runners.training.evaluation import evaluate
+from distrain.runners.training.loading import Batches, BatchMover, evaluation_batches
+from distrain.runners.training.meter import Meter
+from distrain.runners.training.optim import make_optimizer, make_schedule
+from distrain.runners.training.precision import Precision
+
+
+class Training:
+    """Model, optimizer, data and position of one rank.
+
+    `step` counts the finished optimizer steps of the whole run, `epoch` the finished epochs, and
+    `offset` the samples used of the current epoch. Raises ConfigError where task and plan do not
+    fit together.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        plan: Plan,
+        world: World,
+        task: Task,
+        reporter: Reporter | NullReporter,
+        folder: Path,
+    ) -> None:
+        self.config = config
+        self.plan = plan
+        self.world = world
+        self.task = task
+        self.reporter = reporter
+        self.step = 0
+        self.epoch = 0
+        self.offset = 0
+        self.notices: list[str] = []
+        self.samples = self._usable_samples()
+        self.steps_per_epoch = steps_per_epoch(
+            self.samples, config.train.batch_size, config.train.drop_last
+        )
+        self.model = self._place_model(task.model)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(config.train, self.parameters, plan.lr)
+        self.precision = Precision(plan.precision, world.device)
+        self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+        self._best = BestScore(config.checkpoint, task)
+        self._score: float | None = None  # of the last evaluation
+        self._evaluated_at = -1
+        self._saved_at = -1
+
+        saved = self._read_checkpoint()
+        if saved:
+            self._restore_common(saved)
+        self._wrap(resumed=saved is not None)
+        self.total_steps = self._count_steps()
+        self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
+        self.mover = BatchMover(task, world.device, config.train.channels_last)
+        self.batches = Batches(task, config, plan, world.rank, self.mover)
+        warmup_steps = min(config.report.skip_steps, (self.total_steps - self.step) // 2)
+        self.meter = Meter(
+            reporter,
+            world.rank,
+            self.clock,
+            config.report.window_s,
+            warmup_until=self.step + warmup_steps,
+        )
+        if saved:
+            self._restore_own(saved)
+
+    def _usable_samples(self) -> int:
+        train = self.config.train
+        samples = len(self.task.train)  # type: ignore[arg-type]
+        if samples < self.world.size:
+            problem = f"{self.world.size} ranks cannot share {samples} training samples"
+            raise ConfigError([("devices", problem)])
+        if train.drop_last and samples < train.batch_size:
+            problem = f"drops all {samples} samples, because a batch has {train.batch_size}"
+            raise ConfigError([("train.drop_last", problem)])
+        if not len(self.task.eval):  # type: ignore[arg-type]
+            raise ConfigError([("data.name", "the evaluation set is empty")])
+        return samples
+
+    def _place_model(self, model: nn.Module) -> nn.Module:
+        model = model.to(self.world.device)
+        if self.config.train.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.config.train.sync_batchnorm:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return model
+
+    def _wrap(self, resumed: bool) -> None:
+        self.clock = make_clock(self.world.device)
+        self.strategy = strategies.build(self.config, self.world)
+        self.wrapped = self.strategy.wrap(self.model, self.clock)
+        self.optimizer = self.strategy.optimizer(self.optimizer, self.model, resumed)
+        # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
+        self.callable: nn.Module = (
+            torch.compile(self.wrapped) if self.config.train.compile else self.wrapped  # type: ignore[assignment]
+        )
+
+    def batch_plan(self) -> BatchPlan:
+        """Return the steps that remain of the current epoch."""
+        train = self.config.train
+        return BatchPlan(
+            self.samples,
+            train.batch_size,
+            self.world.size,
+            accumulate=train.accumulate,
+            drop_last=train.drop_last,
+            offset=self.offset,
+        )
+
+    def _count_steps(self) -> int:
+        """Return the step at which the run is complete; steps before a resumption count."""
+        train = self.config.train
+        remaining = self.batch_plan().steps if self.epoch < train.epochs else 0
+        later = max(0, train.epochs - self.epoch - 1) * self.steps_per_epoch
+        total = self.step + remaining + later
+        return total if train.max_steps is None else max(self.step, min(total, train.max_steps))
+
+    def facts(self) -> Facts:
+        """Return what only a rank can know about the run."""
+        return Facts(
+            time=time.time(),
+            train_samples=self.samples,
+            eval_samples=len(self.task.eval),  # type: ignore[arg-type]
+            steps_per_epoch=self.steps_per_epoch,
+            total_steps=self.total_steps,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            backend=self.plan.backend,
+            start_step=self.step,
+            start_epoch=self.epoch,
+            start_epoch_steps=self.batch_plan().steps,
+            versions=_library_versions(),
+            notices=self.notices,
+        )
+
+    def enter(self, phase: Literal["training", "evaluating", "saving"]) -> None:
+        """Report the phase that this rank begins."""
+        self.reporter.send(
+            Phase(time=time.time(), rank=self.world.rank, phase=phase, step=self.step)
+        )
+
+    def evaluate(self) -> None:
+        """Evaluate the current weights; a second call at the same step does nothing."""
+        if self._evaluated_at == self.step:
+            return
+        self.enter("evaluating")
+        began = time.perf_counter()
+        self.strategy.sync_buffers(self.model)
+        samples, metrics = evaluate(
+            self.task,
+            self.strategy.for_evaluation(self.model, self.wrapped),
+            evaluation_batches(self.task, self.config, self.plan, self.world.rank, self.mover),
+            self.precision,
+            self.world,
+        )
+        self._evaluated_at = self.step
+        self._score = self._best.score_of(metrics)
+        if self.world.is_leader:
+            self.reporter.send(
+                Evaluation(
+                    time=time.time(),
+                    epoch=self.epoch,
+                    step=self.step,
+                    samples=samples,
+                    seconds=time.perf_counter() - began,
+                    metrics=metrics,
+                )
+            )
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
+        if self.config.checkpoint.keep == 0 or self._saved_at == self.step:
+            return
+        self.enter("saving")
+        began = time.perf_counter()
+        self.strategy.sync_buffers(self.model)
+        own = {
+            "random": checkpoint.get_random_state(self.world.device),
+            "strategy": self.strategy.state(),
+            "finite": self.meter.finite,
+        }
+        ranks = self.world.gather_objects(own)
+        self._saved_at = self.step
+        all_finite = all(rank["finite"] for rank in ranks)
+        wanted = all_finite or self.config.train.on_nan != "stop"
+        with self.world.waiting_for_leader():
+            if self.world.is_leader and wanted:
+                self._write_checkpoint(ranks, began)
+
+    def _write_checkpoint(self, ranks: list[dict[str, Any]], began: float) -> None:
+        was_evaluated = self._evaluated_at == self.step
+        is_best = was_evaluated and self._best.is_better(self._score)
+        if is_best:
+            self._best.score = self._score
+        path = self.checkpoints.save({**self._common_state(), "ranks": ranks}, is_best)
+        self.reporter.send(
+            Saved(
+                time=time.time(),
+                epoch=self.epoch,
+                step=self.step,
+                path=f"checkpoints/{path.name}",
+                seconds=time.perf_counter() - began,
+                bytes=path.stat().st_size,
+                best=is_best,
+            )
+        )
+
+    def _common_state(self) -> dict[str, Any]:
+        """Return the content of a checkpoint that is the same on all ranks."""
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "offset": self.offset,
+            "best": self._best.score,
+            "best_metric": self._best.metric,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.precision.state_dict(),
+            "world_size": self.world.size,
+            "config": self.config.to_toml(),
+        }
+
+    def _read_checkpoint(self) -> dict[str, Any] | None:
+        """Read the checkpoint to continue from, if there is one.
+
+        After the ranks were restarted this is the last checkpoint of this run. Rank 0 reads it
+        for all ranks if only its host has the run's folder.
+        """
+        path = self.checkpoints.last or self.config.checkpoint.load
+        is_shared = self.plan.scheduled or not self.plan.spread
+        content = checkpoint.load(path) if path and (is_shared or self.world.is_leader) else None
+        return content if is_shared else self.world.broadcast_object(content)
+
+    def _restore_common(self, content: dict[str, Any]) -> None:
+        """Restore from a checkpoint what is the same on all ranks."""
+        optimizer = RunConfig.from_toml(content["config"]).train.optimizer
+        if optimizer != self.config.train.optimizer:
+            problem = f"the checkpoint was trained with {optimizer}; the optimizer cannot change"
+            raise ConfigError([("train.optimizer", problem)])
+        try:
+            self.model.load_state_dict(content["model"])
+            self._restore_optimizer(content["optimizer"])
+        except (RuntimeError, ValueError):
+            problem = "the checkpoint is of another model: its parameters do not fit"
+            raise ConfigError([("checkpoint.load", problem)]) from None
+        self.precision.load_state_dict(content["precision"])
+        self.step = content["step"]
+        self.epoch = content["epoch"]
+        self.offset = content["offset"]
+        if self.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
+            self.epoch += 1
+            self.offset = 0
+        if content["best_metric"] == self._best.metric:
+            self._best.score = content["best"]
+
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+        """Restore momenta from the checkpoint; keep the options of this config."""
+        options = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        self.optimizer.load_state_dict(state)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
+
+    def _restore_own(self, content: dict[str, Any]) -> None:
+        """Restore what belongs to this rank alone, if the number of ranks is the same."""
+        ranks = content["world_size"]
+        if ranks != self.world.size:
+            self.notices.append(
+                f"resumed with {self.world.size} ranks from a checkpoint of {ranks}: "
+                "each step has the same samples, but random numbers differ"
+            )
+            return
+        own = content["ranks"][self.world.rank]
+        if own["strategy"]:
+            self._arrange_buckets()
+            self.model.load_state_dict(content["model"])
+            self.strategy.load_state(own["strategy"])
+        checkpoint.set_random_state(own["random"], self.world.device)
+
+    def _arrange_buckets(self) -> None:
+        """Run one backward without a step.
+
+        DDP arranges its buckets by it, and the state of a strategy has their layout.
+        """
+        batch = next(self.batches.epoch(self.epoch, self.batch_plan()))
+        self.task.loss(self.callable, batch).backward()
+        self.optimizer.zero_grad()
+
+
+def make_training(
+    config: RunConfig,
+    plan: Plan,
+    world: World,
+    reporter: Reporter | NullReporter,
+    folder: Path,
+) -> Training:
+    """Build the config's task and its training; random numbers start from the config's seed.
+
+    `folder` is that of the run.
+    """
+    train = config.train
+    torch.use_deterministic_algorithms(train.deterministic)
+    checkpoint.seed_generators(train.seed)
+    task = build_task(
+        config.task,
+        config.model,
+        config.data,
+        label_smoothing=train.label_smoothing,
+        seed=train.seed,
+        device=world.device,
+    )
+    # All ranks have the same weights, but each its own random numbers for dropout and the like.
+    checkpoint.seed_generators(train.seed + 1 + world.rank)
+    return Training(config, plan, world, task, reporter, folder)
+
+
+def _library_versions() -> dict[str, str]:
+    versions = {"torch": str(torch.__version__)}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    if torch.cuda.is_available():
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    return versions

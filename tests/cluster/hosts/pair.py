@@ -1,0 +1,87 @@
+"""Two hosts and the run that is started on the first."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from distrain.runners.protocol.events import Event, Notice
+from tests.integration.runs.conftest import wait_until
+from tests.support import ROOT
+from tests.support.commands import DISTRAIN, ENDLESS, Commands, dotted, sets
+from tests.support.namespaces import Host
+
+FAULTY = ROOT / "tests" / "integration" / "runs" / "faulty.py"
+TWO = {"dist.nodes": 2, "devices": "cpu:2", "train.threads": 1, "report.sample_s": 0.5}
+RUN, JOIN = "run.log", "join.log"
+
+
+class Pair(Commands):
+    """The commands on two hosts, by default with two ranks on each."""
+
+    def __init__(self, hosts: list[Host]) -> None:
+        self.first, self.second = hosts
+        super().__init__(self.first.runs, ranks=4)
+        for host in hosts:
+            shutil.copy(FAULTY, host.folder)
+
+    def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
+        """Start `distrain run` on the first host, with keys changed (`__` for the dot)."""
+        return self.distrain(self.first, RUN, "run", "ddp", *sets(TWO | dotted(changes)), *more)
+
+    def distrain(
+        self, host: Host, log: str, *words: str, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        self.started.append(host.start(log, *DISTRAIN, *words, **variables))
+        return self.started[-1]
+
+    def run_to_end(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.first.run(*DISTRAIN, *words)
+
+    def command(self) -> list[str]:
+        """Return the command that the first host prints for the second one; copy the token."""
+        instruction = r"distrain (join .*)\n.*copy the file token from (.*)"
+        found = wait_until(lambda: re.search(instruction, self.first.log_text(RUN)))
+        shutil.copy(found[2], self.second.folder / "token")
+        return shlex.split(found[1])
+
+    def join(self, *more: str) -> subprocess.Popen[bytes]:
+        return self.distrain(self.second, JOIN, *self.command(), "--devices", "cpu:2", *more)
+
+    def train(self, **changes: Any) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
+        """Start an endless run on both hosts and wait for its first steps."""
+        both = self.begin(**ENDLESS, **changes), self.join()
+        self.assert_continues(both)
+        return both
+
+    @property
+    def output(self) -> str:
+        """Return the output of the commands on both hosts."""
+        logs = ((self.first, RUN), (self.second, JOIN))
+        return "\n".join(host.log_text(log) for host, log in logs if (host.folder / log).exists())
+
+    def events(self) -> list[Event]:
+        return [event for _, event in self.record.events()]
+
+    def notices(self) -> str:
+        return "\n".join(event.text for event in self.events() if isinstance(event, Notice))
+
+    def rank(self, number: int) -> psutil.Process:
+        """Return the process of a rank, on either host."""
+        for process in [*self.first.processes(), *self.second.processes()]:
+            with suppress(psutil.Error):
+                variables = process.environ()  # Horovod's launcher sets its own variable
+                rank = variables.get("HOROVOD_RANK", variables.get("RANK"))
+                if rank == str(number) and "distrain.runners.training.worker" in process.cmdline():
+                    return process
+        raise AssertionError(f"there is no rank {number}")
+
+    def assert_nothing_left(self) -> None:
+        for host in (self.first, self.second):
+            wait_until(lambda host=host: not host.processes(), 30)

@@ -1,0 +1,281 @@
+"""One run on two hosts that share no file system.
+
+A failure on one host is reported on the first one, ends the run on all hosts and leaves no process.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrain.runners.protocol.events import Attempt
+from tests.cluster.hosts.pair import JOIN, RUN, TWO, Pair
+from tests.integration.runs.conftest import wait_until
+from tests.support.commands import ENDLESS, sets
+from tests.support.namespaces import Host, network
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
+    run = pair.begin(train__epochs=epochs)
+    join = pair.join()
+    assert (pair.exit_code(run), pair.exit_code(join)) == (0, 0), pair.output
+    expected, found = pair.evaluate_alone(train__epochs=epochs), pair.evaluation()
+    assert found["samples"] == expected["samples"] == 360
+    if epochs:
+        assert found == pytest.approx(expected, rel=1e-3)
+    else:  # with the same weights the counts are equal
+        assert found["top1"] == expected["top1"]
+        assert found["top5"] == expected["top5"]
+    assert pair.record.state.hosts == ["h0", "h1"]
+    assert {rank.rank: rank.host for rank in pair.record.ranks()} == {
+        0: "h0", 1: "h0", 2: "h1", 3: "h1",
+    }  # fmt: skip
+    assert (
+        "h1: ranks communicate over eth0 (10.213.65.3), which leads to 10.213.65.2:"
+        in pair.notices()
+    )
+    assert pair.record.state.provenance["environment"]["GLOO_SOCKET_IFNAME"] == "eth0"
+    pair.assert_nothing_left()
+    assert not list((pair.second.folder / "tmp").glob("distrain-*"))
+    assert not list(pair.second.runs.iterdir())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_killed_rank_is_named_with_its_host(pair: Pair, number: int) -> None:
+    both = pair.train()
+    pair.rank(number).kill()
+    assert [pair.exit_code(process) for process in both] == [1, 1]
+    error = pair.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (number, "SIGKILL")
+    for log in (pair.first.log_text(RUN), pair.second.log_text(JOIN)):
+        assert f"rank {number} on h{number // 2}: killed by SIGKILL" in log
+    pair.assert_nothing_left()
+
+
+def test_a_host_with_a_killed_agent_is_named(pair: Pair) -> None:
+    both = pair.train()
+    (agent,) = [
+        each
+        for each in pair.second.processes()
+        if "distrain.runners.launchers.joined_host" in each.cmdline()
+    ]
+    agent.kill()
+    assert [pair.exit_code(process) for process in both] == [1, 137]
+    assert pair.record.state.reason.startswith("h1 left the run: the process that starts its ranks")
+    pair.assert_nothing_left()
+
+
+def test_a_killed_launcher_is_reported_in_one_sentence_on_both_hosts(pair: Pair) -> None:
+    both = pair.train()
+    (launcher,) = (
+        each
+        for each in pair.first.processes()
+        if "distrain.runners.launchers.node" in each.cmdline()
+    )
+    launcher.kill()
+    assert [pair.exit_code(process) for process in both] == [1, 1]
+    error = pair.record.state.error
+    assert error is not None
+    assert error.type == "LauncherFailed"
+    joined = pair.second.log_text(JOIN)
+    assert joined.splitlines()[-1].endswith(
+        "the launcher was killed by SIGKILL while its ranks ran"
+    )
+    assert "Traceback" not in joined
+    pair.assert_nothing_left()
+
+
+def test_a_run_survives_a_link_that_is_cut_for_seconds(pair: Pair) -> None:
+    both = pair.train()
+    pair.second.cut()
+    with pytest.raises(subprocess.TimeoutExpired):
+        both[0].wait(8)
+    pair.second.restore()
+    pair.assert_continues(both)
+    pair.run_to_end("stop", "latest", "--wait")
+    assert [pair.exit_code(process) for process in both] == [130, 130], pair.output
+
+
+def test_a_disconnected_host_is_named_and_the_run_ends(pair: Pair) -> None:
+    run, join = pair.train()
+    pair.second.cut()
+    assert pair.exit_code(run, 60) == 1
+    state = pair.record.state
+    assert "h1" in state.reason
+    assert re.search(r"since \d\d:\d\d:\d\d", state.reason), state.reason
+    assert pair.exit_code(join) == 1
+    assert "does not answer" in pair.second.log_text(JOIN)
+    pair.assert_nothing_left()
+
+
+def test_waiting_for_a_second_host_has_a_time_limit(pair: Pair) -> None:
+    run = pair.begin(dist__join_timeout_s=5)
+    assert pair.command()
+    wait_until(lambda: "1 of 2 hosts" in " ".join(pair.record.state.waiting_for))
+    assert pair.exit_code(run) == 1
+    assert "1 host did not join" in pair.record.state.reason
+    assert "1 host did not join" in pair.first.log_text(RUN)
+    pair.assert_nothing_left()
+
+
+def test_a_wrong_token_is_refused(pair: Pair) -> None:
+    pair.begin()
+    command = pair.command()
+    (pair.second.folder / "token").write_text("guessed")
+    join = pair.distrain(pair.second, JOIN, *command)
+    assert pair.exit_code(join) == 1
+    assert "token" in pair.second.log_text(JOIN)
+    assert pair.second.log_text(JOIN).count("\n") <= 2, pair.second.log_text(JOIN)
+    assert "1 of 2 hosts" in " ".join(pair.record.state.waiting_for)
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("{first}:9", "no supervisor listens at {first}:9"),
+        ("10.213.65.250:9", "cannot reach 10.213.65.250:9"),
+        ("h0:9", "no address is found for the name h0"),
+        ("{first}", "HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_run_is_reported_in_one_sentence(
+    pair: Pair, address: str, sentence: str
+) -> None:
+    known = {"first": pair.first.address}
+    (pair.second.folder / "token").write_text("any")
+    join = pair.distrain(
+        pair.second, JOIN, "join", address.format(**known), "--token-file", "token"
+    )
+    assert pair.exit_code(join, 60) in (1, 2)
+    assert sentence.format(**known) in pair.second.log_text(JOIN)
+    assert "Traceback" not in pair.second.log_text(JOIN)
+
+
+def test_a_third_host_is_refused_by_a_complete_run(
+    namespaces_available: None, tmp_path: Path
+) -> None:
+    with network(tmp_path / "hosts", 3) as (*hosts, third), Pair(hosts) as pair:
+        both = pair.train()
+        shutil.copy(pair.second.folder / "token", third.folder)
+        late = pair.distrain(third, JOIN, *pair.command())
+        assert pair.exit_code(late) == 1
+        assert "no free place: it has 2 hosts" in third.log_text(JOIN)
+        pair.assert_continues(both)
+
+
+def test_a_host_without_enough_devices_is_refused(pair: Pair) -> None:
+    pair.begin()
+    join = pair.distrain(pair.second, JOIN, *pair.command(), "--devices", "cpu:1")
+    assert pair.exit_code(join) == 2
+    assert "this host has 1 CPU rank, but the run needs 2" in pair.second.log_text(JOIN)
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_stop_ends_both_hosts_at_one_step_with_a_checkpoint(pair: Pair, where: str) -> None:
+    both = pair.train()
+    stop: Callable[[], Any] = {
+        "first": lambda: pair.run_to_end("stop", "latest"),
+        "second": lambda: _interrupt(pair.second),
+    }[where]
+    stop()
+    assert [pair.exit_code(process) for process in both] == [130, 130], pair.output
+    record = pair.record
+    assert "stopped on request after step" in record.state.reason
+    assert record.last_checkpoint is not None
+    pair.assert_nothing_left()
+
+
+def _interrupt(host: Host) -> None:
+    (join,) = [each for each in host.processes() if "join" in each.cmdline()]
+    join.send_signal(signal.SIGINT)
+
+
+def test_the_other_host_ends_with_the_supervisor(pair: Pair) -> None:
+    _, join = pair.train()
+    (supervisor,) = [
+        each
+        for each in pair.first.processes()
+        if "distrain.runners.supervision.supervisor" in each.cmdline()
+    ]
+    supervisor.kill()
+    assert pair.exit_code(join, 60) == 1
+    assert "the first host has ended" in pair.second.log_text(JOIN)
+    wait_until(lambda: not pair.second.processes(), 30)
+
+
+def test_the_other_host_ends_when_the_first_crashes(pair: Pair) -> None:
+    _, join = pair.train()
+    pair.first.crash()
+    assert pair.exit_code(join) == 1
+    wait_until(lambda: not pair.second.processes(), 30)
+
+
+def test_restarted_ranks_continue_from_the_last_checkpoint(pair: Pair) -> None:
+    both = pair.train(dist__max_restarts=1, checkpoint__every_steps=20)
+    wait_until(lambda: pair.step > 30)
+    pair.rank(3).kill()
+    wait_until(lambda: pair.record.state.attempts == 1 or both[0].poll() is not None)
+    attempt = wait_until(lambda: next((e for e in pair.events() if isinstance(e, Attempt)), None))
+    assert attempt.step >= 20
+    wait_until(lambda: pair.step > attempt.lost + 10 or both[0].poll() is not None)
+    assert both[0].poll() is None, pair.output
+    pair.run_to_end("stop", "latest", "--wait")
+    assert [pair.exit_code(process) for process in both] == [130, 130]
+    assert len(list(pair.first.runs.iterdir())) == 1
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_ranks_that_a_scheduler_starts_on_each_host_are_one_run(pair: Pair, survives: bool) -> None:
+    settings = {"launcher": "env", "train.epochs": 1, **({} if survives else ENDLESS)}
+    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": pair.first.address, "MASTER_PORT": "29500"}
+    both = [
+        pair.distrain(host, log, "run", "ddp", *sets(settings), RANK=rank, **rendezvous)
+        for rank, host, log in (("0", pair.first, RUN), ("1", pair.second, JOIN))
+    ]
+    if not survives:
+        wait_until(lambda: len(pair.record.latest()) == 2 or both[0].poll() is not None)
+        pair.rank(1).kill()
+    assert [pair.exit_code(process) for process in both] == ([0, 0] if survives else [1, 1]), (
+        pair.output
+    )
+    if survives:
+        assert pair.evaluation() == pytest.approx(pair.evaluate_alone(train__epochs=1), rel=1e-3)
+    else:
+        assert "rank 1 on h1: killed by SIGKILL" in pair.second.log_text(JOIN)
+    assert pair.record.state.hosts == ["h0", "h1"]
+    assert {rank.rank: rank.host for rank in pair.record.ranks()} == {0: "h0", 1: "h1"}
+    assert (
+        "h1: ranks communicate over eth0 (10.213.65.3), which leads to 10.213.65.2:"
+        in pair.notices()
+    )
+    pair.assert_nothing_left()
+    assert not list(pair.second.runs.iterdir())
+
+
+def test_node_rank_in_the_config_works_like_join(pair: Pair) -> None:
+    for host in (pair.first, pair.second):
+        (host.folder / "secret").write_text("a word that both know")
+    rendezvous = f"{pair.first.address}:4711"
+    settings = {**TWO, "train.epochs": 1, "dist.rendezvous": rendezvous}
+    both = [
+        pair.distrain(
+            host,
+            log,
+            "run",
+            "ddp",
+            *sets({**settings, "dist.node_rank": number}),
+            DISTRAIN_TOKEN_FILE="secret",
+        )
+        for number, (host, log) in enumerate(((pair.first, RUN), (pair.second, JOIN)))
+    ]
+    assert [pair.exit_code(process) for process in both] == [0, 0], pair.output
+    assert pair.evaluation()["samples"] == 360

@@ -1,0 +1,23 @@
+"""The app in a real terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.terminal import Terminal, terminal_in
+
+
+@pytest.fixture(autouse=True)
+def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the settings, presets and runs of the user who runs the tests out of them."""
+    monkeypatch.setenv("DISTRAIN_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path / "claims"))
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    with terminal_in(tmp_path) as found:
+        yield found

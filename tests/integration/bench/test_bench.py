@@ -1,0 +1,270 @@
+"""Benches of real runs: measured, interrupted, resumed and rerun; no process is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrain.runners import bench
+from distrain.runners.bench import Bench
+from distrain.runners.bench.definition import Definition, Target
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import all_runs
+from tests.support import ROOT
+from tests.support.benches import config, definition, processes_of
+
+TIMEOUT_S = 200.0
+
+
+def wait_until(condition: Callable[[], object], description: str = "") -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {description}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def start(started_benches: list[Bench]) -> Callable[..., Bench]:
+    def start_bench(made: Definition, **how: object) -> Bench:
+        started_benches.append(bench.start(made, **how))
+        return started_benches[-1]
+
+    return start_bench
+
+
+TWO = {"plain": config(), "half": config(precision="bf16")}
+
+
+def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Bench]) -> None:
+    measured = start(definition(TWO, repeats=2), name="mine")
+    found = measured.wait()
+    state = measured.state
+    assert (state.status, state.reason) == ("completed", "completed all 2 rounds")
+    assert {(each.round, each.candidate) for each in state.measurements} == {
+        (number, name) for number in (1, 2) for name in TWO
+    }
+    for each in state.measurements:
+        assert each.seconds >= 0.3
+        assert each.rate > 0
+        assert sum(each.phases.values()) == pytest.approx(1, abs=0.01)
+        assert each.host_memory is not None
+    assert found.candidates[1].ratio is not None
+    assert found.candidates[0].folders == [
+        str(measured.dir / "runs" / each.run_id)
+        for each in sorted(state.measurements, key=lambda each: each.round)
+        if each.candidate == "plain"
+    ]
+    # Its runs are records like any other, but are not listed among the runs.
+    assert {run.record.status for run in all_runs(measured.dir / "runs")} == {"stopped"}
+    assert all_runs(measured.dir.parent) == []
+    assert {run.record.runs_dir for run in all_runs(measured.records_dir)} == {measured.dir.parent}
+    wait_until(lambda: not processes_of(measured), "that no process is left")
+
+
+def test_a_stopped_bench_resumes_with_the_interrupted_round(
+    start: Callable[..., Bench],
+) -> None:
+    measured = start(definition(TWO, repeats=2))
+    wait_until(lambda: measured.state.rounds == 1 or not measured.is_live, "the first round")
+    wait_until(lambda: measured.current_run or not measured.is_live, "a run of the second")
+    measured.stop()
+    wait_until(lambda: not measured.is_live, "its end")
+    assert measured.state.status == "stopped"
+    wait_until(lambda: not processes_of(measured), "that no process is left")
+    before, origin = measured.state.measurements[:2], measured.state.provenance
+    was = origin["versions"]["torch"]
+    rewritten = (measured.dir / "bench.json").read_text().replace(was, "1.0.0")
+    (measured.dir / "bench.json").write_text(rewritten)
+    measured.resume().wait()
+    state = measured.state
+    # The provenance of the first rounds stays, and what has changed since is a warning.
+    assert state.provenance["versions"]["torch"] == "1.0.0"
+    assert any(f"torch was 1.0.0 and is {was}" in text for text in state.warnings)
+    assert state.status == "completed"
+    assert state.measurements[:2] == before
+    assert [each.round for each in state.measurements] == [1, 1, 2, 2]
+    assert len(state.started) == 2
+    with pytest.raises(DistrainError, match="has completed all its rounds"):
+        measured.resume()
+
+
+def test_a_bench_has_only_one_process(start: Callable[..., Bench]) -> None:
+    """A second process is refused. Once the bench is seen to have ended, it can be resumed."""
+    measured = start(definition({"plain": config()}, repeats=3))
+    second = subprocess.run(
+        [sys.executable, "-P", "-m", "distrain.runners.bench.rounds", str(measured.dir)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert second.returncode == 1
+    assert "another process runs this bench" in (measured.dir / "bench.log").read_text()
+    wait_until(lambda: measured.state.rounds, "a round")
+    measured.stop()
+    wait_until(lambda: not measured.is_live, "its end")
+    wait_until(lambda: not processes_of(measured), "that no process is left")
+    assert measured.resume().wait().candidates[0].rates
+    assert measured.state.rounds == 3
+
+
+def test_a_bench_whose_working_folder_is_gone_cannot_be_rerun(
+    start: Callable[..., Bench], user_folder: Path
+) -> None:
+    path = user_folder / "there"
+    path.mkdir()
+    measured = start(definition({"plain": config()}), cwd=str(path))
+    measured.wait()
+    path.rmdir()
+    with pytest.raises(DistrainError, match="no longer exists"):
+        measured.rerun()
+
+
+def test_a_killed_bench_leaves_no_run(start: Callable[..., Bench]) -> None:
+    measured = start(definition(TWO, seconds=600.0))
+    wait_until(
+        lambda: measured.current_run and measured.current_run.record.status == "running", "a run"
+    )
+    assert measured.state.pid is not None
+    os.kill(measured.state.pid, signal.SIGKILL)
+    wait_until(lambda: not processes_of(measured), "the end of its run")
+    assert measured.state.status == "failed"
+    assert "is gone" in measured.state.reason
+
+
+def test_a_failed_candidate_is_excluded_and_the_others_continue(
+    start: Callable[..., Bench], user_folder: Path
+) -> None:
+    (user_folder / "broken.py").write_text("def net():\n    raise RuntimeError('no such layer')\n")
+    broken = config(model__name="broken:net")
+    measured = start(definition({"plain": config(), "broken": broken}, unequal=True))
+    found = measured.wait()
+    assert measured.state.status == "completed"
+    assert "no such layer" in found.candidates[1].problem
+    assert len(found.candidates[0].rates) == 2
+
+
+def test_a_bench_trains_to_a_target(start: Callable[..., Bench]) -> None:
+    made = definition({"plain": config(train__epochs=30)}, repeats=2)
+    with_target = Definition(
+        rules=made.rules, configs=made.configs, target=Target(metric="top1", value=0.8)
+    )
+    found = start(with_target).wait()
+    reached = found.candidates[0]
+    assert reached.seconds_to_target is not None
+    assert reached.metrics["top1"] is not None
+    assert reached.metrics["top1"] >= 0.8
+
+
+def test_a_target_whose_metric_is_not_evaluated_fails_at_the_first_evaluation(
+    start: Callable[..., Bench],
+) -> None:
+    made = definition({"plain": config(train__epochs=10_000)}, repeats=2)
+    wanted = Definition(
+        rules=made.rules, configs=made.configs, target=Target(metric="f1", value=0.8)
+    )
+    found = start(wanted).wait()
+    assert (
+        "the target's metric 'f1' is not evaluated; use top1, top5, loss"
+        in found.candidates[0].problem
+    )
+
+
+def test_a_folder_with_inconsistent_files_is_not_a_bench(
+    start: Callable[..., Bench], user_folder: Path
+) -> None:
+    measured = start(definition({"plain": config()}, repeats=2))
+    measured.wait()
+    path = measured.dir / "bench.toml"
+    path.write_text(path.read_text().replace("[candidates.plain", "[candidates.other"))
+    with pytest.raises(DistrainError, match="have different candidates"):
+        Bench(measured.dir)
+    assert bench.all_benches(measured.dir.parent) == []
+
+
+def loading(strategy: str, ranks: int, workers: int) -> object:
+    """Return a config that is limited by loading images."""
+    return config(
+        strategy=strategy,
+        launcher="spawn" if ranks > 1 else "inline",
+        devices=f"cpu:{ranks}",
+        train__threads=2 // ranks,
+        train__batch_size=16,
+        data__name="slow_images:images",
+        data__workers=workers,
+    )
+
+
+def test_more_loader_workers_win_and_are_marked_unequal(start: Callable[..., Bench]) -> None:
+    """One candidate has 2 loader workers, the other 2 for each rank."""
+    made = definition(
+        {"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 4)}, unequal=True, seconds=2.0
+    )
+    found = start(made).wait()
+    assert [(each.key, each.values) for each in found.unequal] == [("data.workers", ["2", "4"])]
+    dp, ddp = found.candidates
+    assert "input-bound" in dp.diagnosis
+    assert ddp.ratio is not None
+    assert ddp.ratio.value > 1.5
+
+
+def test_with_equal_loader_workers_there_is_no_difference(start: Callable[..., Bench]) -> None:
+    made = definition({"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 2)}, seconds=2.0)
+    found = start(made).wait()
+    assert not found.unequal
+    assert found.candidates[1].ratio is not None
+    assert found.candidates[1].ratio.value == pytest.approx(1, abs=0.2)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "distrain", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def test_a_bench_from_the_command_line(user_folder: Path) -> None:
+    """Bench two candidates, then use other commands on the bench."""
+    quick = ("--set", "train.threads=1", "--set", "devices=cpu:1")
+    done = command(
+        "bench", "single", "single,precision=bf16", *quick, "--repeats=1", "--seconds=0.3"
+    )
+    assert done.returncode == 2
+    assert "bench.repeats: must be a whole number ≥ 2" in done.stderr
+    done = command(
+        *("bench", "single", "single,precision=bf16", *quick),
+        *("--repeats=2", "--seconds=0.3", "--name=mine", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "equal: " in done.stderr
+    assert "differs: precision: single fp32, single,precision=bf16 bf16" in done.stderr
+    assert "2 rounds of 2 runs" in done.stderr
+    found = json.loads(done.stdout)
+    assert [len(each["rates"]) for each in found["contestants"]] == [2, 2]
+    (listed,) = json.loads(command("runs", "--json").stdout)
+    assert (listed["kind"], listed["name"], listed["rounds"]) == ("bench", "mine", 2)
+    assert command("watch", "mine").returncode == 0
+    assert "2 of at most 2" in command("show", "mine").stdout
+    saved = f"{listed['dir']}/bench.toml"
+    refused = command("bench", saved, "--set", "data.nothing=1")
+    assert "data.nothing: unknown key" in refused.stderr
+    refused = command("resume", "mine")
+    assert refused.returncode == 1
+    assert "has completed all its rounds" in refused.stderr
+    assert command("rm", "mine").returncode == 0
+    assert command("runs").stdout == ""
+    assert command("rm", "--undo", "mine").returncode == 0
+    assert "mine" in command("runs").stdout
+    Path(listed["dir"], "bench.json").write_text("{")
+    broken = command("runs")
+    assert broken.returncode == 0
+    assert "its bench.json is broken" in broken.stderr

@@ -1,0 +1,83 @@
+"""Evaluation covers every sample exactly once, for any ranks and batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from distrain.models.build import build_task
+from distrain.runners.config.schema import RunConfig
+from tests.integration.engine.ranks import Outcome, run_alone, run_on_ranks
+
+SIZES = {1797: [None, 64], 1001: [None, 7, 1001], 7: [None, 1, 2]}
+
+
+def evaluation_config(checkpoint: Path, size: int, batch_size: int | None) -> RunConfig:
+    """Return a config without epochs: it loads a checkpoint and evaluates it."""
+    changes = {
+        "launcher": "spawn",
+        "train.epochs": 0,
+        "data.args": {"evaluate_on": "all"},
+        "data.eval_limit": size,
+        "checkpoint.load": str(checkpoint),
+    }
+    if batch_size:
+        changes["eval.batch_size"] = batch_size
+    return RunConfig().with_changes(changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint after a few steps, which misclassifies some images."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_alone(
+        RunConfig().with_changes(
+            {"strategy": "single", "launcher": "inline", "devices": "cpu:1", "train.max_steps": 8}
+        ),
+        folder,
+    )
+    return folder / "checkpoints" / "last.pt"
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 4])
+def outcomes(
+    request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[int, int | None], list[Outcome]]:
+    folder = tmp_path_factory.mktemp("evaluations")
+    cases = [(size, batch) for size, batches in SIZES.items() for batch in batches]
+    ranks = request.param
+    configs = [
+        evaluation_config(trained, size, batch).with_changes({"devices": f"cpu:{ranks}"})
+        for size, batch in cases
+    ]
+    return dict(zip(cases, run_on_ranks(ranks, [(c, folder) for c in configs]), strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_counts_are_the_same_integers_for_any_ranks_and_batches(
+    size: int, outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
+) -> None:
+    loss, top1, top5 = plain_pytorch(trained, size)
+    for batch_size in SIZES[size]:
+        evaluation = outcomes[size, batch_size][0].evaluations[-1]
+        assert evaluation.samples == size
+        assert evaluation.metrics["top1"].total == top1
+        assert evaluation.metrics["top5"].total == top5
+        assert evaluation.metrics["loss"].total == pytest.approx(loss, rel=1e-6)
+        assert {metric.count for metric in evaluation.metrics.values()} == {size}
+
+
+def plain_pytorch(checkpoint: Path, size: int) -> tuple[float, int, int]:
+    """Return loss sum, top-1 and top-5 counts by plain PyTorch, all images in one batch."""
+    config = evaluation_config(checkpoint, size, None)
+    task = build_task(config.task, config.model, config.data)
+    task.model.load_state_dict(torch.load(checkpoint, weights_only=True)["model"])
+    images, labels = task.eval.__getitems__(list(range(size)))
+    with torch.no_grad():
+        logits = task.model.eval()(images)
+    loss = F.cross_entropy(logits.double(), labels, reduction="sum").item()
+    hits = logits.topk(5).indices == labels[:, None]
+    return loss, int(hits[:, 0].sum()), int(hits.any(1).sum())

@@ -1,0 +1,230 @@
+"""A failing run names the rank that failed first, leaves no process after ten seconds, and keeps
+what was recorded before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distrain import Run
+from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
+
+Start = Callable[..., Run]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+@pytest.mark.parametrize(
+    ("what", "kind", "sentence"),
+    [
+        ("raise", "ValueError", "the user's own mistake"),
+        ("exit", "SystemExit", "exited with code 3"),
+        ("vanish", "Exit", "exited with code 5"),
+        ("kill", "SIGKILL", "killed by SIGKILL after step"),
+    ],
+)
+def test_a_rank_that_fails_in_training_is_named(
+    what: str, kind: str, sentence: str, launcher: str, start: Start
+) -> None:
+    run = start(launcher=launcher, task__args={"what": what, "rank": 1, "step": 20})
+    summary = run.wait(120)
+    error = run.record.state.error
+    assert summary["status"] == "failed"
+    assert error is not None
+    assert (error.rank, error.type) == (1, kind)
+    assert sentence in error.message
+    assert set(error.secondary) <= {0}
+    if what == "raise":
+        assert "faulty.py" in error.traceback
+    assert summary["steps"] >= 12  # the first epoch is recorded
+    assert (run.record.dir / "logs" / "rank-1.log").read_text().startswith("rank 1 is about to")
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("what", ["raise", "vanish", "kill"])
+def test_a_rank_that_fails_before_training_is_named(what: str, start: Start) -> None:
+    run = start(task__args={"what": what, "rank": 0, "step": 0})
+    run.wait(120)
+    error = run.record.state.error
+    assert error is not None
+    assert error.rank == 0
+    if what != "raise":
+        assert "before its first step" in error.message
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("raise something unspeakable", "UnspeakableError"),
+        ("raise a flood", "ValueError"),
+        ("interrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_every_kind_of_exception_is_reported(what: str, kind: str, start: Start) -> None:
+    run = start(launcher="inline", devices="cpu:1", task__args={"what": what, "rank": 0, "step": 3})
+    run.wait(60)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (0, kind)
+    assert_nothing_left(run)
+
+
+def test_rank_variables_of_another_launcher_are_ignored(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    run = start(launcher="inline", devices="cpu:1", strategy="ddp", train__epochs=1)
+    assert run.wait(60)["status"] == "completed"
+
+
+def test_a_rank_killed_while_its_loaders_work_is_named(start: Start) -> None:
+    run = start(data__workers=2, train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    pid = next(rank.pid for rank in run.record.ranks() if rank.rank == 1)
+    os.kill(pid, signal.SIGKILL)
+    assert run.wait(60)["error"]["type"] == "SIGKILL"
+    assert_nothing_left(run)
+
+
+def test_inline_reports_the_signal_as_well(start: Start) -> None:
+    run = start(
+        launcher="inline", devices="cpu:1", task__args={"what": "kill", "rank": 0, "step": 3}
+    )
+    assert run.wait(60)["error"]["type"] == "SIGKILL"
+    assert_nothing_left(run)
+
+
+def test_nan_ends_the_run_at_one_step_without_spoiling_the_checkpoint(start: Start) -> None:
+    run = start(task__args={"what": "nan", "rank": 1, "step": 18}, checkpoint__every_epochs=1)
+    run.wait(120)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type, error.step) == (1, "NonFiniteLoss", 18)
+    finished = [event for event in run.events() if type(event).__name__ == "Finished"]
+    assert len({event.step for event in finished}) == 1
+    assert (run.record.dir / "checkpoints" / "last.pt").resolve().name == "step-00000012.pt"
+    assert_nothing_left(run)
+
+
+def test_nan_is_only_reported_if_the_config_continues_on_nan(start: Start) -> None:
+    run = start(task__args={"what": "nan", "rank": 1, "step": 18}, train__on_nan="continue")
+    assert run.wait(120)["status"] == "completed"
+    notices = [e.text for e in run.events() if type(e).__name__ == "Notice"]
+    assert any("nan at step 18" in text for text in notices)
+
+
+def test_a_rank_absent_from_a_collective_is_named(start: Start) -> None:
+    run = start(task__args={"what": "hang", "rank": 1, "step": 20}, dist__timeout_s=5)
+    run.wait(120)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (1, "Hang")
+    assert "rank 0 at step" in error.message
+    assert_nothing_left(run)
+
+
+def test_a_silent_rank_is_reported_before_the_timeout(start: Start) -> None:
+    run = start(task__args={"what": "hang", "rank": 1, "step": 20}, report__stall_s=2)
+    texts = wait_until(
+        lambda: [e.text for e in run.events(follow=False) if type(e).__name__ == "Notice"]
+    )
+    assert "no step has ended" in texts[0]
+    run.stop(now=True)
+    assert run.wait(30)["status"] == "stopped"
+    assert_nothing_left(run)
+
+
+def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder: object) -> None:
+    run = start(task__args={"what": "hang", "rank": 1, "step": 20}, report__stop_timeout_s=2)
+    wait_until(lambda: os.path.exists("hanging"))
+    run.stop()
+    assert run.wait(60)["status"] == "stopped"
+    assert "took too long" in run.record.state.reason
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
+    launcher: str, start: Start
+) -> None:
+    run = start(launcher=launcher, data__workers=2, train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(0, 0) > 5)
+    assert len(processes_of(run.record.dir)) >= 6  # supervisor, launcher, 2 ranks, 2 loaders
+    supervisor = run.record.state.supervisor_pid
+    assert supervisor is not None
+    psutil.Process(supervisor).kill()
+    assert_nothing_left(run)
+    summary = run.wait(10)
+    assert summary["status"] == "failed"
+    assert summary["error"]["type"] == "SupervisorLost"
+    assert summary["steps"] > 5
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=1200k tmpfs runs
+"$0" -m runners run single --set train.epochs=500 --json
+"$0" -m runners show latest --json
+"$0" -m runners export latest --to jsonl | wc -l
+"""
+IN_A_MOUNT_SPACE = ["unshare", "--mount", "--map-root-user", "bash"]
+
+
+def test_a_full_disk_ends_the_run_with_a_readable_record(user_folder: Path) -> None:
+    (user_folder / "runs").mkdir()
+    if subprocess.run([*IN_A_MOUNT_SPACE, "-c", "mount -t tmpfs tmpfs runs"]).returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    done = subprocess.run(
+        [*IN_A_MOUNT_SPACE, "-c", ON_A_SMALL_DISK, sys.executable], capture_output=True, text=True
+    )
+    decoder = json.JSONDecoder()
+    summary, end = decoder.raw_decode(done.stdout)
+    shown, _ = decoder.raw_decode(done.stdout[end:].lstrip())
+    assert summary["status"] == shown["status"] == "failed"
+    assert "No space left on device" in summary["error"]["message"]
+    assert summary["steps"] == shown["ranks"][0]["step"] > 0
+    assert int(done.stdout.split()[-1]) > summary["epochs"] > 0
+
+
+def test_a_module_that_raises_at_import_shows_its_traceback(
+    start: Start, user_folder: object
+) -> None:
+    with open("broken.py", "w") as file:
+        file.write("import nonexistent_package\n\ndef make(): ...\n")
+    run = start(task__name="broken:make")
+    run.wait(60)
+    error = run.record.state.error
+    assert error is not None
+    assert error.type == "ModuleNotFoundError"
+    assert "broken.py" in error.traceback
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"devices": "cpu:3", "data__train_limit": 2}, "3 ranks cannot share 2"),
+        ({"dist__backend": "mpi"}, "built without mpi"),
+        ({"checkpoint__best": "speed", "checkpoint__best_is": "max"}, "no metric 'speed'"),
+    ],
+)
+def test_a_mistake_that_only_ranks_can_find_is_one_sentence(
+    changes: dict[str, object], sentence: str, start: Start
+) -> None:
+    run = start(**changes)
+    run.wait(60)
+    error = run.record.state.error
+    assert error is not None
+    assert error.usage
+    assert sentence in error.message
+    assert not error.traceback
+    assert_nothing_left(run)

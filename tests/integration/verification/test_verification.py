@@ -1,0 +1,223 @@
+"""Verification passes correct strategies, and names the first tensor that a bug makes differ.
+
+The cases of one fixture share two rank processes; the comparison runs in the test process. Launched
+runs, the comparing process and the command have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from distrain.models.importing import make_importable, user_folders
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.presets import load_preset, user_folder
+from distrain.runners.errors import ConfigError
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.verification.cases import make_cases, verify
+from distrain.runners.verification.compare import ReferenceComparer
+from distrain.runners.verification.result import VerificationResult
+from tests.integration.engine.ranks import run_on_ranks
+from tests.support import ROOT
+
+QUICK = {"devices": "cpu:2", "train.threads": 1, "launcher": "spawn"}
+RIGHT: dict[str, dict[str, Any]] = {
+    "momentum": {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
+    "adam": {"train.optimizer": "adam", "train.accumulate": 2, "precision": "bf16"},
+    "fp16": {"precision": "fp16"},
+    "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
+}
+DECLARED: dict[str, dict[str, Any]] = {
+    "BatchNorm": {
+        "model.name": "resnet18",
+        "data.args": {"channels": 3},
+        "train.accumulate": 2,
+    },
+    "dropout": {"model.args": {"dropout": 0.3}},
+    "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
+}
+BUGS: dict[str, dict[str, Any]] = {
+    "NothingAveraged": {},
+    "ResultDiscarded": {},
+    "Summed": {},
+    "Unweighted": {},
+    "NotBroadcast": {},
+    "AnotherSeed": {},
+    "AroundTheWrapper": {},
+    "OneBucketInHalf": {},
+    "ScaledTwice": {"train.accumulate": 2},
+    "UnscaledTwice": {"precision": "fp16"},
+}
+FIRST_DIFFERENCE = {"Unweighted": ("gradients", 2)} | dict.fromkeys(
+    ("NotBroadcast", "AnotherSeed"), ("initial weights", 0)
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def user_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A user's folder with the strategies of `planted.py`, as the current directory."""
+    folder = tmp_path_factory.mktemp("verification")
+    shutil.copy(Path(__file__).with_name("planted.py"), folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DISTRAIN_CONFIG_DIR", str(folder / "config"))
+        patch.setattr(sys, "path", [*sys.path])
+        make_importable(user_folders(None))  # as the workers of a launched run do
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def results(user_project: Path) -> Iterator[dict[str, VerificationResult]]:
+    """Results on two ranks by name: correct configs, configs with a declaration, and all bugs."""
+    bugs = {name: {"strategy": f"planted:{name}", **changes} for name, changes in BUGS.items()}
+    cases = {
+        name: make_cases(name, load_preset("ddp", {**QUICK, **changes}))[0]
+        for name, changes in {**RIGHT, **DECLARED, **bugs}.items()
+    }
+    folders = [
+        create_run(user_project / "records", case.config, plan=plan_here(case.config), word=name)
+        for name, case in cases.items()
+    ]
+    configs = [case.config for case in cases.values()]
+    outcomes = run_on_ranks(2, list(zip(configs, folders, strict=True)), tapped=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = {}
+    for (name, case), folder, (leader, _) in zip(cases.items(), folders, outcomes, strict=True):
+        with closing(RecordWriter(folder)) as writer:
+            for evaluation in leader.evaluations:
+                writer.add(evaluation)
+        comparison = ReferenceComparer(
+            case.config, plan_here(case.config), Record(folder)
+        ).compare()
+        found[name] = msgspec.structs.replace(case.blank, **msgspec.structs.asdict(comparison))
+    yield found
+    torch.set_num_threads(threads)
+
+
+def launch_and_verify(preset: str = "ddp", **changes: Any) -> VerificationResult:
+    """Return the result of a launched preset with changed keys (`__` stands for the dot)."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    (result,) = verify([preset], changes={**QUICK, **dotted})
+    return result
+
+
+# --- correct strategies pass --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_correct_config_passes(name: str, results: dict[str, VerificationResult]) -> None:
+    result = results[name]
+    assert result.passed, result.first
+    assert result.declared == []
+    assert {check.step for check in result.checks} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("reason", DECLARED)
+def test_a_config_that_cannot_be_equal_passes_with_a_declaration(
+    reason: str, results: dict[str, VerificationResult]
+) -> None:
+    result = results[reason]
+    assert result.passed, result.first
+    assert reason in result.declared[0]
+    assert ("buffers" in {check.what for check in result.checks}) == (reason == "BatchNorm")
+
+
+def test_a_launched_run_passes_on_three_ranks() -> None:
+    result = launch_and_verify(strategy="allreduce", devices="cpu:3", train__accumulate=2)
+    assert result.passed, result.sentence
+    assert result.world_size == 3
+    assert {check.step for check in result.checks} == {0, 1, 2, 3}
+
+
+def test_the_strategy_of_the_docs_passes(user_project: Path) -> None:
+    page = (ROOT / "docs" / "your-own-task.md").read_text()
+    found = re.search(r"```python\n# hand\.py\n(.*?)```", page, re.DOTALL)
+    assert found
+    (user_project / "hand.py").write_text(found[1])
+    assert launch_and_verify(strategy="hand:ByHand").passed
+
+
+# --- bugs are found -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_named_with_the_first_tensor_that_differs(
+    bug: str, results: dict[str, VerificationResult]
+) -> None:
+    result = results[bug]
+    assert result.outcome == "differs"
+    first = result.first
+    assert first is not None
+    assert (first.what, first.step) == FIRST_DIFFERENCE.get(bug, ("gradients", 1))
+    assert first.tensor == "1.weight"
+
+
+# --- presets that cannot run ----------------------------------------------------------------------
+
+
+def test_a_class_that_is_no_strategy_gives_one_sentence() -> None:
+    result = launch_and_verify(strategy="planted:NoStrategy")
+    assert result.outcome == "could not run"
+    assert "returned a NoStrategy, not a distrain.runners.strategies.Strategy" in result.problem
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        ("planted:Nope", "defines no 'Nope'"),
+        ("nowhere:Nope", "no module 'nowhere'"),
+        ("ddpp", "did you mean ddp"),
+    ],
+)
+def test_an_unknown_strategy_is_refused_before_anything_starts(
+    strategy: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        list(verify(["ddp"], changes={"strategy": strategy}))
+
+
+def test_a_run_that_other_hosts_join_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dist\.nodes: hosts join a single run"):
+        list(verify(["ddp"], changes={"dist.nodes": 2, "devices": "cpu:1"}))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_prints_a_table_and_fails_if_a_preset_differs(user_project: Path) -> None:
+    def distrain(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "distrain", "verify", *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    user_folder().mkdir(parents=True)
+    (user_folder() / "wrong.toml").write_text(
+        'strategy = "planted:Summed"\nlauncher = "spawn"\n[train]\nthreads = 1\n'
+    )
+    done = distrain("single", "wrong", "--ranks", "2")
+    assert done.returncode == 1, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["preset", "single", "wrong"]
+    assert done.stdout.splitlines()[1].endswith("the same")
+    assert (
+        "wrong on 2 ranks: gradients differ at step 1: 1.weight has a relative error of 1 (limit"
+        in done.stderr
+    )
+    assert "differ only in rounding, measured for each tensor" in done.stderr
+    done = distrain("single", "--json")
+    assert done.returncode == 0
+    (result,) = json.loads(done.stdout)
+    assert (result["preset"], result["passed"], result["first"]) == ("single", True, None)
+    assert not list(user_project.glob("runs"))

@@ -1,0 +1,220 @@
+"""The data of a run's screen: frames and charts of a record, without a terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from math import isclose, isnan
+
+import psutil
+import pytest
+
+from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job, RankSample
+from distrain.runners.records.state import RunError
+from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.tui.data.failure import advice_for
+from distrain.tui.data.run_comparison import ComparisonFeed
+from distrain.tui.data.run_feed import RunFeed
+from distrain.tui.widgets.run_header import header
+from tests.support.records import RunBuilder
+
+Make = Callable[..., RunBuilder]
+
+
+def test_each_plot_has_a_line_per_rank_and_one_for_the_run(make: Make) -> None:
+    run = make(world=3).steps(40)
+    frame = RunFeed(run.record).read(ChartView(plots=("loss", "throughput")))
+    for name in ("loss", "throughput"):
+        lines = frame.charts[name].lines
+        assert [line.name for line in lines] == ["rank 0", "rank 1", "rank 2", "all"]
+        assert all(line.x[-1] == 40 for line in lines)
+        assert len({line.mark for line in lines}) == 4
+    loss = frame.charts["loss"].lines[-1].y
+    assert isclose(loss[-1], 1 / 40)
+
+
+@pytest.mark.parametrize(("axis", "last"), [("step", 40.0), ("epoch", 3.0)])
+def test_x_is_by_step_or_epoch(axis: str, last: float, make: Make) -> None:
+    frame = RunFeed(make().steps(40).record).read(ChartView(plots=("loss",), axis=axis))
+    assert frame.charts["loss"].lines[0].x[-1] == last
+
+
+def test_nothing_of_an_ended_run_looks_live(make: Make) -> None:
+    run = make(name="dead").steps(10)
+    job = Job(time=run.now, id="7", state="RUNNING", nodes=["a"], ends=time.time() + 9000)
+    run.writer.set_state(job=job)
+    now = RunFeed(run.record).read(ChartView(plots=())).snapshot
+    assert "job 7 RUNNING, 2 h" in header(now, run.record.config, 120)[0].plain
+    run.end("stopped", reason="stopped at once")
+    now = RunFeed(run.record).read(ChartView(plots=())).snapshot
+    line = header(now, run.record.config, 120)[0].plain
+    assert "job 7, RUNNING when last seen" in line
+    assert " left" not in line
+    assert [rank.info.phase for rank in now.ranks] == ["gone"] * 2
+
+
+def test_another_axis_is_shown_before_the_record_is_read_again(make: Make) -> None:
+    run = make().steps(20)
+    feed, by_epoch = RunFeed(run.record), ChartView(plots=("loss",), axis="epoch")
+    assert feed.has_changed()
+    feed.read(ChartView(plots=("loss",)))
+    assert not feed.has_changed()
+    run.steps(20)
+    at_once = feed.read(by_epoch).charts["loss"].lines[0]
+    assert (len(at_once.x), at_once.x[-1]) == (20, 1.0)
+    assert feed.has_changed()
+    assert feed.read(by_epoch).charts["loss"].lines[0].x[-1] == 3.0
+
+
+def test_a_curve_goes_back_where_ranks_restart(make: Make) -> None:
+    run = make().steps(20).evaluation(top1=0.5).steps(10).evaluation(top1=0.6)
+    view, begun = ChartView(plots=("loss", "evaluation")), run.now + 5.0
+    feed, comparer = RunFeed(run.record), ComparisonFeed([run.record])
+    feed.read(view)
+    comparer.read(view)
+    run.writer.add(Attempt(time=begun, number=1, step=20, lost=30))
+    run.writer.commit()
+    assert feed.has_changed()
+    assert comparer.has_changed()
+    frame = feed.read(view)
+    assert {line.x[-1] for line in frame.charts["loss"].lines} == {20.0}
+    assert list(frame.charts["evaluation"].lines[0].x) == [20.0]
+    assert (frame.snapshot.step, frame.snapshot.eta) == (20, None)
+    assert [rank.info.phase for rank in frame.snapshot.ranks] == ["starting"] * 2
+    compared = comparer.read(view).runs[0]
+    assert [found.step for found in compared.evaluations] == [20]
+    assert compared.curve["step"][-1] == compared.row.step == 20
+    # and on from there
+    run.step, run.now = 20, begun
+    run.steps(5)
+    assert list(feed.read(view).charts["loss"].lines[0].x) == [float(n) for n in range(1, 26)]
+
+
+def test_a_span_shows_only_its_part(make: Make) -> None:
+    run = make().steps(40)
+    frame = RunFeed(run.record).read(ChartView(plots=("loss",), span=(10.0, 20.0)))
+    x = frame.charts["loss"].lines[0].x
+    assert (min(x), max(x)) == (10.0, 20.0)
+    assert frame.charts["loss"].span == (10.0, 20.0)
+
+
+def test_samples_by_time_are_placed_on_the_axis_of_steps(make: Make) -> None:
+    run = make().steps(40)
+    for second in range(1, 4):
+        at = run.began + second
+        run.writer.add(HostSample(time=at, cpu=50.0, memory_used=1.0, memory_total=2.0, load=1.0))
+    run.writer.commit()
+    frame = RunFeed(run.record).read(ChartView(plots=("host cpu",)))
+    [line] = frame.charts["host cpu"].lines
+    assert [round(x) for x in line.x] == [10, 20, 30]  # ten steps a second
+    assert list(line.y) == [50.0] * 3
+
+
+def test_phases_are_milliseconds_of_a_step(make: Make) -> None:
+    frame = RunFeed(make().steps(40).record).read(ChartView(plots=("phases",)))
+    found = {line.name: line.y[-1] for line in frame.charts["phases"].lines}
+    assert {name: round(value, 6) for name, value in found.items()} == {
+        "data": 10,
+        "forward": 20,
+        "backward": 30,
+        "comm wait": 20,
+        "optimizer": 10,
+        "other": 10,
+    }
+
+
+def test_evaluations_show_shares_of_right_answers_first(make: Make) -> None:
+    run = make().steps(20).evaluation(loss=0.5, top1=0.9)
+    frame = RunFeed(run.record).read(ChartView(plots=("evaluation", "eval loss")))
+    assert [line.name for line in frame.charts["evaluation"].lines] == ["top1"]
+    assert [line.name for line in frame.charts["eval loss"].lines] == ["loss"]
+
+
+@pytest.mark.parametrize("name", CHART_KINDS)
+def test_a_run_without_events_has_empty_charts(name: str, make: Make) -> None:
+    frame = RunFeed(make().record).read(ChartView(plots=(name,)))
+    chart = frame.charts[name]
+    assert chart.empty_text
+    assert all(isnan(y) for line in chart.lines for y in line.y)
+
+
+def test_changes_are_seen_without_a_query(make: Make) -> None:
+    run = make().steps(5)
+    feed = RunFeed(run.record)
+    assert feed.has_changed()
+    feed.read(ChartView())
+    assert not feed.has_changed()
+    run.steps(1)
+    assert feed.has_changed()
+
+
+def test_gpus_come_with_history_and_the_names_of_their_processes(make: Make) -> None:
+    run = make().steps(5)
+    for second in range(3):
+        sample = GpuSample(
+            time=run.began + second,
+            gpu=0,
+            uuid="GPU-1",
+            name="Fake",
+            utilisation=10.0 * second,
+            processes={os.getpid(): 1000, 2**22 + 1: None},
+        )
+        run.writer.add(sample)
+    run.writer.add(RankSample(time=run.began, rank=0, cpu=99.0, rss=3e8, processes=1))
+    run.writer.commit()
+    frame = RunFeed(run.record).read(ChartView())
+    [gauge] = frame.nodes[0].gpus
+    assert gauge.sample.utilisation == 20.0
+    assert gauge.sample.power is None
+    assert list(gauge.history["utilisation"]) == [0.0, 10.0, 20.0]
+    assert frame.process_names[0, os.getpid()] == psutil.Process().name()
+    assert frame.process_names[0, 2**22 + 1] == "process"
+    assert frame.snapshot.ranks[0].cpu == 99.0
+
+
+def test_a_gpu_that_stops_reporting_is_lost_and_one_that_never_reported_is_not(
+    make: Make,
+) -> None:
+    run = make()
+    for second in range(300):  # longer than a history
+        power = 100.0 if second < 10 else None
+        for gpu, watts in ((0, power), (1, None)):
+            sample = GpuSample(
+                time=run.began + second, gpu=gpu, uuid=f"GPU-{gpu}", name="Fake", power=watts
+            )
+            run.writer.add(sample)
+    run.writer.commit()
+    assert [gauge.lost for gauge in RunFeed(run.record).read(ChartView()).nodes[0].gpus] == [
+        True,
+        False,
+    ]
+
+
+def test_processes_of_an_ended_run_are_not_named_by_their_pid(make: Make) -> None:
+    run = make()
+    ours = {os.getpid(): None}
+    run.writer.add(GpuSample(time=run.began, gpu=0, uuid="GPU-0", name="Fake", processes=ours))
+    run.writer.commit()
+    watched = RunFeed(run.record)
+    assert (0, os.getpid()) in watched.read(ChartView()).process_names
+    run.end()
+    assert (0, os.getpid()) in watched.read(ChartView()).process_names, "the name is kept"
+    assert RunFeed(run.record).read(ChartView()).process_names == {}
+
+
+def test_a_diagnosis_comes_with_the_frame_and_again_at_the_end(make: Make) -> None:
+    run = make().steps(2)
+    feed = RunFeed(run.record)
+    assert feed.read(ChartView()).diagnosis.kind == "unknown"
+    run.steps(38)
+    # what is a moment old will do while it trains
+    assert feed.read(ChartView()).diagnosis.kind == "unknown"
+    run.end()
+    assert feed.read(ChartView()).diagnosis.kind == "nothing"
+
+
+def test_advice_fits_the_failure() -> None:
+    memory = RunError(rank=0, type="OutOfMemoryError", message="CUDA out of memory. Tried to …")
+    assert "batch_size" in advice_for(memory)
+    assert "traceback" in advice_for(RunError(rank=0, type="ValueError", message="odd"))

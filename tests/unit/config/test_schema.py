@@ -1,0 +1,289 @@
+"""A config reports all problems at once, each with its key, and survives TOML unchanged."""
+
+from __future__ import annotations
+
+import tomllib
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrain.runners.config.presets import BUILT_IN
+from distrain.runners.config.schema import RunConfig, differences, json_schema, parse_assignment
+from distrain.runners.config.validation import Section
+from distrain.runners.errors import ConfigError
+
+PRESETS = sorted(BUILT_IN.glob("*.toml"))
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+PLAIN = st.recursive(
+    SCALARS.filter(lambda value: value is not None),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Generate every value that a field of this type allows."""
+    if isinstance(hint, type) and issubclass(hint, Section):
+        return configs_of(hint)
+    if get_origin(hint) is Annotated:
+        inner, *metas = get_args(hint)
+        if pattern := next((meta.pattern for meta in metas if meta.pattern), None):
+            return st.from_regex(pattern, fullmatch=True)
+        return numbers_of(inner, metas) if inner in (int, float) else values_of(inner)
+    if get_origin(hint) is Literal:
+        return st.sampled_from(get_args(hint))
+    if get_origin(hint) in (UnionType, Union):
+        return st.one_of([values_of(kind) for kind in get_args(hint)])
+    if get_origin(hint) is list:
+        return st.lists(values_of(get_args(hint)[0]), max_size=4)
+    if get_origin(hint) is dict:
+        return st.dictionaries(st.text(), PLAIN, max_size=3)
+    kinds = {bool: st.booleans(), str: st.text(), int: st.integers(), type(None): st.none()}
+    return kinds[hint]
+
+
+def numbers_of(kind: type, metas: list[Any]) -> st.SearchStrategy[Any]:
+    limits = {name: getattr(meta, name) for meta in metas for name in ("ge", "gt", "le", "lt")}
+    low = limits["ge"] if limits["ge"] is not None else limits["gt"]
+    high = limits["le"] if limits["le"] is not None else limits["lt"]
+    if kind is int:
+        return st.integers(min_value=low, max_value=high)
+    return st.floats(
+        min_value=low,
+        max_value=high,
+        exclude_min=limits["gt"] is not None,
+        exclude_max=limits["lt"] is not None,
+        allow_nan=False,
+        allow_infinity=False,
+    )
+
+
+def configs_of(kind: type[Section]) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return st.builds(kind, **{name: values_of(hint) for name, hint in hints.items()})
+
+
+# --- round trips ----------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs_of(RunConfig))
+def test_every_config_survives_toml(config: RunConfig) -> None:
+    assert RunConfig.from_toml(config.to_toml()) == config
+    assert RunConfig.from_dict(config.to_dict()) == config
+
+
+@settings(max_examples=25, deadline=None)
+@given(configs_of(RunConfig))
+def test_the_schema_accepts_every_config(config: RunConfig) -> None:
+    jsonschema.validate(config.to_dict(), json_schema())
+
+
+def test_the_default_is_a_config() -> None:
+    assert RunConfig.from_toml("") == RunConfig()
+
+
+# --- problems -----------------------------------------------------------------------------
+
+
+def problems_of(text: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_toml(text)
+    assert len(dict(caught.value.problems)) == len(caught.value.problems)
+    return dict(caught.value.problems)
+
+
+def test_all_problems_are_reported_at_once_each_with_its_key() -> None:
+    problems = problems_of("""
+        stratgy = "ddp"
+        launcher = "torchrnu"
+        devices = 2
+        [train]
+        batch_size = 0
+        lr = "fast"
+        momentum = 1.0
+        epoch = 3
+        deterministic = 1
+        [ddp]
+        comm_hook = "fp16"
+        [checkpoint]
+        keep = -1
+        [data]
+        workers = 1.5
+    """)
+    assert set(problems) == {
+        "stratgy",
+        "launcher",
+        "devices",
+        "train.batch_size",
+        "train.lr",
+        "train.momentum",
+        "train.epoch",
+        "train.deterministic",
+        "ddp.comm_hook",
+        "checkpoint.keep",
+        "data.workers",
+    }
+    assert problems["train.batch_size"] == "must be a whole number ≥ 1, not 0"
+    assert problems["train.lr"] == "must be a number > 0, not 'fast'"
+    assert problems["train.momentum"] == "must be a number ≥ 0 and < 1, not 1.0"
+    assert problems["train.deterministic"] == "must be true or false, not 1"
+    assert "cpu:N" in problems["devices"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "near"),
+    [
+        ('stratgy = "ddp"', "stratgy", "strategy"),
+        ('strategy = "dpp"', "strategy", "ddp"),
+        ('launcher = "torchrnu"', "launcher", "torchrun"),
+        ('precision = "fp61"', "precision", "fp16"),
+        ("[train]\nbatchsize = 1", "train.batchsize", "batch_size"),
+        ('[dist]\nbackend = "ncl"', "dist.backend", "nccl"),
+        ("[trian]\nlr = 1", "trian", "train"),
+    ],
+)
+def test_unknown_names_are_reported_with_the_nearest_ones(text: str, key: str, near: str) -> None:
+    problem = problems_of(text)[key]
+    assert problem.startswith("unknown")
+    assert "did you mean" in problem
+    assert near in problem
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
+@pytest.mark.parametrize("key", ["train.lr", "train.weight_decay", "dist.timeout_s"])
+def test_a_number_must_be_finite(key: str, value: str) -> None:
+    table, _, name = key.partition(".")
+    assert list(problems_of(f"[{table}]\n{name} = {value}")) == [key]
+
+
+@pytest.mark.parametrize(
+    ("typed", "limit"),
+    [
+        ("1", 1),
+        ("90:00", "90:00"),
+        ("1:30:00", "1:30:00"),
+        ("01:30:00", "01:30:00"),  # a time of day in TOML
+        ("2-12", "2-12"),
+        ("2-12:30:00", "2-12:30:00"),
+        ("UNLIMITED", "UNLIMITED"),
+    ],
+)
+def test_a_time_limit_is_minutes_or_as_slurm_writes_it(typed: str, limit: str | int) -> None:
+    key, value = parse_assignment(f"slurm.time={typed}")
+    assert RunConfig().with_changes({key: value}).slurm.time == limit
+
+
+@pytest.mark.parametrize("wrong", ['"1h"', "-1", "1.5", "true", '""', '"1-2-3"', '"1:2:3:4"'])
+def test_an_invalid_time_limit_is_reported_with_the_valid_forms(wrong: str) -> None:
+    told = problems_of(f"[slurm]\ntime = {wrong}")["slurm.time"]
+    forms = "minutes, MM:SS, H:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED"
+    assert told.startswith(f"must be {forms}, not ")
+
+
+def test_text_that_is_not_toml_is_reported() -> None:
+    with pytest.raises(ConfigError, match=r"not TOML.*line 2"):
+        RunConfig.from_toml('strategy = "ddp"\ndevices = auto\n')
+
+
+def test_a_table_is_not_a_value() -> None:
+    assert problems_of("train = 3") == {"train": "must be a table, not 3"}
+
+
+# --- changes -----------------------------------------------------------------------------------
+
+
+def test_changes_apply_inside_tables_and_keep_the_rest() -> None:
+    changed = RunConfig().with_changes(
+        {"train.lr": 0.5, "model.args.hidden": [8], "devices": "all"}
+    )
+    assert (changed.train.lr, changed.model.args, changed.devices) == (0.5, {"hidden": [8]}, "all")
+    assert set(differences(RunConfig(), changed)) == {"train.lr", "model.args.hidden", "devices"}
+
+
+def test_all_wrong_changes_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig().with_changes({"train.lr": -1, "train.rate": 1, "ddp.bucket_mb": "big"})
+    assert {key for key, _ in caught.value.problems} == {"train.lr", "train.rate", "ddp.bucket_mb"}
+    with pytest.raises(ConfigError, match=r"strategy is not a table"):
+        RunConfig().with_changes({"strategy.name": "ddp"})
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("train.lr=0.05", "train.lr", 0.05),
+        ("devices=[0, 1]", "devices", [0, 1]),
+        ("devices=cpu:4", "devices", "cpu:4"),
+        ('model.name="cnn"', "model.name", "cnn"),
+        ("data.download=true", "data.download", True),
+        ("description=a = b", "description", "a = b"),
+    ],
+)
+def test_an_assignment_is_parsed_as_toml_if_possible(text: str, key: str, value: Any) -> None:
+    assert parse_assignment(text) == (key, value)
+
+
+@pytest.mark.parametrize("text", ["train.lr", "=3", ""])
+def test_an_assignment_has_a_key_and_a_value(text: str) -> None:
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        parse_assignment(text)
+
+
+def test_differences_show_both_values() -> None:
+    changed = RunConfig().with_changes({"train.max_steps": 5})
+    assert differences(RunConfig(), changed) == {"train.max_steps": (None, 5)}
+    assert differences(changed, changed) == {}
+
+
+# --- the schema --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_the_schema_accepts_the_built_in_presets(path: Any) -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(tomllib.loads(path.read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"stratgy": "ddp"},
+        {"train": {"learning_rate": 0.1}},
+        {"strategy": "dpp"},
+        {"train": {"lr": 0}},
+        {"train": {"batch_size": 1.5}},
+        {"devices": 2},
+    ],
+)
+def test_the_schema_rejects_what_a_config_rejects(data: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, json_schema())
+    with pytest.raises(ConfigError):
+        RunConfig.from_dict(data)
+
+
+def test_every_key_is_described() -> None:
+    def undescribed(kind: type[Section], prefix: str) -> list[str]:
+        missing = []
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if isinstance(hint, type) and issubclass(hint, Section):
+                missing += undescribed(hint, f"{prefix}{name}.")
+            elif not any(getattr(meta, "description", None) for meta in get_args(hint)[1:]):
+                missing.append(prefix + name)
+        return missing
+
+    assert undescribed(RunConfig, "") == []
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 3000 + "]" * 3000])
+def test_an_extreme_value_is_reported_in_one_sentence(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"the value of train\.lr cannot be read"):
+        parse_assignment(f"train.lr={value}")
+    with pytest.raises(ConfigError, match="this is not a preset"):
+        RunConfig.from_toml(f"[train]\nlr = {value}")

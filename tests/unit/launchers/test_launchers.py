@@ -1,0 +1,111 @@
+"""The environment of ranks, for each launcher and inside other jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers import horovodrun
+from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
+from distrain.runners.protocol.client import ServerAddresses
+from distrain.runners.protocol.events import Event, Printed
+from distrain.runners.system.rank_identity import RANK_VARIABLES, set_rank_variables
+
+INHERITED_VARIABLES = [
+    *RANK_VARIABLES,
+    *(name for names in RANK_VARIABLES.values() for name in names),
+]
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        *INHERITED_VARIABLES,
+        *(name for name in os.environ if name.startswith("HOROVOD_")),
+    ]:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", INHERITED_VARIABLES)
+def test_variables_of_a_surrounding_job_are_not_passed_on(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(name, "1")
+    config = RunConfig().with_changes({"devices": "cpu:2"})
+    environment = launcher_environment(
+        config, plan_here(config), tmp_path, ServerAddresses("unix:/socket")
+    )
+    assert name not in environment
+
+
+@pytest.mark.parametrize("which", range(3), ids=["Horovod", "Open MPI", "MPICH"])
+def test_a_rank_takes_its_numbers_from_its_launcher(
+    which: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+    for name in numbers:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(RANK_VARIABLES[name][which], numbers[name])
+    set_rank_variables()
+    assert {name: os.environ.pop(name) for name in numbers} == numbers
+
+
+@pytest.mark.parametrize(("timeout_s", "waits", "looks"), [(300, 300, 15), (5, 5, 1), (0.5, 1, 1)])
+def test_horovod_waits_for_the_timeout_of_a_collective(
+    timeout_s: float, waits: int, looks: int, tmp_path: Path
+) -> None:
+    config = RunConfig().with_changes({"dist.timeout_s": timeout_s})
+    found = horovodrun.horovod_variables(config, tmp_path)
+    assert found["HOROVOD_GLOO_TIMEOUT_SECONDS"] == str(waits)
+    assert found["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] == str(waits)
+    assert found["HOROVOD_STALL_CHECK_TIME_SECONDS"] == str(looks)
+
+
+def test_horovod_variables_of_the_user_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "7")
+    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert horovodrun.horovod_variables(RunConfig(), tmp_path)["HOROVOD_CYCLE_TIME"] == "7"
+    assert horovodrun.rank_variables(1, 2, 0, 0, "127.0.0.1", "1234")["HOROVOD_GLOO_IFACE"] == "ib0"
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "")
+    assert (
+        horovodrun.horovod_variables(RunConfig(), tmp_path)["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "300"
+    )
+
+
+def test_horovod_ranks_use_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
+    assert (
+        horovodrun.rank_variables(1, 2, 0, 0, "127.0.0.1", "1234")["HOROVOD_CONTROLLER"] == "gloo"
+    )
+
+
+def test_horovod_variables_override_those_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CROSS_SIZE", "5")
+    found = horovodrun.rank_variables(1, 2, 0, 1, "127.0.0.1", "1234")
+    assert (found["HOROVOD_RANK"], found["HOROVOD_SIZE"], found["HOROVOD_CROSS_SIZE"]) == (
+        "1",
+        "2",
+        "1",
+    )
+
+
+def test_a_character_that_is_split_over_two_reads_is_complete(tmp_path: Path) -> None:
+    text, sent = "x" + "█é" * MAX_BYTES, list[Event]()
+    (tmp_path / "rank-3.log").write_text(text)
+    with forwarding_logs(sent.append, tmp_path):
+        pass
+    parts = [each for each in sent if isinstance(each, Printed)]
+    assert len(parts) > 1
+    assert {each.rank for each in parts} == {3}
+    assert "".join(each.text for each in parts) == text

@@ -1,0 +1,41 @@
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.models.task import Task, move_tensors
+
+Pair = namedtuple("Pair", "a b")
+
+
+class Smallest(Task):
+    model = nn.Identity()
+    train = eval = (1, 2, 3)
+
+    def loss(self, model, batch):
+        return model(batch).mean()
+
+    def metrics(self, model, batch):
+        return {"loss": (batch.double().sum(), len(batch))}
+
+
+def test_loss_and_metrics_are_all_that_a_task_must_define():
+    task = Smallest()
+    batch = task.collate([1, 2, 3])
+    assert batch.tolist() == [1, 2, 3]
+    assert (task.best, task.best_is) == ("loss", "min")
+
+
+def test_a_task_without_them_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        type("Half", (Task,), {"loss": Smallest.loss})()
+
+
+def test_moving_keeps_the_structure_of_a_batch():
+    batch = {"pair": Pair(torch.zeros(2, 3, 4, 4), [torch.ones(2)]), "name": "x", "t": (1, None)}
+    moved = move_tensors(batch, torch.device("meta"), memory_format=torch.channels_last)
+    assert isinstance(moved["pair"], Pair)
+    assert moved["pair"].a.device.type == moved["pair"].b[0].device.type == "meta"
+    assert moved["pair"].a.is_contiguous(memory_format=torch.channels_last)
+    assert (moved["name"], moved["t"]) == ("x", (1, None))

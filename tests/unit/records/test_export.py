@@ -1,0 +1,136 @@
+"""Exports contain what the record contains, in formats that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import (
+    Evaluation,
+    GpuSample,
+    Hello,
+    HostSample,
+    Metric,
+    Notice,
+    Window,
+    decode,
+)
+from distrain.runners.records.export import export
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.writer import RecordWriter
+from tests.support.records import make_window
+
+STEPS = 40
+
+
+WINDOWS = [
+    make_window(rank, step, time=1000.0 + step + rank / 10)
+    for step in range(1, STEPS + 1)
+    for rank in (0, 1)
+]
+WINDOWS[6] = make_window(0, 4, loss_sum=None, loss_min=None, loss_max=None)
+EVALUATION = Evaluation(
+    time=1020.5, epoch=1, step=20, samples=8, seconds=1.0, metrics={"top1": Metric(6.0, 8)}
+)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    folder = create_run(tmp_path, RunConfig(), word="ddp")
+    writer = RecordWriter(folder)
+    writer.add(Hello(rank=0, pid=5))
+    for window in WINDOWS:
+        writer.add(window)
+    writer.add(Notice(time=1010.5, text='a "quoted"\nline'))
+    writer.add(EVALUATION)
+    writer.add(GpuSample(time=1015.5, gpu=0, uuid="GPU-1", name="H", power=300.0))
+    writer.add(HostSample(time=1015.5, cpu=5.0, memory_used=1.0, memory_total=2.0, load=0.1))
+    writer.close()
+    return Record(folder)
+
+
+def test_csv_has_a_row_for_every_window(record: Record) -> None:
+    text = io.StringIO()
+    export(record, "csv", text)
+    rows = list(csv.DictReader(io.StringIO(text.getvalue())))
+    assert len(rows) == len(WINDOWS)
+    assert set(rows[0]) == set(Window.__struct_fields__)
+    assert sum(int(row["samples"]) for row in rows) == 4 * len(WINDOWS)
+    assert [row["step"] for row in rows if row["loss_sum"] == ""] == ["4"]
+
+
+def test_jsonl_has_everything_in_order_of_time(record: Record, tmp_path: Path) -> None:
+    export(record, "jsonl", tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    times = [line["time"] for line in lines if "time" in line]
+    assert times == sorted(times)
+    kinds = [line["type"] for line in lines]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "hello": 1,
+        "window": len(WINDOWS),
+        "notice": 1,
+        "evaluation": 1,
+        "gpu": 1,
+        "host": 1,
+    }
+    said = [decode(json.dumps(line).encode()) for line in lines if line["type"] == "window"]
+    assert said == WINDOWS
+
+
+def test_without_a_file_data_goes_to_stdout(
+    record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(record)
+    assert len(capsys.readouterr().out.splitlines()) == len(WINDOWS) + 1
+
+
+def test_tensorboard_gets_the_curves_with_their_times(record: Record, tmp_path: Path) -> None:
+    export(record, "tensorboard", tmp_path / "tb")
+    scalars = read_tensorboard(tmp_path / "tb")
+    assert set(scalars) == {
+        *(f"{name}/{who}" for name in ("loss", "samples_per_s", "lr") for who in WHO),
+        "gpu0/power",
+        "eval/top1",
+    }
+    assert scalars["loss/rank1"] == [(step, 1000.1 + step, 2.0) for step in range(1, STEPS + 1)]
+    assert [step for step, _, _ in scalars["loss/rank0"]] == [
+        step for step in range(1, STEPS + 1) if step != 4
+    ]
+    assert scalars["samples_per_s/all"][-1] == (STEPS, 1000.0 + STEPS, 16.0)
+    assert scalars["eval/top1"] == [(20, 1020.5, 0.75)]
+
+
+WHO = ("all", "rank0", "rank1")
+
+
+def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """Return (step, wall time, value) by tag, read from the event files."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    (path,) = folder.glob("*tfevents*")
+    data = path.read_bytes()
+    while data:
+        size = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + size])
+        for value in event.summary.value:
+            row = (event.step, event.wall_time, value.simple_value)
+            found.setdefault(value.tag, []).append(row)
+        data = data[16 + size :]
+    return found
+
+
+def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:
+    with pytest.raises(DistrainError, match="cannot export to 'cvs'; did you mean csv"):
+        export(record, "cvs", tmp_path / "out")  # type: ignore[arg-type]
+    with pytest.raises(DistrainError, match="tensorboard needs a folder"):
+        export(record, "tensorboard")
+    with pytest.raises(DistrainError, match=r"cannot write to .*nowhere"):
+        export(record, "csv", tmp_path / "nowhere" / "out.csv")

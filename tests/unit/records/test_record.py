@@ -1,0 +1,618 @@
+"""A record has one writer and many readers, and stays valid if the writer is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.protocol.events import (
+    Evaluation,
+    Event,
+    Exited,
+    Facts,
+    Failure,
+    Finished,
+    GpuSample,
+    Hello,
+    HostSample,
+    Metric,
+    Notice,
+    Phase,
+    RankSample,
+)
+from distrain.runners.records import state as states
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.meta import Meta
+from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.run_ids import new_run_id
+from distrain.runners.records.state import RunError
+from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS
+from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
+from distrain.runners.records.trash import find_in_trash, remove, restore
+from distrain.runners.records.writer import RecordWriter
+from tests.support import ROOT
+from tests.support.full_disk import Disk
+from tests.support.records import make_window
+
+CONFIG = RunConfig.from_dict({"devices": "cpu:2", "train": {"epochs": 3}})
+
+
+def facts(**changes: Any) -> Facts:
+    plain = Facts(
+        time=1.0,
+        train_samples=80,
+        eval_samples=20,
+        steps_per_epoch=10,
+        total_steps=30,
+        parameters=5,
+        backend="gloo",
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return create_run(tmp_path, CONFIG, word="ddp", plan=plan_here(CONFIG))
+
+
+@pytest.fixture
+def writer(folder: Path) -> RecordWriter:
+    return RecordWriter(folder)
+
+
+def own_identity() -> dict[str, Any]:
+    return {
+        "supervisor_pid": os.getpid(),
+        "supervisor_started": psutil.Process().create_time(),
+    }
+
+
+# --- the small files -------------------------------------------------------------------------
+
+
+def test_a_run_id_sorts_by_time_and_names_the_preset() -> None:
+    early, late = new_run_id("DDP on 2×GPU!", 0), new_run_id("amp", 10**9)
+    assert early.startswith("19700101-000000-ddp-on-2-gpu-")
+    assert early < late
+    assert len({new_run_id("ddp", 0) for _ in range(20)}) == 20
+
+
+def test_a_new_run_reads_as_starting_and_empty(folder: Path) -> None:
+    with Record(folder) as record:
+        assert (record.id, record.status, record.name) == (folder.name, "starting", "")
+        assert record.config == CONFIG
+        assert record.curves() == {}
+        assert len(record.overall()) == 0
+        assert list(record.events()) == []
+        assert (record.ranks(), record.latest(), record.totals()) == ([], {}, {})
+        assert record.summary()["samples_per_s"] is None
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunsFolderError, match=r"cannot write to the runs folder .*--runs-dir"):
+        create_run(tmp_path / "file" / "runs", CONFIG, word="ddp")
+
+
+def test_a_run_that_cannot_be_created_completely_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distrain.runners.records.folder.write_state", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        create_run(tmp_path, CONFIG, word="ddp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_kept_and_a_broken_file_of_notes_is_ignored(folder: Path) -> None:
+    Record(folder).set_meta(name="best", tags=["a"])
+    assert Record(folder).set_meta(pinned=True).name == "best"
+    assert Record(folder).name == "best"
+    (folder / "meta.json").write_text("{")
+    assert Record(folder).meta == Meta()
+
+
+def test_control_characters_in_stored_notes_are_removed(folder: Path) -> None:
+    notes = {"name": "\x1b[31mred\x07", "notes": "one\ntwo\x1b", "tags": ["\x1b[2J", "fine 👨‍👩"]}
+    (folder / "meta.json").write_text(json.dumps(notes))
+    meta = Record(folder).meta
+    assert (meta.name, meta.notes) == ("·[31mred·", "one\ntwo·")
+    assert meta.tags == ["·[2J", "fine 👨‍👩"]
+
+
+def test_a_new_note_leaves_other_notes_unchanged(folder: Path) -> None:
+    Record(folder).set_meta(notes="plan:\n  - first   item")
+    Record(folder).set_meta(pinned=True)
+    assert Record(folder).meta.notes == "plan:\n  - first   item"
+
+
+def test_a_broken_note_is_not_replaced(folder: Path) -> None:
+    (folder / "meta.json").write_text('{"notes": "precious",,')
+    with pytest.raises(DistrainError, match="is broken: fix or remove it"):
+        Record(folder).set_meta(pinned=True)
+    assert "precious" in (folder / "meta.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"eval": "hello"}, {"eval": [1, 2]}, {"eval": {"top1": "x"}}, {"samples_per_s": "x"}],
+)
+def test_an_invalid_summary_is_computed_again(odd: dict[str, Any], folder: Path) -> None:
+    state = json.loads((folder / "run.json").read_text())
+    summary = {"run_id": "a", "strategy": "ddp", "eval": None, **odd}
+    state |= {"status": "completed", "summary": summary}
+    (folder / "run.json").write_text(json.dumps(state))
+    summary = Record(folder).summary()
+    assert (summary["run_id"], summary["eval"]) == (folder.name, None)
+
+
+@pytest.mark.parametrize("notes", [{"name": "\x1b[2J"}, {"notes": "a\n\x07"}, {"tags": ["a\nb"]}])
+def test_control_characters_in_new_notes_are_refused(folder: Path, notes: dict[str, Any]) -> None:
+    Record(folder).set_meta(name="fine", notes="two\nlines ✓")
+    with pytest.raises(ConfigError, match="must be printable text, not"):
+        Record(folder).set_meta(**notes)
+    assert Record(folder).name == "fine"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "is not a record: there is no run.json in it"),
+        ("{", "is not a record: its run.json is broken"),
+        ('{"run_id": "a"}', "is not a record: its run.json is broken"),
+        ('{"format": 2}', r"was written by a newer distrain \(format 2, this one reads format 1\)"),
+        ('{"format": 0}', "was written by an older distrain"),
+    ],
+)
+def test_a_folder_that_is_not_a_record_is_reported(
+    folder: Path, text: str | None, sentence: str
+) -> None:
+    path = folder / "run.json"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(DistrainError, match=sentence):
+        Record(folder)
+
+
+def test_a_missing_folder_and_a_broken_database_are_reported(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(DistrainError, match="is not a record: No such file"):
+        Record(tmp_path / "nothing")
+    (folder / "metrics.db").write_text("this is no database, whatever its name says" * 9)
+    with pytest.raises(DistrainError, match=r"is not a record: its metrics\.db"):
+        Record(folder).curves()
+
+
+def test_state_changes_are_seen_by_an_open_reader(writer: RecordWriter) -> None:
+    record = Record(writer.dir)
+    writer.set_state(status="running", **own_identity())
+    assert (record.status, record.live) == ("running", True)
+    writer.set_state(status="completed", reason="all epochs are done")
+    assert record.state.reason == "all epochs are done"
+    assert not record.live
+    writer.close()
+
+
+def test_a_state_file_is_never_seen_half_written(writer: RecordWriter) -> None:
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(100):
+            writer.set_state(reason="x" * number * 100)
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not done.is_set():
+        Record(writer.dir)
+    thread.join()
+    assert sorted(path.name for path in writer.dir.glob(".*")) == []
+    writer.close()
+
+
+# --- a supervisor that has died -----------------------------------------------------------------
+
+
+def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = psutil.Process(child.pid).create_time()
+    writer.set_state(status="running", supervisor_pid=child.pid, supervisor_started=started)
+    record = Record(writer.dir)
+    assert record.status == "running"
+    child.kill()
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert record.status == "failed"  # a zombie is dead
+    child.communicate()
+    state = record.state
+    assert state.error is not None
+    assert (state.status, state.error.type) == ("failed", "SupervisorLost")
+    assert (
+        state.reason
+        == "the supervisor exited unexpectedly (killed?); data up to that point is kept"
+    )
+    writer.close()
+
+
+def test_another_process_with_the_same_pid_is_not_the_supervisor(writer: RecordWriter) -> None:
+    identity = own_identity()
+    identity["supervisor_started"] -= 5
+    writer.set_state(status="running", **identity)
+    assert Record(writer.dir).status == "failed"
+    writer.set_state(host="elsewhere")  # where processes are not visible
+    assert Record(writer.dir).status == "running"
+    writer.close()
+
+
+def test_a_run_without_a_supervisor_fails_after_a_minute(folder: Path) -> None:
+    state = states.read_state(folder)
+    late = msgspec.structs.replace(state, created=time.time() - 61)
+    states.write_state(folder, late)
+    assert Record(folder).state.reason == states.NEVER_STARTED
+
+
+# --- measurements ------------------------------------------------------------------------------
+
+
+def test_every_event_can_be_read_back(writer: RecordWriter) -> None:
+    said: list[Event] = [
+        Hello(rank=0, pid=11, host="a", device="cpu:0"),
+        facts(),
+        Notice(time=2.0, text="mind"),
+        Evaluation(time=3.0, epoch=1, step=9, samples=2, seconds=1.0, metrics={}),
+    ]
+    for event in said:
+        writer.add(event)
+    writer.commit()
+    with Record(writer.dir) as record:
+        assert [event for _, event in record.events()] == said
+        assert [number for number, _ in record.events()] == [1, 2, 3, 4]
+        assert [event for _, event in record.events(after_id=2, limit=1)] == said[2:3]
+        assert [event for _, event in record.events(kinds=["hello", "notice"])] == said[0:3:2]
+        assert list(record.events(kinds=[])) == []
+        assert record.evaluations() == said[3:]
+    writer.close()
+
+
+def test_many_events_are_read_completely_and_in_order(writer: RecordWriter) -> None:
+    for number in range(2500):
+        writer.add(Notice(time=float(number), text=str(number)))
+    writer.close()
+    with Record(writer.dir) as record:
+        assert [number for number, _ in record.events()] == list(range(1, 2501))
+        assert [number for number, _ in record.events(limit=1500)] == list(range(1, 1501))
+
+
+def test_ranks_have_their_step_and_phase(writer: RecordWriter) -> None:
+    for rank in range(3):
+        writer.add(Hello(rank=rank, pid=100 + rank, local_rank=rank, device=f"cpu:{rank}"))
+        writer.add(Phase(time=1.0, rank=rank, phase="training"))
+        writer.add(make_window(rank, 25 + rank))
+    writer.add(Finished(time=2.0, rank=0, step=30))
+    writer.add(Exited(time=2.0, rank=1, pid=101, code=-9))
+    writer.add(Failure(time=2.0, rank=2, error="ValueError", message="no"))
+    writer.add(Hello(role="viewer"))
+    writer.commit()
+    with Record(writer.dir) as record:
+        zero, one, two = record.ranks()
+        assert (zero.pid, zero.device, zero.step, zero.finished) == (100, "cpu:0", 30, True)
+        assert (one.step, one.epoch, one.code, one.phase) == (26, 2, -9, "training")
+        assert two.phase == "failed"
+        assert min(zero.last_seen, one.last_seen, two.last_seen) > time.time() - 60
+        assert record.latest()[1] == make_window(1, 26)
+    writer.close()
+
+
+def test_all_series_are_kept_apart(writer: RecordWriter) -> None:
+    gpu = GpuSample(time=1.0, gpu=0, uuid="GPU-1", name="H", power=300.0, processes={5: 6})
+    host = HostSample(time=1.0, cpu=5.0, memory_used=1.0, memory_total=2.0, load=0.1)
+    rank = RankSample(time=1.0, rank=1, cpu=99.0, rss=5.0, processes=2)
+    for sample in (gpu, host, rank):
+        writer.add(sample)
+    writer.commit()
+    with Record(writer.dir) as record:
+        assert record.latest(GPU) == {0: gpu}
+        assert record.latest(HOST) == {0: host}
+        assert record.latest(PROCS) == {1: rank}
+        assert list(record.curves(GPU, columns=["power"])[0]["power"]) == [300.0]
+        assert record.keys(STEPS) == []
+    writer.close()
+
+
+def test_the_curve_of_the_run_adds_up_its_ranks(writer: RecordWriter) -> None:
+    for step in range(1, 101):
+        for rank in range(4):
+            writer.add(make_window(rank, step, loss_sum=4.0 * rank, warmup=step <= 10))
+    writer.close()
+    with Record(writer.dir) as record:
+        run = record.overall()
+        assert list(run["loss"]) == [1.5] * 100
+        assert list(run["samples_per_s"])[10:] == [32.0] * 90
+        assert record.curve(STEPS, 2, columns=RANK_COLUMNS)["step"][-1] == 100
+        zoomed = record.overall(start=20, end=30)
+        assert list(zoomed["step"]) == [float(step) for step in range(20, 31)]
+
+
+def test_a_finished_record_is_one_plain_file(writer: RecordWriter) -> None:
+    writer.add(make_window(0, 1))
+    writer.close()
+    names = {path.name for path in writer.dir.glob("metrics.db*")}
+    assert names == {"metrics.db"}
+    header = (writer.dir / "metrics.db").read_bytes()[18:20]
+    assert header == b"\x01\x01"  # not WAL: readable on a read-only disk
+
+
+def test_a_record_is_written_once(writer: RecordWriter) -> None:
+    writer.close()
+    with pytest.raises(RunsFolderError, match="a resumed run is a new record"):
+        RecordWriter(writer.dir)
+
+
+def test_a_full_disk_loses_nothing_once_there_is_room(disk: Disk, writer: RecordWriter) -> None:
+    for step in range(1, 12):
+        writer.add(make_window(0, step))
+    writer.commit()
+    disk.fill()
+    for step in range(12, 3000):
+        writer.add(make_window(0, step))
+    with pytest.raises(RunsFolderError, match="disk is full"):
+        writer.commit()
+    with Record(writer.dir) as record:
+        assert record.totals()[0]["steps"] == 11
+    disk.free()
+    writer.add(make_window(0, 3000))
+    writer.commit()
+    with Record(writer.dir) as record:
+        assert record.totals()[0]["steps"] == 3000
+        assert sum(record.curve(STEPS, 0, points=10)["samples"]) == 12000
+    writer.close()
+
+
+# --- many readers, and a killed writer ------------------------------------------------------------
+
+
+def test_readers_see_complete_commits_while_the_writer_writes(writer: RecordWriter) -> None:
+    stop = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        with Record(writer.dir) as record:
+            last = 0
+            while not stop.is_set():
+                totals = record.totals()
+                steps = [total["steps"] for total in totals.values()]
+                curves = [int(sum(c["steps"])) for c in record.curves(points=20).values()]
+                if any(count % 5 for count in steps) or sum(steps) < last:
+                    wrong.append((last, steps))
+                if any(now < then for then, now in zip(steps, curves, strict=False)):
+                    wrong.append((steps, curves))
+                last = sum(steps)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for first in range(1, 1000, 5):
+        for step in range(first, first + 5):
+            for rank in range(2):
+                writer.add(make_window(rank, step))
+        writer.commit()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    writer.close()
+
+
+WRITE_FOREVER = """
+import itertools, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from tests.support.full_disk import Disk
+from tests.support.records import make_window
+from distrain.runners.protocol.events import Notice
+from distrain.runners.records.writer import RecordWriter
+writer = RecordWriter(Path(sys.argv[1]))
+for step in itertools.count(1):
+    for rank in range(3):
+        writer.add(make_window(rank, step))
+    if step % 7 == 0:
+        writer.add(Notice(time=1.0, text=str(step)))
+        writer.commit()
+        print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.33])
+def test_a_killed_writer_leaves_every_commit_complete(folder: Path, delay: float) -> None:
+    script = WRITE_FOREVER.format(tests=str(ROOT))
+    command = [sys.executable, "-c", script, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        promised = max(int(line) for line in ["7", *process.stdout.read().split()])
+    with Record(folder) as record:
+        for total in record.totals().values():
+            assert total["steps"] == total["step"]
+            assert total["steps"] >= promised
+            assert total["steps"] % 7 == 0
+        for curve in record.curves(points=16).values():
+            assert len(curve) <= 16
+            assert sum(curve["steps"]) == curve["step"][-1] >= promised
+        *_, (_, last) = record.events()
+        assert last == Notice(time=1.0, text=str(int(curve["step"][-1])))
+
+
+def holds_without_root(action: Callable[[], bool]) -> bool:
+    """Return whether `action` holds in a process without the rights of root."""
+    child = os.fork()
+    if child == 0:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        try:
+            os._exit(0 if action() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_record_can_be_read_in_a_read_only_folder(writer: RecordWriter, ended: bool) -> None:
+    writer.add(make_window(0, 1))
+    writer.commit()
+    reader = None if ended else Record(writer.dir)
+    if reader is not None:
+        reader.latest()  # keeps the writer from leaving WAL mode
+    writer.close()
+    with tempfile.TemporaryDirectory() as name:
+        # Not in tmp_path, which only its owner may enter.
+        copy = Path(name) / "copy"
+        shutil.copytree(writer.dir, copy, ignore=shutil.ignore_patterns("*-shm", "*-wal"))
+        os.chmod(name, 0o755)
+        os.chmod(copy, 0o555)
+        assert holds_without_root(lambda: Record(copy).latest() == {0: make_window(0, 1)})
+        os.chmod(copy, 0o755)
+    if reader is not None:
+        reader.close()
+
+
+# --- summaries and lists of records -----------------------------------------------------------
+
+
+def test_epochs_count_from_where_a_resumed_run_began(writer: RecordWriter) -> None:
+    # 3 epochs of 5 steps and 2 more were done before; with 10 steps each, 6 are left of this one.
+    writer.set_state(facts=facts(start_step=17, start_epoch=3, start_epoch_steps=6))
+    reader = Record(writer.dir)
+    assert reader.summary()["epochs"] == 3
+    for step, epochs in ((22, 3), (23, 4), (32, 4), (33, 5)):
+        writer.add(make_window(0, step))
+        writer.commit()
+        assert reader.summary()["epochs"] == epochs
+    reader.close()
+
+
+def test_the_summary_counts_real_samples_without_warm_up(writer: RecordWriter) -> None:
+    writer.set_state(facts=facts(start_step=0), started=100.0, ended=112.0, status="completed")
+    for step in range(1, 26):
+        writer.add(
+            make_window(0, step, samples=6, warmup=step <= 5, seconds=9.0 if step < 6 else 0.5)
+        )
+        writer.add(
+            make_window(1, step, samples=2, warmup=step <= 5, seconds=9.0 if step < 6 else 0.5)
+        )
+    for top1 in (1.0, 19.0):
+        metrics = {"loss": Metric(5.0, 20), "top1": Metric(top1, 20), "top5": Metric(20.0, 20)}
+        writer.add(Evaluation(time=9.0, epoch=1, step=20, samples=20, seconds=1.0, metrics=metrics))
+    writer.close()
+    assert Record(writer.dir).summary() == {
+        "run_id": writer.dir.name,
+        "dir": str(writer.dir),
+        "status": "completed",
+        "strategy": "ddp",
+        "launcher": "torchrun",
+        "precision": "fp32",
+        "world_size": 2,
+        "nodes": 1,
+        "devices": ["cpu:0", "cpu:1"],
+        "epochs": 2,
+        "steps": 25,
+        "samples": 200,
+        "samples_per_s": 6 / 0.5 + 2 / 0.5,
+        "duration_s": 12.0,
+        "attempts": 0,
+        "steps_again": 0,
+        "eval": {"loss": 0.25, "top1": 0.95, "top5": 1.0, "samples": 20},
+    }
+
+
+def test_the_summary_of_a_failure_names_rank_and_error(writer: RecordWriter) -> None:
+    error = RunError(rank=1, type="ValueError", message="no", traceback="…", secondary=[0])
+    writer.set_state(status="failed", error=error)
+    writer.close()
+    summary = Record(writer.dir).summary()
+    assert summary["error"] == {"rank": 1, "type": "ValueError", "message": "no"}
+    assert (summary["eval"], summary["samples_per_s"], summary["duration_s"]) == (None, None, None)
+
+
+def test_a_stored_summary_is_read_without_opening_the_database(writer: RecordWriter) -> None:
+    writer.close()
+    record = Record(writer.dir)
+    writer.set_state(status="completed")
+    writer.set_state(summary=record.summary())
+    (writer.dir / "metrics.db").unlink()
+    assert record.summary()["status"] == "completed"
+
+
+def test_records_are_listed_oldest_first_and_broken_ones_are_reported(tmp_path: Path) -> None:
+    folders = [create_run(tmp_path, CONFIG, word=word) for word in ("c", "b", "a")]
+    (folders[1] / "run.json").write_text("{")
+    (tmp_path / "not-a-run").mkdir()
+    broken: list[DistrainError] = []
+    assert [r.dir for r in list_records(tmp_path, broken.append)] == [folders[0], folders[2]]
+    assert [str(error).split(" is ")[0] for error in broken] == [str(folders[1])]
+    assert list_records(tmp_path / "nothing") == []
+    with pytest.raises(RunsFolderError, match="cannot read"):
+        list_records(folders[0] / "run.json")
+
+
+def test_a_removed_run_can_be_restored_and_a_live_one_cannot_be_removed(tmp_path: Path) -> None:
+    folder = create_run(tmp_path, CONFIG, word="ddp")
+    with pytest.raises(DistrainError, match="is starting; stop it before"):
+        remove(Record(folder))
+    writer = RecordWriter(folder)
+    writer.set_state(status="stopped")
+    writer.close()
+    assert remove(Record(folder)) == tmp_path / ".trash" / folder.name
+    assert list_records(tmp_path) == []
+    assert restore(find_in_trash(tmp_path, folder.name).dir).name == folder.name
+    assert [record.id for record in list_records(tmp_path)] == [folder.name]
+    with pytest.raises(DistrainError, match="in the trash"):
+        find_in_trash(tmp_path, folder.name)
+    with pytest.raises(DistrainError, match="in the trash"):
+        find_in_trash(tmp_path, "")
+
+
+def test_reading_records_loads_neither_torch_nor_psutil_nor_the_app() -> None:
+    heavy = "{'torch', 'psutil', 'textual', 'rich', 'numpy'}"
+    code = f"import sys, distrain.runners.records.reader; print(*{heavy} & {{*sys.modules}})"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("body", ['{"type": "unheard of"}', b"\xff", 1])
+def test_an_event_of_another_version_is_one_sentence(writer: RecordWriter, body: object) -> None:
+    writer.add(Notice(time=1.0, text="hello"))
+    writer.commit()
+    with sqlite3.connect(writer.dir / "metrics.db") as db:
+        db.execute("UPDATE events SET body = ?", (body,))
+    db.close()
+    with Record(writer.dir) as record, pytest.raises(DistrainError, match="event 1 cannot be read"):
+        list(record.events())
+
+
+def test_a_state_with_invalid_numbers_can_be_read(writer: RecordWriter) -> None:
+    writer.set_state(status="running", supervisor_pid=-5, summary={})
+    with Record(writer.dir) as record:
+        assert record.status == "failed"
+        assert record.summary()["run_id"] == record.id

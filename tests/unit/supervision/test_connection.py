@@ -1,0 +1,196 @@
+"""One connection of the supervisor, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, Stop, encode
+from distrain.runners.supervision.connection import MAX_LINE_BYTES, Connection
+
+HELLO = encode(Hello(rank=3))
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Collector:
+    """Collects what a connection passes on."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.connections: list[Connection] = []
+        self.disconnections = 0
+
+    def received(self, connection: Connection, event: Event) -> None:
+        self.events.append(event)
+        self.connections.append(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        self.disconnections += 1
+
+
+def received_from(peer: Peer, token: str = "", collector: Collector | None = None) -> Collector:
+    """Return what the listener received from a peer that then disconnects."""
+    collector = collector or Collector()
+
+    async def both() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        class Watched(Connection):
+            def connection_lost(self, error: Exception | None) -> None:
+                super().connection_lost(error)
+                ended.set()
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/socket"
+            server = await loop.create_unix_server(lambda: Watched(collector, token), path)
+            reader, writer = await asyncio.open_unix_connection(path)
+            await peer(reader, writer)
+            writer.close()
+            await asyncio.wait_for(ended.wait(), 30)
+            server.close()
+
+    asyncio.run(both())
+    return collector
+
+
+def sending(*packets: bytes) -> Peer:
+    async def peer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for packet in packets:
+            writer.write(packet)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    return peer
+
+
+def refused_peer(*packets: bytes) -> Peer:
+    """A peer that sends the packets and then must be disconnected."""
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            for packet in packets:
+                writer.write(packet)
+                await writer.drain()
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        except ConnectionError:
+            pass
+
+    return peer
+
+
+NOTICE = Notice(time=1.0, text="a — sentence\nof two lines")
+
+
+def test_lines_arrive_as_events_in_order() -> None:
+    collector = received_from(sending(HELLO, encode(NOTICE) + encode(Stop())))
+    assert collector.events == [Hello(rank=3), NOTICE, Stop()]
+    assert len(set(map(id, collector.connections))) == 1
+    assert collector.disconnections == 1
+
+
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_lines_may_be_split_anywhere(size: int) -> None:
+    stream = HELLO + encode(NOTICE) * 2
+    packets = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert received_from(sending(*packets)).events == [Hello(rank=3), NOTICE, NOTICE]
+
+
+def test_a_long_traceback_is_accepted() -> None:
+    long = Notice(time=1.0, text="x" * (MAX_LINE_BYTES // 2))
+    assert received_from(sending(HELLO, encode(long))).events[1:] == [long]
+
+
+def test_a_line_without_a_newline_is_ignored() -> None:
+    assert received_from(sending(HELLO, encode(NOTICE)[:-1])).events == [Hello(rank=3)]
+
+
+@pytest.mark.parametrize(
+    ("packets", "sentence"),
+    [
+        ((b"GET / HTTP/1.1\r\n",), "not an event"),
+        ((b'{"type": "hello", "rank": "three"}\n',), "not an event"),
+        ((b'{"type": "gossip"}\n',), "not an event"),
+        ((b"\xff\xfe\n",), "not an event"),
+        ((b"\n",), "not an event"),
+        ((b"[" * 4000 + b"\n",), "not an event"),
+        ((b'{"type": "\\u001b[31mforged"}\n',), "not an event\n"),
+        ((b'"' + b"x" * 5000 + b'"\n',), "longer than 4,096 bytes"),
+        ((encode(NOTICE),), "the first line must be a hello"),
+        ((encode(Stop(now=True)),), "the first line must be a hello"),
+        ((encode(Hello(token="guessed")),), "with this run's token"),
+        ((encode(Hello(version=VERSION + 1)),), f"protocol version {VERSION + 1} is not supported"),
+        ((b"x" * (MAX_LINE_BYTES + 100_000),), "longer than 4,096 bytes"),
+    ],
+)
+def test_a_peer_with_an_invalid_hello_is_disconnected(
+    packets: tuple[bytes, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    collector = received_from(refused_peer(*packets))
+    assert collector.events == []
+    assert collector.disconnections == 0, "a peer that has not greeted is no lost rank"
+    assert sentence in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("packet", [b"{}\n", b"x" * (MAX_LINE_BYTES + 100_000)])
+def test_an_invalid_line_after_the_hello_ends_the_connection(packet: bytes) -> None:
+    collector = received_from(refused_peer(HELLO, packet, encode(NOTICE)))
+    assert collector.events == [Hello(rank=3)]
+    assert collector.disconnections == 1
+
+
+@pytest.mark.parametrize(("token", "accepted"), [("secret", 1), ("", 0), ("secret ", 0)])
+def test_only_peers_that_know_the_token_are_accepted(token: str, accepted: int) -> None:
+    peer = sending if accepted else refused_peer
+    collector = received_from(peer(encode(Hello(token=token))), token="secret")
+    assert len(collector.events) == accepted
+
+
+def test_a_peer_that_sends_no_hello_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("distrain.runners.supervision.connection.HELLO_TIMEOUT_S", 0.1)
+    assert received_from(refused_peer()).events == []
+    assert "no hello within 0.1 s" in capfd.readouterr().err
+
+
+def test_a_peer_may_be_silent_after_its_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrain.runners.supervision.connection.HELLO_TIMEOUT_S", 0.2)
+
+    async def peer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        await asyncio.sleep(0.5)
+        writer.write(encode(NOTICE))
+        await writer.drain()
+
+    assert received_from(peer).events == [Hello(rank=3), NOTICE]
+
+
+def test_other_users_of_the_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.getuid()
+    monkeypatch.setattr("distrain.runners.supervision.connection.os.getuid", lambda: own + 1)
+    assert received_from(refused_peer(HELLO)).events == []
+
+
+def test_the_listener_can_answer() -> None:
+    class Polite(Collector):
+        def received(self, connection: Connection, event: Event) -> None:
+            super().received(connection, event)
+            connection.send(Stop(now=True))
+
+    answers: list[bytes] = []
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        answers.append(await asyncio.wait_for(reader.readline(), 30))
+
+    received_from(ask, collector=Polite())
+    assert answers == [encode(Stop(now=True))]
+
+
+def test_an_answer_to_a_closed_connection_is_dropped() -> None:
+    collector = received_from(sending(HELLO))
+    collector.connections[0].send(Stop())

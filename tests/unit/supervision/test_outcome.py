@@ -1,0 +1,316 @@
+"""Why a run ended, decided from what the supervisor observed."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinite
+from distrain.runners.supervision.evidence import Evidence
+from distrain.runners.supervision.outcome import REACTION_S, judge, supervisor_failure
+
+SOON, LATER = REACTION_S / 2, REACTION_S * 20
+
+
+def failure(rank: int, message: str = "my mistake", **more: Any) -> Failure:
+    more.setdefault("error", "ValueError")
+    return Failure(time=0.0, rank=rank, message=message, **more)
+
+
+def secondary_failure(rank: int) -> Failure:
+    """Return the failure of a rank that was taken down by another."""
+    return failure(rank, "Connection closed by peer", error="DistNetworkError", secondary=True)
+
+
+def finished(*ranks: int, stopped: bool = False, step: int = 40) -> dict[int, Finished]:
+    return {rank: Finished(time=0.0, rank=rank, step=step, stopped=stopped) for rank in ranks}
+
+
+def exits(**codes: int) -> dict[int, Exited]:
+    """exits(r1=-9): rank 1 was killed."""
+    ranks = {int(name[1:]): code for name, code in codes.items()}
+    return {r: Exited(time=0.0, rank=r, pid=100 + r, code=code) for r, code in ranks.items()}
+
+
+FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
+    # the evidence; then the rank and type of the error, a part of its message, the secondary ranks
+    "a rank raises": (
+        {"failures": {1: (5.0, failure(1))}},
+        1, "ValueError", "my mistake", [],
+    ),
+    "a rank raises, and takes another down": (
+        {"failures": {1: (5.0, failure(1)), 0: (5.1, secondary_failure(0))}},
+        1, "ValueError", "my mistake", [0],
+    ),
+    "the secondary failure arrives first": (
+        {"failures": {0: (4.9, secondary_failure(0)), 1: (5.0, failure(1))}},
+        1, "ValueError", "my mistake", [0],
+    ),
+    "two ranks raise: the first is reported, the second is not secondary": (
+        {"failures": {0: (5.2, failure(0, "second")), 1: (5.0, failure(1, "first"))}},
+        1, "ValueError", "first", [],
+    ),
+    "the launcher ends the others by SIGTERM": (
+        {
+            "failures": {1: (5.0, failure(1))},
+            "disconnected": {0: 5.0 + LATER, 2: 5.0 + LATER},
+            "exits": exits(r0=-signal.SIGTERM, r1=1, r2=-signal.SIGTERM),
+        },
+        1, "ValueError", "my mistake", [0, 2],
+    ),
+    "a rank is killed, the others lose their connection": (
+        {
+            "failures": {0: (5.0 + SOON, secondary_failure(0))},
+            "disconnected": {1: 5.0},
+            "exits": exits(r1=-signal.SIGKILL),
+            "steps": {0: 18, 1: 17},
+        },
+        1, "SIGKILL", "killed by SIGKILL after step 17 (manually or by the OOM killer)", [0],
+    ),
+    "the failure caused by a killed rank arrives first": (
+        {
+            "failures": {0: (5.0, secondary_failure(0))},
+            "disconnected": {1: 5.0 + LATER},
+            "exits": exits(r1=-signal.SIGKILL),
+        },
+        1, "SIGKILL", "before its first step", [0],
+    ),
+    "a rank crashes": (
+        {"disconnected": {0: 5.0}, "exits": exits(r0=-signal.SIGSEGV), "steps": {0: 3}},
+        0, "SIGSEGV", "killed by SIGSEGV after step 3", [],
+    ),
+    "a rank exits without a report": (
+        {"disconnected": {1: 5.0}, "exits": exits(r1=5), "steps": {1: 20}},
+        1, "Exit", "exited with code 5 after step 20 without reporting an error", [],
+    ),
+    "a rank disconnects without an exit code": (
+        {"disconnected": {1: 5.0}, "failures": {0: (5.0 + SOON, secondary_failure(0))}},
+        1, "Vanished", "disconnected before its first step without reporting an error", [0],
+    ),
+    "a node agent is killed, and its ranks die with it": (
+        {
+            "disconnected": {1: 5.0, 0: 5.0},
+            "lost_agents": {"n1": 5.0 + SOON},
+            "failures": {2: (5.0 + SOON, secondary_failure(2))},
+            "steps": {0: 4, 1: 4, 2: 4},
+        },
+        None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
+        [0, 1, 2],
+    ),
+    "a scheduler ends the nodes after a hang": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 5.0 + LATER},
+            "lost_agents": {"n1": 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
+    ),
+    "the launcher is killed, and its ranks die with it": (
+        {
+            "disconnected": {1: 5.0, 0: 5.0},
+            "launcher_killed": True,
+            "launcher_code": -signal.SIGKILL,
+        },
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
+    ),
+    "every rank refuses the same config": (
+        {"failures": {r: (5.0 - r, failure(r, f"message {r}", usage=True)) for r in range(3)}},
+        0, "ValueError", "message 0", [],
+    ),
+    "a refused config is reported before its consequences": (
+        {"failures": {0: (4.0, failure(0)), 2: (5.0, failure(2, "no such metric", usage=True))}},
+        2, "ValueError", "no such metric", [],
+    ),
+    "one rank hangs and the others' collective times out": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+            "steps": {0: 20, 1: 19, 2: 20},
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait; "
+        "last seen: rank 0 at step 20, rank 1 at step 19", [0, 2],
+    ),
+    "a rank hangs, and NCCL's watchdog aborts those that wait for it": (
+        {
+            "watchdog_aborts": True,
+            "disconnected": {0: 5.0, 2: 5.01, 1: 5.0 + LATER},
+            "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGTERM, r2=-signal.SIGABRT),
+            "steps": {0: 20, 1: 19, 2: 20},
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
+    ),
+    "a rank is killed, and NCCL's watchdog aborts those that wait for it": (
+        {
+            "watchdog_aborts": True,
+            "disconnected": {1: 4.0, 0: 5.0, 2: 5.01},
+            "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGKILL, r2=-signal.SIGABRT),
+        },
+        1, "SIGKILL", "killed by SIGKILL", [0, 2],
+    ),
+    "NCCL's watchdog aborts all ranks": (
+        {"watchdog_aborts": True, "disconnected": {0: 5.1, 1: 5.0, 2: 5.2},
+         "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGABRT, r2=-signal.SIGABRT)},
+        1, "SIGABRT", "killed by SIGABRT", [0, 2],
+    ),
+    "a rank aborts without NCCL: it failed by itself": (
+        {
+            "disconnected": {1: 5.0},
+            "exits": exits(r1=-signal.SIGABRT),
+            "failures": {0: (5.1, secondary_failure(0))},
+        },
+        1, "SIGABRT", "killed by SIGABRT", [0],
+    ),
+    "a rank aborts by itself, and Horovod shuts the others down": (
+        {
+            "watchdog_aborts": True,
+            "disconnected": {1: 5.0},
+            "exits": exits(r1=-signal.SIGABRT),
+            "failures": {0: (5.1, secondary_failure(0)), 2: (5.2, secondary_failure(2))},
+        },
+        1, "SIGABRT", "killed by SIGABRT", [0, 2],
+    ),
+    "a rank exits before it has reported a step": (
+        {"disconnected": {1: 5.0}, "exits": exits(r1=3), "steps": {0: 4}},
+        1, "Exit", "exited with code 3 before it reported a step", [],
+    ),
+    "the launcher is killed, and a rank of another host notices": (
+        {
+            "failures": {1: (5.1, secondary_failure(1))},
+            "disconnected": {0: 5.0},
+            "launcher_killed": True,
+            "launcher_code": -signal.SIGKILL,
+        },
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
+    ),
+    "a rank cannot even connect, and the launcher is ended for it": (
+        {"exits": exits(r1=1), "launcher_code": -signal.SIGTERM, "launcher_killed": True},
+        1, "Exit", "exited with code 1 before its first step", [],
+    ),
+    "a rank is ended by a signal that has no name": (
+        {"disconnected": {1: 5.0}, "exits": exits(r1=-40)},
+        1, "signal 40", "killed by signal 40", [],
+    ),
+    "two ranks hang": (
+        {"failures": {2: (5.0, secondary_failure(2))}},
+        0, "Hang", "rank 0 and rank 1 are absent from a collective", [2],
+    ),
+    "all ranks lose a connection and none failed by itself": (
+        {
+            "failures": {
+                0: (5.1, secondary_failure(0)),
+                1: (5.0, secondary_failure(1)),
+                2: (5.2, secondary_failure(2)),
+            }
+        },
+        1, "DistNetworkError", "Connection closed", [0, 2],
+    ),
+    "the launcher does not start": (
+        {"launcher_code": 1, "launcher_log": "Traceback …\n  …\nImportError: no torch\n"},
+        None, "LauncherFailed", "before its ranks did; its last output: ImportError: no torch", [],
+    ),
+    "the launcher is killed before it prints anything": (
+        {"launcher_code": -9},
+        None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
+    ),
+    "the launcher ends while ranks have not finished": (
+        {"launcher_code": 0, "finished": finished(0, 1)},
+        None, "LauncherFailed", "code 0", [],
+    ),
+    "the loss is not finite, and all ranks leave in order for it": (
+        {
+            "nonfinite": NonFinite(time=0.0, rank=1, step=18, loss="nan"),
+            "stop_requested": True,
+            "finished": finished(0, 1, 2, stopped=True),
+        },
+        1, "NonFiniteLoss", "the loss became nan at step 18", [],
+    ),
+    "a rank fails while all are stopping": (
+        {"stop_requested": True, "failures": {1: (5.0, failure(1))}},
+        1, "ValueError", "my mistake", [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILED)
+def test_a_failed_run_reports_the_first_failure(case: str) -> None:
+    evidence, rank, kind, part, secondary = FAILED[case]
+    outcome = judge(Evidence(world_size=3, **evidence))
+    error = outcome.error
+    assert outcome.status == "failed"
+    assert error is not None
+    assert (error.rank, error.type) == (rank, kind)
+    assert part in error.message
+    assert error.secondary == secondary
+    named = rank is None or kind == "Hang"
+    assert outcome.reason == (error.message if named else f"rank {rank}: {error.message}")
+
+
+def test_the_error_keeps_traceback_step_and_usage() -> None:
+    failed = failure(1, traceback="Traceback …", step=12, usage=True)
+    error = judge(Evidence(world_size=2, failures={1: (5.0, failed)})).error
+    assert error is not None
+    assert (error.traceback, error.step, error.usage) == ("Traceback …", 12, True)
+
+
+def test_a_hang_shows_where_another_rank_waited() -> None:
+    failed = failure(0, traceback="Traceback …", secondary=True)
+    error = judge(Evidence(world_size=2, failures={0: (5.0, failed)})).error
+    assert error is not None
+    assert error.traceback == "rank 0 waited here:\nTraceback …"
+
+
+def test_the_output_of_a_launcher_is_kept_whole() -> None:
+    error = judge(Evidence(world_size=2, launcher_code=1, launcher_log="a\nb\n")).error
+    assert error is not None
+    assert error.traceback == "a\nb\n"
+
+
+ENDED = {
+    "all steps done": ({"finished": finished(0, 1)}, "completed", "all steps done"),
+    "stopped in order": (
+        {"finished": finished(0, 1, stopped=True), "stop_requested": True},
+        "stopped",
+        "after step 40",
+    ),
+    "a stop that came too late": (
+        {"finished": finished(0, 1), "stop_requested": True},
+        "completed",
+        "all steps done",
+    ),
+    "stopped immediately": ({"stopped_now": True}, "stopped", "without a checkpoint"),
+    "stopped at once while others had failed of it": (
+        {"stopped_now": True, "failures": {0: (5.0, secondary_failure(0))}},
+        "stopped",
+        "without a checkpoint",
+    ),
+    "a stop that had to be forced": (
+        {"stop_requested": True, "stop_overdue": True, "steps": {0: 7}},
+        "stopped",
+        "took too long and was forced; last seen: rank 0 at step 7, rank 1 at step 0",
+    ),
+    "done before the forced end": (
+        {"stop_requested": True, "stopped_now": True, "finished": finished(0, 1)},
+        "completed",
+        "all steps done",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDED)
+def test_the_outcome_of_a_run_that_did_not_fail(case: str) -> None:
+    evidence, status, part = ENDED[case]
+    outcome = judge(Evidence(world_size=2, **evidence))
+    assert (outcome.status, outcome.error) == (status, None)
+    assert part in outcome.reason
+
+
+def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
+    outcome = supervisor_failure(OSError("disk full"))
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert outcome.error.type == "OSError"
+    assert "the supervisor failed (disk full)" in outcome.reason

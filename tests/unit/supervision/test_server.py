@@ -1,0 +1,219 @@
+"""The sockets of a supervisor: a Unix socket for this host, TCP with a token for others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.client import (
+    SILENT_HOST_S,
+    TOKEN_FILE_NAME,
+    ServerAddresses,
+    connect,
+    read_own_token,
+    send_to_supervisor,
+    split_address,
+)
+from distrain.runners.protocol.events import Event, Stop
+from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.server import serve
+
+PATIENCE_S = 30
+
+
+class Collector:
+    """Collects events, with the connections that they came over."""
+
+    def __init__(self) -> None:
+        self.received_events: list[tuple[Connection, Event]] = []
+        self.disconnections = 0
+
+    def received(self, connection: Connection, event: Event) -> None:
+        self.received_events.append((connection, event))
+
+    def disconnected(self, connection: Connection) -> None:
+        self.disconnections += 1
+
+
+def during(
+    folder: Path, work: Callable[[ServerAddresses], None], place: str = "127.0.0.1"
+) -> Collector:
+    """Return what is received while a thread does the work."""
+    collector = Collector()
+
+    async def both() -> None:
+        async with serve(collector, folder, place) as addresses:
+            await asyncio.wait_for(asyncio.to_thread(work, addresses), PATIENCE_S)
+
+    asyncio.run(both())
+    return collector
+
+
+def test_both_sockets_are_served(tmp_path: Path) -> None:
+    def work(addresses: ServerAddresses) -> None:
+        send_to_supervisor(addresses.local, Stop())
+        send_to_supervisor(
+            addresses.remote, Stop(now=True), token=(tmp_path / TOKEN_FILE_NAME).read_text()
+        )
+
+    said = [event for _, event in during(tmp_path, work).received_events if isinstance(event, Stop)]
+    assert said == [Stop(), Stop(now=True)]
+
+
+@pytest.mark.parametrize("token", ["", "guessed", "ü"])
+def test_peers_without_the_token_are_refused(token: str, tmp_path: Path) -> None:
+    def work(addresses: ServerAddresses) -> None:
+        with contextlib.suppress(ConnectionError):  # it may close the connection at once
+            send_to_supervisor(addresses.remote, Stop(), token=token)
+
+    assert during(tmp_path, work).received_events == []
+
+
+def test_peers_without_a_hello_leave_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.runners.supervision.connection.descriptor_limit", lambda: 10)
+
+    def work(addresses: ServerAddresses) -> None:
+        strangers = [connect(addresses.remote) for _ in range(8)]
+        send_to_supervisor(addresses.remote, Stop(), token=(tmp_path / TOKEN_FILE_NAME).read_text())
+        for stranger in strangers[:3]:
+            with contextlib.suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+        for stranger in strangers[4:]:
+            stranger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                stranger.recv(1)
+        for stranger in strangers:
+            stranger.close()
+
+    assert Stop() in [event for _, event in during(tmp_path, work).received_events]
+
+
+def test_the_token_is_private_and_removed_with_the_run(tmp_path: Path) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def work(_: ServerAddresses) -> None:
+        file = tmp_path / TOKEN_FILE_NAME
+        seen.append((stat.S_IMODE(file.stat().st_mode), file.read_text()))
+
+    during(tmp_path, work)
+    during(tmp_path, work)
+    (mode, first), (_, second) = seen
+    assert mode == 0o600
+    assert len(first) >= 40
+    assert first != second
+    assert not (tmp_path / TOKEN_FILE_NAME).exists()
+
+
+def test_without_an_address_only_the_unix_socket_is_served(tmp_path: Path) -> None:
+    seen: list[ServerAddresses] = []
+    during(tmp_path, seen.append, place="")
+    assert seen[0].remote == ""
+    assert not (tmp_path / TOKEN_FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "192.0.2.1",
+        "no-such-host.invalid:80",
+        "127.0.0.1:99999",
+        "a..b",
+        "8080",
+        ":8080",
+        "0.0.0.0",
+        "[::]:80",
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_named(place: str, tmp_path: Path) -> None:
+    with pytest.raises(DistrainError, match=f"^cannot listen on {re.escape(place)}: "):
+        during(tmp_path, lambda addresses: None, place)
+    assert not (tmp_path / TOKEN_FILE_NAME).exists()
+
+
+def test_a_port_may_be_chosen(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    seen: list[ServerAddresses] = []
+    during(tmp_path, seen.append, place=f"127.0.0.1:{port}")
+    assert seen[0].remote == f"tcp:127.0.0.1:{port}"
+
+
+def test_the_address_is_numeric(tmp_path: Path) -> None:
+    """A name may have several addresses, and another program may listen at one of them."""
+    seen: list[ServerAddresses] = []
+    during(tmp_path, seen.append, place="localhost")
+    host = seen[0].remote.removeprefix("tcp:").rpartition(":")[0]
+    assert host in ("127.0.0.1", "[::1]")
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
+def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def look(link: socket.socket) -> None:
+        found.append(
+            (
+                link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+            )
+        )
+
+    class Inspected(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            look(transport.get_extra_info("socket"))
+
+    monkeypatch.setattr("distrain.runners.supervision.server.Connection", Inspected)
+
+    async def both() -> None:
+        async with serve(Collector(), tmp_path, "127.0.0.1") as addresses:
+            token = (tmp_path / TOKEN_FILE_NAME).read_text()
+            await asyncio.to_thread(send_to_supervisor, addresses.remote, token=token)
+
+    asyncio.run(both())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        connect(f"tcp:127.0.0.1:{server.getsockname()[1]}") as link,
+    ):
+        look(link)
+    assert [kept for kept, _ in found] == [1, 1]
+    assert all(patience < 1000 * SILENT_HOST_S for _, patience in found)
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "port"),
+    [
+        ("login1", "login1", 0),
+        ("login1:80", "login1", 80),
+        ("login1:http", "login1:http", 0),
+        ("10.0.0.1:80", "10.0.0.1", 80),
+        ("::1", "::1", 0),
+        ("[::1]", "::1", 0),
+        ("[::1]:80", "::1", 80),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(place: str, host: str, port: int) -> None:
+    assert split_address(place) == (host, port)
+
+
+def test_the_token_is_read_from_the_file_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DISTRAIN_TOKEN", raising=False)
+    assert read_own_token() == ""
+    (tmp_path / TOKEN_FILE_NAME).write_text("from the file\n")
+    monkeypatch.setenv("DISTRAIN_TOKEN_FILE", str(tmp_path / TOKEN_FILE_NAME))
+    assert read_own_token() == "from the file"
+    monkeypatch.setenv("DISTRAIN_TOKEN", "told")
+    assert read_own_token() == "told"

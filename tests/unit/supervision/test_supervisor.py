@@ -1,0 +1,291 @@
+"""How the supervisor handles events, without processes; see tests/integration for those."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import (
+    Attempt,
+    Event,
+    Exited,
+    Failure,
+    GpuSample,
+    Hello,
+    Job,
+    Notice,
+    Phase,
+    RankSample,
+    Rendezvous,
+    Sampled,
+    Stop,
+)
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import RunState, read_state
+from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.outcome import judge
+from distrain.runners.supervision.supervisor import Supervisor
+
+
+class SentEvents(Connection):
+    """A connection that keeps what is sent over it."""
+
+    def __init__(self, listener: Coordinator) -> None:
+        super().__init__(listener)
+        self.sent: list[Event] = []
+
+    def send(self, event: Event) -> None:
+        self.sent.append(event)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Supervisor:
+    config = RunConfig.from_dict({"devices": "cpu:4"})
+    return Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+
+
+def test_a_full_disk_neither_loses_a_rank_nor_the_state(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, state: RunState) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("distrain.runners.records.writer.write_state", full)
+        supervisor.state.set(status="stopping")
+        supervisor.state.set(reason="on request")
+    assert read_state(supervisor.folder).status == "starting"
+    supervisor.state.set()
+    state = read_state(supervisor.folder)
+    assert (state.status, state.reason) == ("stopping", "on request")
+
+
+def test_a_rank_that_has_disconnected_is_not_sampled(supervisor: Supervisor) -> None:
+    connection = Connection(supervisor.coordinator)
+    supervisor.coordinator.received(connection, Hello(rank=0, world_size=4, pid=os.getpid()))
+    supervisor.coordinator.disconnected(connection)
+    assert supervisor.coordinator.ranks.pids == {}
+
+
+def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
+    hosts = {0: socket.gethostname(), 1: "elsewhere", 2: "", 3: socket.gethostname()}
+    for rank, host in hosts.items():
+        pid = 0 if rank == 3 else os.getpid()
+        hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
+        supervisor.coordinator.received(Connection(supervisor.coordinator), hello)
+    assert set(supervisor.coordinator.ranks.pids) == {0, 2}
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Supervisor:
+    config = RunConfig.from_dict({"devices": "cpu:1", "strategy": "ddp", "dist": {"nodes": 2}})
+    return Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Attempt(time=1.0, number=1, step=0, lost=5),
+        Job(time=1.0, id="7", state="PENDING"),
+        Phase(time=1.0, rank=4, phase="saving"),
+        Exited(time=1.0, rank=-1, pid=3, code=9),
+    ],
+)
+def test_events_that_no_peer_may_send_are_refused(
+    event: Event, supervisor: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor.coordinator.received(Connection(supervisor.coordinator), event)
+    supervisor.writer.commit()
+    assert not list(Record(supervisor.folder).events())
+    assert supervisor.writer.state.job is None
+    assert "connection refused: " in capsys.readouterr().err
+
+
+def test_only_node_agents_report_hosts_and_only_those_of_the_run(two_hosts: Supervisor) -> None:
+    coordinator = two_hosts.coordinator
+    first, second, viewer = (Connection(coordinator) for _ in range(3))
+    coordinator.received(first, Hello(role="node", node=0, host="h0"))
+    coordinator.received(second, Hello(role="node", host="h1"))
+    coordinator.received(viewer, Hello(role="viewer"))
+    gpus = [GpuSample(time=1.0, gpu=number, uuid="u", name="n") for number in (-5, 3, 1005)]
+    ranks = [RankSample(time=1.0, rank=rank, cpu=1.0, rss=1.0, processes=1) for rank in (1, 77)]
+    sampled = Sampled(gpus=gpus, ranks=ranks)
+    assert coordinator.membership.number_samples(viewer, sampled) == []
+    numbered = coordinator.membership.number_samples(second, sampled)
+    assert [each.gpu for each in numbered if isinstance(each, GpuSample)] == [1003]
+    assert [each.rank for each in numbered if isinstance(each, RankSample)] == [1]
+    for connection in (viewer, second):
+        coordinator.received(connection, Rendezvous(address="elsewhere:1"))
+        assert coordinator.membership.meeting_place == ""
+    coordinator.received(first, Rendezvous(address="here:1"))
+    assert coordinator.membership.meeting_place == "here:1"
+
+
+def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
+    two_hosts.coordinator.received(
+        Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
+    )
+    two_hosts.coordinator.stop()
+    assert two_hosts.coordinator.conditions.end_now.is_set()
+
+
+@pytest.mark.parametrize(
+    ("steps", "where"),
+    [
+        (
+            {0: 3, 1: 3, 2: 2, 3: 3},
+            "furthest behind is rank 2 (rank 0 at step 3, rank 1 at step 3, ",
+        ),
+        ({0: 3, 1: 3, 2: 3, 3: 3}, "all ranks are at step 3"),
+        ({}, "all ranks are at step 0"),
+    ],
+)
+def test_a_stall_names_a_rank_only_if_it_is_behind(
+    steps: dict[int, int], where: str, supervisor: Supervisor
+) -> None:
+    coordinator = supervisor.coordinator
+    coordinator.stall_watch.phases = dict.fromkeys(range(4), "training")
+    coordinator.evidence.steps = steps
+    coordinator.stall_watch.last_progress = time.monotonic() - 100
+    coordinator.report_stall()
+    supervisor.writer.commit()
+    ((_, notice),) = Record(supervisor.folder).events()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith(f"no step has ended for 100 s; {where}")
+
+
+def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", "/proc/none")
+    supervisor.join_queue()
+    supervisor.writer.commit()
+    ((_, notice),) = Record(supervisor.folder).events()
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("queued runs cannot see this run: the queue cannot use /proc")
+    assert asyncio.run(supervisor.wait_for_devices())
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduled(tmp_path: Path) -> Supervisor:
+    config = RunConfig().with_changes({"launcher": "slurm", "slurm.nodes": 2})
+    return Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="queued"))
+
+
+def test_late_events_of_an_earlier_attempt_are_ignored(scheduled: Supervisor) -> None:
+    coordinator = scheduled.coordinator
+    old_node, old_rank, node, rank = (Connection(coordinator) for _ in range(4))
+    coordinator.received(old_node, Hello(role="node", node=1, host="n2"))
+    coordinator.received(old_rank, Hello(rank=1, host="n2"))
+    coordinator.received(node, Hello(role="node", node=1, host="n2", attempt=1))
+    coordinator.received(rank, Hello(rank=1, host="n2", attempt=1))
+    coordinator.received(old_node, Exited(time=0.0, rank=1, pid=1, code=-9))
+    coordinator.received(old_rank, Failure(time=0.0, rank=1, error="OSError", message="gone"))
+    assert coordinator.ranks.by_rank == {1: rank}
+    assert not coordinator.conditions.trouble.is_set()
+    assert (coordinator.evidence.exits, coordinator.evidence.failures) == ({}, {})
+    assert scheduled.writer.state.attempts == 1
+
+
+def test_a_host_of_an_earlier_attempt_is_refused(scheduled: Supervisor) -> None:
+    coordinator, late = scheduled.coordinator, Connection(scheduled.coordinator)
+    coordinator.received(Connection(coordinator), Hello(role="node", node=0, host="n1", attempt=1))
+    coordinator.received(late, Hello(role="node", node=0, host="n1"))
+    coordinator.received(late, Hello(rank=0, host="n1"))
+    assert coordinator.ranks.by_rank == {}
+
+
+def test_a_stop_survives_the_attempt_in_which_it_was_requested(scheduled: Supervisor) -> None:
+    coordinator, rank = scheduled.coordinator, SentEvents(scheduled.coordinator)
+
+    async def stopped() -> None:
+        coordinator.received(Connection(coordinator), Hello(rank=0, host="n1"))
+        coordinator.stop()
+        coordinator.received(rank, Hello(rank=0, host="n1", attempt=1))
+
+    asyncio.run(stopped())
+    assert rank.sent == [Stop()]
+    assert scheduled.writer.state.status == "stopping"
+
+
+def test_a_job_that_appears_after_a_stop_is_ended(scheduled: Supervisor) -> None:
+    coordinator = scheduled.coordinator
+
+    async def stopped() -> None:
+        coordinator.stop()
+        coordinator.received(Connection(coordinator), Job(time=0.0, id="7", state="PENDING"))
+
+    asyncio.run(stopped())
+    assert coordinator.conditions.end_now.is_set()
+
+
+def test_ranks_save_when_slurm_signals_a_node(scheduled: Supervisor) -> None:
+    coordinator, node, launcher = (
+        scheduled.coordinator,
+        SentEvents(scheduled.coordinator),
+        SentEvents(scheduled.coordinator),
+    )
+    ranks = [SentEvents(coordinator), SentEvents(coordinator)]
+
+    async def signalled() -> None:
+        coordinator.received(launcher, Hello(role="launcher"))
+        coordinator.received(node, Hello(role="node", node=0, host="n1"))
+        for rank, connection in enumerate(ranks):
+            coordinator.received(connection, Hello(rank=rank, host=f"n{rank + 1}"))
+        coordinator.received(node, Stop())
+
+    asyncio.run(signalled())
+    assert [connection.sent for connection in ranks] == [[Stop()], [Stop()]]
+    assert launcher.sent == [Stop(restart=True)]
+    assert Stop(now=True) not in node.sent
+    assert scheduled.writer.state.status != "stopping"
+
+
+def test_a_signalled_node_ends_at_once_if_its_ranks_cannot_save(scheduled: Supervisor) -> None:
+    coordinator, node = scheduled.coordinator, SentEvents(scheduled.coordinator)
+    coordinator.received(node, Hello(role="node", node=0, host="n1"))
+    coordinator.received(Connection(coordinator), Hello(rank=1, host="n2"))
+    coordinator.received(node, Failure(time=0.0, rank=1, error="OSError", message="gone"))
+    coordinator.received(node, Stop())
+    assert node.sent[-1] == Stop(now=True)
+
+
+def test_a_job_that_never_started_is_removed_from_the_queue(scheduled: Supervisor) -> None:
+    coordinator = scheduled.coordinator
+    coordinator.received(
+        Connection(coordinator), Job(time=0.0, id="7", state="PENDING", reason="Resources")
+    )
+    coordinator.stop()
+    assert coordinator.conditions.end_now.is_set()
+    assert judge(coordinator.evidence).reason == "removed from the queue"
+
+
+@pytest.mark.parametrize("report", ["auto", "tcp"])
+def test_without_a_route_to_the_nodes_the_job_records_itself(
+    report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\necho 'n1.invalid main*'\n")
+    sinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    config = RunConfig.from_dict({"launcher": "slurm", "slurm": {"report": report}})
+    supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="lost"))
+    if report == "tcp":
+        with pytest.raises(DistrainError, match=r"no address is found for the name n1\.invalid"):
+            supervisor.listen_address()
+    else:
+        assert supervisor.listen_address() == ""

@@ -1,0 +1,238 @@
+"""Ending real processes, gracefully or by force; each tree has its own root process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distrain.runners.system.processes import start
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def python() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def script(started: list[subprocess.Popen[str]], code: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    started.append(process)
+    return process
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    return out.splitlines()
+
+
+PRELUDE = """
+import os, signal, subprocess, sys, time
+from signal import SIGINT, SIGKILL, SIGTERM
+from distrain.runners.system.processes import (
+    adopt_orphans, descendants, die_with_parent, end_descendants, accept_sigterm_from_parent
+)
+
+def child(code):
+    "A child that has run `code` and then sleeps; it says so by one byte."
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        for number in (SIGINT, SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        exec(code)
+        os.write(writing, b'!')
+        time.sleep(1000)
+        os._exit(0)
+    assert os.read(reading, 1)
+    return pid
+
+def code_of(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+IGNORES_INT = 'signal.signal(SIGINT, signal.SIG_IGN)'
+IGNORES_ALL = IGNORES_INT + '; signal.signal(SIGTERM, signal.SIG_IGN)'
+"""
+
+
+def test_each_descendant_ends_by_the_first_signal_that_it_does_not_ignore(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    parent = script(
+        python,
+        """
+        pids = [child(code) for code in ('', IGNORES_INT, IGNORES_ALL)]
+        end_descendants([(SIGINT, 1.0), (SIGTERM, 1.0), (SIGKILL, 60.0)])
+        print(descendants(), *map(code_of, pids), sep='\\n')
+        """,
+    )
+    codes = [str(-number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
+    assert lines_of(parent) == ["[]", *codes]
+
+
+def test_no_signal_is_sent_once_all_have_ended(python: list[subprocess.Popen[str]]) -> None:
+    parent = script(
+        python,
+        """
+        pid = child('')
+        end_descendants([(SIGINT, 60.0), (None, 60.0)])
+        print(code_of(pid))
+        end_descendants([(None, 60.0)])
+        """,
+    )
+    assert lines_of(parent) == [str(-signal.SIGINT)]
+
+
+def test_an_adopted_orphan_is_ended_too(python: list[subprocess.Popen[str]]) -> None:
+    # given a grandchild in its own session, whose parent has ended
+    parent = script(
+        python,
+        """
+        adopt_orphans()
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if not middle:
+            os.setsid()
+            os.write(writing, b'%d' % child(IGNORES_ALL))
+            os._exit(0)
+        os.waitpid(middle, 0)
+        orphan = int(os.read(reading, 20))
+        print([process.pid for process in descendants()] == [orphan])
+        end_descendants([(SIGTERM, 0.2), (SIGKILL, 60.0)])
+        print(code_of(orphan))
+        """,
+    )
+    # then it is found and ended
+    assert lines_of(parent) == ["True", str(-signal.SIGKILL)]
+
+
+def test_a_process_that_starts_meanwhile_is_ended_by_the_next_signal(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    # given a child that starts another when it gets a signal
+    parent = script(
+        python,
+        """
+        adopt_orphans()
+        more = 'signal.signal(SIGTERM, lambda *_: os._exit(0 if child(IGNORES_ALL) else 1))'
+        pid = child(more)
+        end_descendants([(SIGTERM, 3.0), (SIGKILL, 60.0)])
+        print(code_of(pid), descendants())
+        """,
+    )
+    assert lines_of(parent) == ["0 []"]
+
+
+def test_a_child_dies_with_its_parent(python: list[subprocess.Popen[str]]) -> None:
+    parent = script(
+        python,
+        """
+        pid = child(IGNORES_ALL + '; die_with_parent(os.getppid())')
+        print(pid, flush=True)
+        time.sleep(1000)
+        """,
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    psutil.wait_procs([child], timeout=PATIENCE_S)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_child_whose_parent_has_already_ended_ends_at_once() -> None:
+    code = PRELUDE + "die_with_parent(os.getppid() + 1); print('still here')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_signal_from_another_process_than_the_parent_is_ignored(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    parent = script(
+        python,
+        """
+        pid = child('accept_sigterm_from_parent()')
+        print(pid, flush=True)
+        sys.stdin.readline()
+        while 'ShdPnd:\t' + 16 * '0' not in open(f'/proc/{pid}/status').read():
+            time.sleep(0.01)  # two that wait are one
+        print(os.waitpid(pid, os.WNOHANG), flush=True)
+        os.kill(pid, SIGTERM)
+        print(code_of(pid))
+        """,
+    )
+    assert parent.stdout is not None
+    os.kill(int(parent.stdout.readline()), signal.SIGTERM)
+    assert parent.stdin is not None
+    parent.stdin.write("\n")
+    assert lines_of(parent) == ["(0, 0)", str(-signal.SIGTERM)]
+
+
+def test_a_process_that_has_ended_has_no_descendants() -> None:
+    from distrain.runners.system.processes import descendants
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert descendants(gone.pid) == []
+    assert os.getpid() not in [process.pid for process in descendants()]
+
+
+# --- those that detach themselves -------------------------------------------------------------
+
+
+INTERRUPTED_ONCE = """
+import os, signal, sys
+with open("begun", "a") as begun:
+    begun.write("x")
+if os.path.getsize("begun") == 1:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_ctrl_c_during_the_start_of_a_detached_process_reaches_only_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "interrupted_once.py").write_text(INTERRUPTED_ONCE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = start("interrupted_once", "7", cwd=str(tmp_path))
+    assert code == 7
+    assert (tmp_path / "begun").read_text() == "xx"
+
+
+def test_a_process_can_raise_its_limit_of_file_descriptors() -> None:
+    code = """
+import resource
+from distrain.runners.system.processes import descriptor_limit, raise_descriptor_limit
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+print(descriptor_limit())
+raise_descriptor_limit()
+print(descriptor_limit() == min(hard, 1 << 16))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["64", "True"]

@@ -1,0 +1,183 @@
+"""Checkpoints are complete or absent, and hold the state of a rank's random generators."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distrain.runners.training.checkpoint import (
+    Checkpoints,
+    get_random_state,
+    load,
+    set_random_state,
+)
+
+CPU = torch.device("cpu")
+
+
+def content(step: int) -> dict[str, Any]:
+    return {"step": step, "model": {"weight": torch.full((1000,), float(step))}}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_saved_checkpoint_can_be_loaded(tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
+    loaded = load(str(path))
+    assert loaded["step"] == 3
+    assert torch.equal(loaded["model"]["weight"], content(3)["model"]["weight"])
+
+
+def test_links_name_the_last_and_the_best(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "new" / "folder", keep=5)
+    for step, best in ((1, False), (2, True), (3, False)):
+        checkpoints.save(content(step), best)
+    folder = tmp_path / "new" / "folder"
+    assert load(str(folder / "last.pt"))["step"] == 3
+    assert load(str(folder / "best.pt"))["step"] == 2
+
+
+def test_a_folder_that_moves_keeps_its_links(tmp_path: Path) -> None:
+    Checkpoints(tmp_path / "a", keep=1).save(content(1), best=True)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert load(str(tmp_path / "b" / "best.pt"))["step"] == 1
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(1, 7):
+        checkpoints.save(content(step), best=step == 2)
+    kept = [f"step-{step:08d}.pt" for step in (2, 5, 6)]
+    assert names(tmp_path) == ["best.pt", "last.pt", *kept]
+
+
+def test_a_new_best_replaces_the_old_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2, 3):
+        checkpoints.save(content(step), best=True)
+    assert names(tmp_path) == ["best.pt", "last.pt", "step-00000003.pt"]
+
+
+def test_a_later_process_keeps_the_best_of_the_previous_one(tmp_path: Path) -> None:
+    before = Checkpoints(tmp_path, keep=1)
+    before.save(content(1), best=True)
+    before.save(content(2), best=False)
+    after = Checkpoints(tmp_path, keep=1)
+    after.save(content(3), best=False)
+    assert load(str(tmp_path / "best.pt"))["step"] == 1
+    after.save(content(4), best=True)
+    assert names(tmp_path) == ["best.pt", "last.pt", "step-00000004.pt"]
+
+
+def test_a_later_step_of_a_killed_process_is_deleted(tmp_path: Path) -> None:
+    # given a checkpoint that was complete, but not yet the target of last.pt
+    Checkpoints(tmp_path, keep=1).save(content(9), best=False)
+    (tmp_path / "last.pt").unlink()
+    # when ranks that resumed from an earlier checkpoint save an earlier step
+    Checkpoints(tmp_path, keep=1).save(content(5), best=False)
+    # then only that one remains
+    assert load(str(tmp_path / "last.pt"))["step"] == 5
+    assert names(tmp_path) == ["last.pt", "step-00000005.pt"]
+
+
+# The call at which a second save is killed, and the step of last.pt afterwards.
+MOMENTS = {
+    "in the middle of writing": ("save", 1, 1),
+    "before the file is on disk": ("fsync", 1, 1),
+    "before it has its name": ("rename", 1, 1),
+    "before it is the best": ("rename", 2, 1),
+    "before it is the last": ("rename", 3, 1),
+    "before the older one is deleted": ("unlink", 3, 2),
+    "before the folder is on disk": ("fsync", 2, 2),
+}
+
+# Forks one child for each moment. Arguments: folder, function, number of the call that kills.
+KILLED = """
+import os, pathlib, signal, sys, torch
+from distrain.runners.training.checkpoint import Checkpoints
+
+def save(folder, step):
+    content = {"step": step, "model": {"weight": torch.full((1000,), float(step))}}
+    Checkpoints(folder, keep=1).save(content, best=True)
+
+def kill_at(where, number):
+    home = {"save": torch, "fsync": os, "rename": pathlib.Path, "unlink": pathlib.Path}[where]
+    original, calls = getattr(home, where), []
+    def kill_self(*args, **options):
+        calls.append(args)
+        if len(calls) == number:
+            if where == "save":
+                args[1].write(b"half of a che")
+                args[1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **options)
+    setattr(home, where, kill_self)
+
+for folder, where, number in zip(*[iter(sys.argv[1:])] * 3):
+    save(pathlib.Path(folder), 1)
+    child = os.fork()
+    if not child:
+        kill_at(where, int(number))
+        save(pathlib.Path(folder), 2)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with a checkpoint of step 1, whose process was killed while it saved step 2."""
+    folders = {moment: tmp_path_factory.mktemp("run") / "checkpoints" for moment in MOMENTS}
+    arguments = [
+        str(word) for moment, folder in folders.items() for word in (folder, *MOMENTS[moment][:2])
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(MOMENTS)
+    return folders
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_kill_during_saving_leaves_a_complete_checkpoint(
+    moment: str, killed: dict[str, Path]
+) -> None:
+    folder = killed[moment]
+    assert load(str(folder / "last.pt"))["step"] == MOMENTS[moment][2]
+    # then every file with the name of a checkpoint is complete
+    for path in folder.glob("*.pt"):
+        found = load(str(path))
+        assert torch.equal(found["model"]["weight"], content(found["step"])["model"]["weight"])
+    # and the next save works in spite of the leftovers, and deletes them
+    Checkpoints(folder, keep=1).save(content(2), best=True)
+    assert load(str(folder / "last.pt"))["step"] == load(str(folder / "best.pt"))["step"] == 2
+    assert names(folder) == ["best.pt", "last.pt", "step-00000002.pt"]
+
+
+def draws() -> list[float]:
+    return [random.gauss(0, 1), np.random.normal(), torch.randn(()).item(), random.random()]
+
+
+def test_random_numbers_continue_where_the_checkpoint_was_made(tmp_path: Path) -> None:
+    # given generators in the middle of their sequences (a Gaussian pair half used)
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    draws()
+    # when their state goes through a file
+    saved = {"step": 1, "random": get_random_state(CPU)}
+    path = Checkpoints(tmp_path, keep=1).save(saved, best=False)
+    expected = [draws() for _ in range(3)]
+    set_random_state(load(str(path))["random"], CPU)
+    # then the numbers after it are repeated
+    assert [draws() for _ in range(3)] == expected

@@ -1,0 +1,225 @@
+"""Batches of a rank: their samples and order, the loader processes and their seeds."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from distrain.models.task import Sums, Task
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.system.devices import Device
+from distrain.runners.training.batch_plan import BatchPlan
+from distrain.runners.training.loading import (
+    Batches,
+    BatchMover,
+    epoch_permutation,
+    evaluation_batches,
+    tensors_in,
+)
+
+# Python 3.12 warns where a process with threads forks; loader processes take it into account.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+SAMPLES = 37
+EVAL_SAMPLES = 23
+
+
+class Indices(Dataset[Tensor]):
+    """A data set whose samples are their own indices."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor(index)
+
+
+class Keyed(Indices):
+    """A data set with keys (epoch, index) whose samples are their own keys."""
+
+    wants_epoch = True
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return torch.tensor(key)
+
+
+class Whole(Indices):
+    """A data set that returns whole batches."""
+
+    def __getitems__(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor(indices)
+
+
+class Dice(Indices):
+    """Samples of random numbers of each generator, and the pid of the loading process."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        draws = (random.random(), np.random.random(), torch.rand(()).item())
+        return torch.tensor([*draws, os.getpid()], dtype=torch.float64)
+
+
+class Plain(Task):
+    def __init__(self, train: Dataset[Any]) -> None:
+        self.model = nn.Identity()
+        self.train = train
+        self.eval = Indices(EVAL_SAMPLES)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        raise AssertionError("only the batches of this task are used")
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        raise AssertionError("only the batches of this task are used")
+
+
+def make_config_and_plan(ranks: int = 2, **changes: Any) -> tuple[RunConfig, Plan]:
+    config = RunConfig().with_changes(
+        {"train.batch_size": 8, **{k.replace("__", "."): v for k, v in changes.items()}}
+    )
+    return config, plan_here(config, [Device(kind="cpu", index=index) for index in range(ranks)])
+
+
+def make_mover(task: Task) -> BatchMover:
+    return BatchMover(task, torch.device("cpu"), channels_last=False)
+
+
+def batches_of(rank: int, task: Task, ranks: int = 2, **changes: Any) -> Batches:
+    config, plan = make_config_and_plan(ranks, **changes)
+    return Batches(task, config, plan, rank, make_mover(task))
+
+
+def epoch_plan(ranks: int = 2) -> BatchPlan:
+    return BatchPlan(SAMPLES, 8, ranks)
+
+
+def epoch_of(batches: Batches, epoch: int, ranks: int = 2) -> list[Any]:
+    return [batch.tolist() for batch in batches.epoch(epoch, epoch_plan(ranks))]
+
+
+def flatten(batches: list[Any]) -> list[Any]:
+    return [sample for batch in batches for sample in batch]
+
+
+@pytest.mark.parametrize("kind", [Indices, Whole])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_ranks_together_get_every_sample_of_an_epoch_once(kind: Any, ranks: int) -> None:
+    task = Plain(kind(SAMPLES))
+    indices = [flatten(epoch_of(batches_of(rank, task, ranks), 0, ranks)) for rank in range(ranks)]
+    assert sorted(flatten(indices)) == list(range(SAMPLES))
+
+
+def test_the_order_changes_with_every_epoch_and_seed() -> None:
+    batches = batches_of(0, Plain(Whole(SAMPLES)))
+    other = epoch_permutation(0, 1, SAMPLES)
+    orders = [flatten(epoch_of(batches, epoch)) for epoch in range(3)]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert epoch_permutation(0, 0, SAMPLES) != other != list(range(SAMPLES))
+
+
+def test_the_order_of_an_epoch_is_always_the_same() -> None:
+    fresh, used = (batches_of(1, Plain(Whole(SAMPLES))) for _ in range(2))
+    epoch_of(used, 0)
+    assert epoch_of(fresh, 5) == epoch_of(used, 5)
+
+
+def test_the_samples_of_a_step_do_not_depend_on_the_number_of_ranks() -> None:
+    task = Plain(Whole(SAMPLES))
+    by_ranks = []
+    for ranks in (1, 2, 4):
+        steps = zip(
+            *(epoch_of(batches_of(rank, task, ranks), 3, ranks) for rank in range(ranks)),
+            strict=True,
+        )
+        by_ranks.append([set(flatten(list(parts))) for parts in steps])
+    assert by_ranks[0] == by_ranks[1] == by_ranks[2]
+
+
+def test_an_unfinished_epoch_does_not_disturb_the_next() -> None:
+    task = Plain(Whole(SAMPLES))
+    for workers in (0, 2):
+        batches = batches_of(0, task, data__workers=workers)
+        next(batches.epoch(0, epoch_plan()))
+        assert epoch_of(batches, 1) == epoch_of(batches_of(0, task), 1)
+
+
+def test_a_data_set_that_wants_the_epoch_gets_it() -> None:
+    keys = flatten(epoch_of(batches_of(0, Plain(Keyed(SAMPLES)), 1), 7, 1))
+    assert sorted(keys) == [[7, index] for index in range(SAMPLES)]
+
+
+def test_loader_workers_are_a_total_that_the_ranks_share() -> None:
+    # given three loader workers for two ranks
+    task = Plain(Dice(SAMPLES))
+    pids = []
+    for rank in range(2):
+        batches = batches_of(rank, task, data__workers=3, train__batch_size=4)
+        drawn = list(batches.epoch(0, BatchPlan(SAMPLES, 4, 2)))
+        pids.append({int(sample[3]) for batch in drawn for sample in batch})
+    # then they are two and one, none of them the rank itself
+    assert [len(own) for own in pids] == [2, 1]
+    assert os.getpid() not in flatten([list(own) for own in pids])
+
+
+def test_loader_workers_persist_from_epoch_to_epoch() -> None:
+    batches = batches_of(0, Plain(Dice(SAMPLES)), 1, data__workers=1)
+    first, second = (
+        {int(sample[3]) for batch in batches.epoch(epoch, epoch_plan(1)) for sample in batch}
+        for epoch in range(2)
+    )
+    assert first == second
+
+
+def test_loader_workers_draw_different_numbers_which_are_reproducible() -> None:
+    def draws(rank: int, seed: int = 0) -> list[tuple[float, ...]]:
+        batches = batches_of(
+            rank, Plain(Dice(SAMPLES)), data__workers=4, train__batch_size=8, train__seed=seed
+        )
+        return [tuple(sample[:3]) for sample in flatten(epoch_of(batches, 0))]
+
+    first, second, again = draws(0), draws(1), draws(0)
+    # then the two workers of each of two ranks never draw the same number, by any generator
+    for generator in range(3):
+        everything = [numbers[generator] for numbers in first + second]
+        assert len(set(everything)) == len(everything)
+    assert again == first
+    assert draws(0, seed=1) != first
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("batch_size", [None, 1, 5, 100])
+def test_evaluation_has_every_sample_once(ranks: int, batch_size: int | None) -> None:
+    task = Plain(Indices(SAMPLES))
+    config, plan = make_config_and_plan(ranks, eval__batch_size=batch_size)
+    indices: list[int] = []
+    for rank in range(ranks):
+        for batch, count in evaluation_batches(task, config, plan, rank, make_mover(task)):
+            assert len(batch) == count
+            indices += batch.tolist()
+    assert indices == list(range(EVAL_SAMPLES))
+
+
+def test_a_rank_without_an_evaluation_sample_has_a_batch_that_counts_for_nothing() -> None:
+    task = Plain(Indices(SAMPLES))
+    task.eval = Indices(2)
+    config, plan = make_config_and_plan(3)
+    mover = make_mover(task)
+    parts = [list(evaluation_batches(task, config, plan, rank, mover)) for rank in range(3)]
+    assert [[count for _, count in part] for part in parts] == [[1], [1], [0]]
+    assert len(parts[2][0][0]) == 1
+
+
+def test_tensors_are_found_in_nested_containers() -> None:
+    a, b, c = (torch.tensor(number) for number in range(3))
+    assert list(tensors_in({"x": [a, (b, "text")], "y": {"z": c, "n": 1}})) == [a, b, c]

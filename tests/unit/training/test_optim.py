@@ -1,0 +1,112 @@
+"""Optimizers step as PyTorch's, and learning rates follow their formulas."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.runners.config.sections import TrainConfig
+from distrain.runners.training.optim import make_optimizer, make_schedule, set_rate
+
+LR = 0.2
+PER_EPOCH = 10
+TOTAL = 100  # steps
+
+
+def rates(**keys: Any) -> list[float]:
+    """Return the rate of each step of a run of ten epochs."""
+    rate = make_schedule(TrainConfig(**keys), LR, PER_EPOCH, TOTAL)
+    return [rate(step) for step in range(TOTAL)]
+
+
+def test_constant_is_constant() -> None:
+    assert set(rates()) == {LR}
+
+
+def test_warm_up_rises_in_a_straight_line_to_the_rate() -> None:
+    found = rates(warmup_epochs=2.0)
+    assert found[:20] == pytest.approx([LR * (step + 1) / 20 for step in range(20)])
+    assert set(found[19:]) == {LR}
+
+
+def test_half_an_epoch_of_warm_up_is_half_its_steps() -> None:
+    assert rates(warmup_epochs=0.5)[:6] == pytest.approx([LR * n / 5 for n in (1, 2, 3, 4, 5, 5)])
+
+
+def test_cosine_falls_from_the_rate_to_almost_zero() -> None:
+    found = rates(schedule="cosine")
+    assert found[0] == LR
+    assert found[50] == pytest.approx(LR / 2)
+    assert found[25] == pytest.approx(LR * (1 + math.cos(math.pi / 4)) / 2)
+    assert 0 < found[-1] < LR / 1000
+    assert found == sorted(found, reverse=True)
+
+
+def test_cosine_begins_where_warm_up_ends() -> None:
+    found = rates(schedule="cosine", warmup_epochs=2.0)
+    assert found[19] == pytest.approx(LR)
+    assert found[20] == pytest.approx(LR)
+    assert found[60] == pytest.approx(LR / 2)
+
+
+def test_cosine_is_zero_after_its_end() -> None:
+    assert make_schedule(TrainConfig(schedule="cosine"), LR, PER_EPOCH, TOTAL)(TOTAL + 50) == 0
+
+
+def test_a_cosine_that_is_all_warm_up_does_not_divide_by_zero() -> None:
+    rate = make_schedule(TrainConfig(schedule="cosine", warmup_epochs=10.0), LR, PER_EPOCH, TOTAL)
+    assert [rate(99), rate(100)] == [LR, LR]
+
+
+def test_step_falls_by_its_factor_every_step_epochs() -> None:
+    found = rates(schedule="step", step_epochs=3.0, step_gamma=0.5)
+    assert found[:30] == [LR] * 30
+    assert found[30:60] == pytest.approx([LR / 2] * 30)
+    assert found[90:] == pytest.approx([LR / 8] * 10)
+
+
+def test_step_falls_at_most_once_a_step() -> None:
+    found = rates(schedule="step", step_epochs=0.01, step_gamma=0.5)
+    assert found[:3] == pytest.approx([LR, LR / 2, LR / 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
+)
+def test_an_optimizer_steps_like_pytorchs_unfused_one(
+    name: Any, kind: type[torch.optim.Optimizer]
+) -> None:
+    train = TrainConfig(optimizer=name, weight_decay=0.1, momentum=0.8)
+    start = torch.linspace(-1, 1, 7)
+    fused = nn.Parameter(start.clone())
+    plain = nn.Parameter(start.clone())
+    options: dict[str, Any] = {"momentum": 0.8} if name == "sgd" else {}
+    pairs = [
+        (make_optimizer(train, [fused], LR), fused),
+        (kind([plain], lr=LR, weight_decay=0.1, fused=False, **options), plain),  # type: ignore[call-arg]
+    ]
+    for step in range(4):
+        for optimizer, parameter in pairs:
+            parameter.grad = (parameter.detach() * 3 + step).sin()
+            optimizer.step()
+    torch.testing.assert_close(fused, plain)
+
+
+def test_momentum_begins_at_zero_even_if_the_first_step_is_skipped() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = make_optimizer(TrainConfig(momentum=0.9), [parameter], LR)
+    assert torch.equal(optimizer.state[parameter]["momentum_buffer"], torch.zeros(3))
+
+
+def test_the_rate_is_set_for_all_parameters() -> None:
+    optimizer = torch.optim.SGD(
+        [{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(1))]}],
+        lr=1.0,
+    )
+    set_rate(optimizer, 0.25)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]

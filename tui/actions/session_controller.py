@@ -1,0 +1,257 @@
+"""What a person does to runs and benches: open, stop, rerun, resume, edit, delete, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from distrain.runners import formatting
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
+from distrain.runners.records.trash import TRASH, restore
+from distrain.runners.runs import Run
+from distrain.runners.session import Session
+from distrain.tui.base_app import BaseApp
+from distrain.tui.requests import LaunchRequest
+
+T = TypeVar("T")
+
+
+def do_nothing() -> None:
+    """Do nothing: the default of callbacks."""
+
+
+class SessionController:
+    """Acts on runs and benches; asks first where something would be lost."""
+
+    def __init__(self, app: BaseApp) -> None:
+        self._app = app
+        self._deleted: Sequence[str] = ()  # names in the trash of what was deleted last
+        self._reported: set[str] = set()  # ids whose end was reported
+
+    # --- open -----------------------------------------------------------------------------------
+
+    def open(self, session: Session) -> None:
+        if isinstance(session, Run):
+            from distrain.tui.screens.run_screen import RunScreen
+
+            self._app.push_screen(RunScreen(session))
+        else:
+            self._open_bench(session)
+
+    def _open_bench(self, session: Session) -> None:
+        from distrain.runners.bench import Bench
+        from distrain.tui.screens.bench_screen import BenchScreen
+
+        assert isinstance(session, Bench)
+        screen = self._app.screen
+        is_open = isinstance(screen, BenchScreen) and screen.bench.dir == session.dir
+        if not is_open:  # a bench that is resumed from its own screen keeps it
+            self._app.push_screen(BenchScreen(session))
+
+    # --- stop -----------------------------------------------------------------------------------
+
+    def stop(self, session: Session) -> None:
+        if not self._app.check_may_change():
+            return
+        if not session.is_live:
+            self._app.refuse(f"{label(session)} has already ended: {session.status}")
+        elif session.kind == "bench":
+            self._ask_to_stop_bench(session)
+        else:
+            self._ask_to_stop_run(session)
+
+    def _ask_to_stop_bench(self, bench: Session) -> None:
+        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+
+        name = label(bench)
+
+        def answer(choice: str | None) -> None:
+            if choice:
+                self._try(bench.stop, f"stopping {name}")
+
+        text = (
+            "The current run is stopped. Completed rounds are kept; "
+            f"{self._app.key('bench.resume')} repeats the interrupted round later."
+        )
+        answers = [Answer("yes", "Stop the bench", "warning")]
+        self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
+
+    def _ask_to_stop_run(self, run: Session) -> None:
+        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+
+        name = label(run)
+        was_queued = run.status == "queued"
+
+        def answer(choice: str | None) -> None:
+            if choice and was_queued and run.status != "queued":
+                self._app.refuse(f"{name} has left the queue and is running; it was not stopped")
+            elif choice:
+                self._try(partial(run.stop, now=choice == "now"), f"stopping {name}")
+
+        if was_queued:
+            text = "It is removed from the queue and never starts."
+            answers = [Answer("now", "Remove from the queue", "warning")]
+        else:
+            text = (
+                "Every rank stops after the same step and a checkpoint is written; "
+                f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "
+                "at once: steps after the last checkpoint are lost."
+            )
+            answers = [
+                Answer("gently", "Stop with a checkpoint", "warning"),
+                Answer("now", "Stop now", "error"),
+            ]
+        self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
+
+    # --- start again ----------------------------------------------------------------------------
+
+    def rerun(self, session: Session) -> None:
+        if self._app.check_may_change():
+            self._launch_again(
+                f"rerun {label(session)}", session, session.rerun_configs, session.rerun
+            )
+
+    def resume(self, session: Session) -> None:
+        if self._app.check_may_change():
+            self._launch_again(
+                f"resume {label(session)}", session, session.resume_configs, session.resume
+            )
+
+    def _launch_again(
+        self,
+        action: str,
+        session: Session,
+        make_configs: Callable[[], Sequence[RunConfig]],
+        start: Callable[..., Session],
+    ) -> None:
+        try:
+            configs = make_configs()
+            folder = session.launched_from
+        except DistrainError as error:
+            self._app.refuse(str(error))
+            return
+        request = LaunchRequest(action, configs, start, session.runs_dir, folder)
+        self._app.launches.launch(request)
+
+    # --- notes ----------------------------------------------------------------------------------
+
+    def edit(self, session: Session, on_done: Callable[[], None] = do_nothing) -> None:
+        if not self._app.check_may_change():
+            return
+        from distrain.tui.dialogs.edit import EditDialog
+
+        meta = session.meta
+        before = {"name": session.name, "notes": meta.notes, "tags": ", ".join(meta.tags)}
+
+        def save(fields: dict[str, str]) -> str:
+            changes: dict[str, Any] = {
+                key: value for key, value in fields.items() if value != before[key]
+            }
+            if "tags" in changes:
+                changes["tags"] = [tag.strip() for tag in fields["tags"].split(",") if tag.strip()]
+            try:
+                session.set_meta(**changes)
+            except DistrainError as error:
+                return str(error)
+            self._app.notify(f"saved {label(session)}")
+            on_done()
+            return ""
+
+        self._app.push_screen(EditDialog(f"Edit {session.id}", before, save))
+
+    def toggle_pin(self, session: Session) -> None:
+        if self._app.check_may_change():
+            self._try(lambda: session.set_meta(pinned=not session.meta.pinned))
+
+    # --- the trash ------------------------------------------------------------------------------
+
+    def delete(self, sessions: Sequence[Session], on_done: Callable[[], None] = do_nothing) -> None:
+        if not self._app.check_may_change():
+            return
+        for session in sessions:
+            if session.is_live:
+                name = label(session)
+                self._app.refuse(f"{name} is {session.status}; stop it before deleting it")
+                return
+
+        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+
+        def answer(choice: str | None) -> None:
+            if choice:
+                self._move_to_trash(sessions)
+                on_done()
+
+        what = label(sessions[0]) if len(sessions) == 1 else count(sessions)
+        text = (
+            f"Records and checkpoints move to {TRASH} in the runs folder; "
+            f"{self._app.key('runs.undo')} restores them."
+        )
+        answers = [Answer("yes", "Move to trash", "error")]
+        self._app.push_screen(ChoiceDialog(f"Move {what} to the trash?", text, answers), answer)
+
+    def _move_to_trash(self, sessions: Sequence[Session]) -> None:
+        removed = []
+        names = []
+        for session in sessions:
+            if path := self._try(session.remove):
+                removed.append(session)
+                names.append(path.name)
+        if removed:
+            self._deleted = names
+            undo = self._app.key("runs.undo")
+            self._app.notify(f"moved {count(removed)} to the trash; {undo} restores")
+
+    def restore(self, on_done: Callable[[], None] = do_nothing) -> None:
+        if not self._app.check_may_change():
+            return
+        if not self._deleted:
+            self._app.refuse("nothing to restore since the app was opened")
+            return
+        remaining = []
+        for name in self._deleted:
+            folder = self._app.runs_dir / TRASH / name
+            if not self._try(partial(restore, folder)):
+                remaining.append(name)
+        restored = len(self._deleted) - len(remaining)
+        self._deleted = remaining
+        if restored:
+            self._app.notify(f"restored {formatting.plural(restored, 'run')}")
+        on_done()
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def report_end(self, session: Session) -> None:
+        if session.id in self._reported:
+            return
+        self._reported.add(session.id)
+        status = session.status
+        severity = {"completed": "information", "stopped": "warning"}.get(status, "error")
+        reason = formatting.single_line(session.reason or status)
+        self._app.notify(f"{label(session)}: {reason}", severity=severity)
+        if self._app.settings.bell:
+            self._app.bell()
+
+    def _try(self, act: Callable[[], T], message: str = "") -> T | None:
+        """Return what `act` returns, and show the message; None where it raises."""
+        try:
+            result = act()
+        except DistrainError as error:
+            self._app.refuse(str(error))
+            return None
+        if message:
+            self._app.notify(message)
+        return result
+
+
+def label(session: Session) -> str:
+    """Return what messages call a run or bench: its name, else its id."""
+    return session.name or session.id
+
+
+def count(sessions: Sequence[Session]) -> str:
+    """Return "2 runs" or "1 bench", or "2 runs and benches" of several where one is a bench."""
+    if all(session.kind == "run" for session in sessions):
+        return formatting.plural(len(sessions), "run")
+    return "1 bench" if len(sessions) == 1 else f"{len(sessions):,} runs and benches"

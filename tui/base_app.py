@@ -1,0 +1,69 @@
+"""The part of the app that screens, dialogs and controllers may use."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from textual.app import App
+
+from distrain.tui import keymap, settings
+from distrain.tui.requests import BenchActions, LaunchActions, SessionActions
+from distrain.tui.settings import Settings
+
+
+class BaseApp(App[None]):
+    """Settings, keys and messages. The app itself adds screens and the three controllers."""
+
+    runs_dir: Path
+    readonly: bool
+    settings: Settings
+    launches: LaunchActions
+    sessions: SessionActions
+    benches: BenchActions
+
+    def key(self, id: str) -> str:
+        """Return the key that an action has, as it is printed on the keyboard."""
+        bindings = keymap.parse_keys(id, self.settings.keys)
+        return " ".join(self.get_key_display(binding) for binding in bindings)
+
+    def notify(self, message: str, *, markup: bool = False, **options: Any) -> None:
+        """Show a message. Names and errors may hold brackets, so it is never read as markup."""
+        super().notify(message, markup=False, **options)
+
+    def refuse(self, reason: str) -> None:
+        """Show a warning that says why something cannot be done."""
+        self.notify(reason, severity="warning", timeout=8)
+
+    def check_may_change(self) -> bool:
+        """Return whether this app may act on runs; say why when it may not."""
+        if self.readonly:
+            self.refuse("read-only: start the app without --readonly to change runs")
+        return not self.readonly
+
+    def copy(self, text: str, label: str) -> None:
+        """Put text on the clipboard of the user's own machine (OSC 52)."""
+        self.copy_to_clipboard(text)
+        self.notify(f"{label} copied")
+
+    def remember(self, **changes: Any) -> None:
+        """Change settings and save them for the next time."""
+        changed = msgspec.structs.replace(self.settings, **changes)
+        if changed == self.settings:
+            return
+        self.settings = changed
+        on_disk, problem = settings.load()  # another app may have written since
+        if problem:  # the user has to fix the file; saving would overwrite it
+            return
+        try:
+            settings.save(msgspec.structs.replace(on_disk, **changes))
+        except OSError as error:
+            self.notify(f"cannot write {settings.path()}: {error.strerror}")
+
+    def start_garbage_collection(self) -> None:
+        """Collect garbage from now on, among new objects only (`__main__` turns it off)."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()

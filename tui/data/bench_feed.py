@@ -1,0 +1,119 @@
+"""Read a bench for its screen, and as a row of the runs table."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from distrain.runners.analysis.comparison.model import Comparison
+from distrain.runners.bench.estimate import RemainingTime, estimate_remaining, estimate_rounds
+from distrain.runners.bench.folder import RUNS, STATE
+from distrain.runners.bench.handle import Bench
+from distrain.runners.bench.progress import describe_current_run
+from distrain.runners.bench.state import BenchState
+from distrain.tui.data.run_rows import BENCH, RunRow
+
+
+class BenchFrame(NamedTuple):
+    """A bench at one moment; `left` is None once it has ended."""
+
+    state: BenchState
+    comparison: Comparison
+    left: RemainingTime | None
+    time: float
+
+
+class BenchFeed:
+    """Reads one bench repeatedly, in a thread because it loads numpy. Not thread-safe.
+
+    Results are computed only when there are new measurements.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._last_stamp: object = None
+        self._measured: object = None
+        self._comparison: Comparison | None = None
+        self._rounds_wanted = 0
+
+    def has_changed(self) -> bool:
+        """Return whether the bench has changed since the last call; True while it is live, because
+        its elapsed time changes.
+        """
+        stat = (self.bench.dir / STATE).stat()
+        stamp = stat.st_mtime_ns, stat.st_size
+        changed = stamp != self._last_stamp
+        self._last_stamp = stamp
+        return changed or self._comparison is None or self.bench.is_live
+
+    def read(self) -> BenchFrame:
+        """Return the bench as it is now; raises DistrainError if it cannot be read."""
+        state = self.bench.state
+        measured = (
+            state.measurements,
+            state.excluded,
+            state.rounds,
+            state.warnings,
+            self.bench.name,
+        )
+        if self._comparison is None or measured != self._measured:
+            self._measured = measured
+            self._comparison = self.bench.comparison()
+            self._rounds_wanted = estimate_rounds(self.bench.definition, state)
+        expected = None
+        if state.live:
+            expected = estimate_remaining(self.bench.definition, state, self._rounds_wanted)
+        return BenchFrame(state, self._comparison, expected, time.time())
+
+
+class BenchRun(NamedTuple):
+    """A run of a bench; `rate` is None while it is live."""
+
+    folder: str
+    round: int
+    rate: float | None
+
+
+def runs_of(frame: BenchFrame, candidate: str) -> list[BenchRun]:
+    """Return the runs of a candidate, the newest first."""
+    measured = [each for each in frame.state.measurements if each.candidate == candidate]
+    runs = [BenchRun(each.run_id, each.round, each.rate) for each in reversed(measured)]
+    now = frame.state.current
+    is_measuring = now is not None and now.candidate == candidate and bool(now.run_id)
+    if now and is_measuring and now.run_id not in {run.folder for run in runs}:
+        runs.insert(0, BenchRun(now.run_id, now.round, None))
+    return [run._replace(folder=f"{RUNS}/{run.folder}") for run in runs]
+
+
+def bench_row(bench: Bench) -> RunRow:
+    """Return the row of a bench: `step` counts rounds, `seconds` the time of its runs."""
+    state = bench.state
+    meta = bench.meta
+    configs = list(bench.definition.configs.values())
+    labels = (device.label for plan in state.plans.values() for device in plan.devices)
+    under_way = time.time() - state.current.began if state.live and state.current else 0.0
+    return RunRow(
+        kind=BENCH,
+        id=bench.id,
+        created=state.created,
+        status=state.status,
+        live=state.live,
+        name=bench.name,
+        notes=meta.notes,
+        tags=tuple(meta.tags),
+        pinned=meta.pinned,
+        reason=(state.live and describe_current_run(bench.definition, state)) or state.reason,
+        strategy="bench",
+        launcher=", ".join(bench.definition.configs),
+        devices=tuple(dict.fromkeys(labels)),
+        model=_common([config.model.name for config in configs]),
+        data=_common([config.data.name for config in configs]),
+        step=state.current.round if state.live and state.current else state.rounds,
+        most=bench.definition.rules.repeats,
+        seconds=sum(each.duration_s for each in state.measurements) + under_way,
+        detailed=True,
+    )
+
+
+def _common(names: list[str]) -> str:
+    return names[0] if len(set(names)) == 1 else "several"

@@ -1,0 +1,355 @@
+"""The charts of a run: their names and the curves of the record that each shows."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from math import isnan, nan
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from distrain.runners import formatting
+from distrain.runners.protocol.events import OTHER, PHASES, Evaluation
+from distrain.runners.records.reader import Record
+from distrain.runners.records.state import RunState
+from distrain.runners.records.timeseries.curves import Curve
+from distrain.runners.records.timeseries.rollup import Series
+from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
+from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
+from distrain.tui import marks
+from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.marks import RUN_MARK
+
+PHASE_WORDS = {
+    "data": "data",
+    "forward": "forward",
+    "backward": "backward",
+    "comm": "comm wait",
+    "optimizer": "optimizer",
+    OTHER: "other",
+}
+_STEP_COLUMNS = (
+    *RANK_COLUMNS,
+    "loss",
+    "samples_per_s",
+    "samples_per_s_min",
+    "samples_per_s_max",
+    "seconds",
+    *PHASES,
+)
+MOST_LINES = 16  # with more ranks or GPUs a chart shows their mean as one line
+
+DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
+
+
+class ChartView(NamedTuple):
+    """Which charts of a run to draw and how.
+
+    `axis` is "step", "epoch" or "time", `span` the part of it to show (None for all), and
+    `points` the most points of a line.
+    """
+
+    plots: tuple[str, ...] = DEFAULT_CHARTS
+    axis: str = "step"
+    span: tuple[float, float] | None = None
+    points: int = 256
+
+    def shows_all_of(self, other: ChartView) -> bool:
+        """Return whether both show the whole record with as many points, on any axis."""
+        return self.span is other.span is None and self.points == other.points
+
+
+class ChartSource:
+    """One reading of a record. Data that several charts need is read once."""
+
+    def __init__(self, record: Record, view: ChartView, evaluations: Sequence[Evaluation]) -> None:
+        self.record = record
+        self.view = view
+        self.evaluations = evaluations
+
+    @cached_property
+    def steps(self) -> dict[int, Curve]:
+        start, end = self.view.span or (None, None)
+        return self.record.curves(
+            STEPS,
+            columns=_STEP_COLUMNS,
+            points=min(self.view.points, points_per_rank(self._ranks)),
+            axis=self.view.axis,
+            start=start,
+            end=end,
+        )
+
+    @property
+    def _ranks(self) -> int:
+        plan = self.record.state.plan
+        return plan.world_size if plan else 1
+
+    @cached_property
+    def run(self) -> Curve:
+        return over_ranks(self.steps.values())
+
+    def gauges(self, series: Series[Any], *names: str) -> dict[int, Curve]:
+        """Return the curves of a series sampled by time, over the time of the view's steps."""
+        columns = [column for name in names for column in (name, f"{name}_min", f"{name}_max")]
+        start, end = self.view.span or (None, None)
+        if self.view.span and self.view.axis != "time":
+            times = self.run["time"]
+            start, end = (times[0], times[-1]) if len(times) else (None, None)
+        return self.record.curves(
+            series, columns=columns, points=self.view.points, axis="time", start=start, end=end
+        )
+
+    def x(self, curve: Curve) -> Sequence[float]:
+        """Return the x values of a curve; a curve that has only times gets interpolated ones."""
+        axis = self.view.axis
+        if axis in curve.columns:
+            return curve[axis]
+        times, values = self.run["time"], self.run[axis]
+        return array("d", [_interpolate(time, times, values) for time in curve["time"]])
+
+
+def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -> float:
+    """Return the value at a time by linear interpolation; NaN outside of `times`."""
+    right = bisect_left(times, time)
+    if right == len(times) or (right == 0 and time < times[0]):
+        return nan
+    if right == 0:
+        return values[0]
+    part = (time - times[right - 1]) / ((times[right] - times[right - 1]) or 1.0)
+    return values[right - 1] + part * (values[right] - values[right - 1])
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def _loss(source: ChartSource) -> list[ChartLine]:
+    run = source.run
+    if len(source.steps) > MOST_LINES:
+        least, most = run["loss_min"], run["loss_max"]
+        return [ChartLine("all", RUN_MARK, source.x(run), run["loss"], least, most)]
+    lines = [
+        ChartLine(
+            f"rank {rank}",
+            marks.rank_mark(rank),
+            source.x(c),
+            c["loss"],
+            c["loss_min"],
+            c["loss_max"],
+        )
+        for rank, c in source.steps.items()
+    ]
+    return (
+        [*lines, ChartLine("all", RUN_MARK, source.x(run), run["loss"])]
+        if len(lines) > 1
+        else lines
+    )
+
+
+def _throughput(source: ChartSource) -> list[ChartLine]:
+    run = source.run
+    total = ChartLine("all", RUN_MARK, source.x(run), run["samples_per_s"])
+    if len(source.steps) > MOST_LINES:
+        return [total]
+    lines = [
+        ChartLine(
+            f"rank {rank}",
+            marks.rank_mark(rank),
+            source.x(curve),
+            curve["samples_per_s"],
+            curve["samples_per_s_min"],
+            curve["samples_per_s_max"],
+        )
+        for rank, curve in source.steps.items()
+    ]
+    return [*lines, total] if len(lines) > 1 else lines
+
+
+def _evaluation(source: ChartSource) -> list[ChartLine]:
+    """Draw the metrics that are shares of correct answers, or all if there are none."""
+    names = [name for found in source.evaluations[:1] for name in found.metrics]
+    shares = [name for name in names if formatting.is_accuracy(name)] or names
+    return _metrics(source, shares)
+
+
+def _eval_loss(source: ChartSource) -> list[ChartLine]:
+    names = [name for found in source.evaluations[:1] for name in found.metrics]
+    return _metrics(source, [name for name in names if name == "loss"])
+
+
+def _metrics(source: ChartSource, names: Iterable[str]) -> list[ChartLine]:
+    x = array("d", [getattr(found, source.view.axis) for found in source.evaluations])
+    return [
+        ChartLine(name, marks.rank_mark(index), x, _values(source.evaluations, name))
+        for index, name in enumerate(names)
+    ]
+
+
+def _values(evaluations: Iterable[Evaluation], name: str) -> array[float]:
+    found = (evaluation.metrics.get(name) for evaluation in evaluations)
+    values = (None if metric is None else metric.value for metric in found)
+    return array("d", [nan if value is None else value for value in values])
+
+
+def _phases(source: ChartSource) -> list[ChartLine]:
+    """Draw the milliseconds that a step spends in each phase: the mean over ranks."""
+    curves = list(source.steps.values())
+    if not curves:
+        return []
+    guide = min(curves, key=len)
+    count = len(guide)
+    curves = [curve for curve in curves if curve["step"][:count] == guide["step"]]
+    steps = _sums(curves, "steps", count)
+    seconds = {phase: _sums(curves, phase, count) for phase in PHASES}
+    measured = zip(*seconds.values(), strict=True)
+    whole = _sums(curves, "seconds", count)
+    seconds[OTHER] = [max(0.0, a - sum(b)) for a, b in zip(whole, measured, strict=True)]
+    return [
+        ChartLine(
+            PHASE_WORDS[phase],
+            marks.rank_mark(index),
+            source.x(guide)[:count],
+            array("d", [1000 * a / b if b else nan for a, b in zip(values, steps, strict=True)]),
+        )
+        for index, (phase, values) in enumerate(seconds.items())
+    ]
+
+
+def _sums(curves: Iterable[Curve], name: str, count: int) -> list[float]:
+    return [sum(values) for values in zip(*(c[name][:count] for c in curves), strict=True)]
+
+
+def _rate(source: ChartSource) -> list[ChartLine]:
+    return [ChartLine("rate", RUN_MARK, source.x(source.run), source.run["lr"])]
+
+
+def _gauges(
+    series: Series[Any], name: str, owner: str, scale: float = 1.0
+) -> Callable[[ChartSource], list[ChartLine]]:
+    def lines(source: ChartSource) -> list[ChartLine]:
+        curves = source.gauges(series, name)
+        if len(curves) > MOST_LINES:
+            curves = {ALL: _together(curves.values(), name)}
+        state = source.record.state
+        alone = owner == "host" and len(state.hosts) < 2
+        return [
+            ChartLine(
+                _gauge_name(owner, key, state),
+                RUN_MARK if key == ALL or alone else marks.rank_mark(key),
+                source.x(curve),
+                *(_scaled(curve[column], scale) for column in (name, f"{name}_min", f"{name}_max")),
+            )
+            for key, curve in curves.items()
+        ]
+
+    return lines
+
+
+ALL = -1  # the key of many gauges together
+
+
+def _gauge_name(owner: str, key: int, state: RunState) -> str:
+    """Return the name of a gauge: "rank 3", "GPU 0 of node-07", "node-07"."""
+    if key == ALL:
+        return f"mean of all {owner}s"
+    if owner == "host":
+        return state.host_name(key) if len(state.hosts) > 1 else owner
+    return state.gpu_name(key) if owner == "GPU" else f"{owner} {key}"
+
+
+def _together(curves: Iterable[Curve], name: str) -> Curve:
+    """Return the mean, minimum and maximum of many gauges as one curve.
+
+    It has the times of the gauge with the fewest points; a point counts at the time of its end.
+    """
+    curves = [curve for curve in curves if len(curve)]
+    times = min((curve["time"] for curve in curves), key=len)
+    points: list[list[tuple[float, float, float]]] = [[] for _ in times]
+    columns = (name, f"{name}_min", f"{name}_max")
+    for curve in curves:
+        for time, *values in zip(curve["time"], *map(curve.__getitem__, columns), strict=True):
+            if not isnan(values[0]):
+                points[min(bisect_left(times, time), len(times) - 1)].append(tuple(values))
+    rows = [_summary(points_at_time) for points_at_time in points]
+    data = (array("d", column) for column in zip(*rows, strict=True))
+    return Curve({"time": times, **dict(zip(columns, data, strict=True))})
+
+
+def _summary(points: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Return the mean of the values, the least minimum and the greatest maximum."""
+    if not points:
+        return nan, nan, nan
+    values, minima, maxima = zip(*points, strict=True)
+    return fmean(values), min(minima), max(maxima)
+
+
+def _scaled(values: array[float], scale: float) -> array[float]:
+    return values if scale == 1.0 else array("d", [value * scale for value in values])
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+class ChartKind(NamedTuple):
+    """A kind of chart. `lines` draws it; `empty_text` stands in place of a chart without lines."""
+
+    title: str
+    lines: Callable[[ChartSource], list[ChartLine]]
+    unit: str = ""
+    format_value: Callable[[float], str] = formatting.figure
+    empty_text: str = "no values yet"
+
+
+_NO_GPU = "no GPU in this run"
+CHART_KINDS: dict[str, ChartKind] = {
+    "loss": ChartKind("Training loss", _loss),
+    "throughput": ChartKind(
+        "Throughput",
+        _throughput,
+        "samples/s",
+        formatting.round_rate,
+        "no steps after the warm-up yet",
+    ),
+    "evaluation": ChartKind("Evaluation", _evaluation, "", formatting.figure, "no evaluations yet"),
+    "phases": ChartKind("Step time", _phases, "ms"),
+    "eval loss": ChartKind(
+        "Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations yet"
+    ),
+    "lr": ChartKind("Learning rate", _rate),
+    "gpu busy": ChartKind(
+        "GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%", empty_text=_NO_GPU
+    ),
+    "gpu memory": ChartKind(
+        "GPU memory", _gauges(GPU, "memory_used", "GPU", 2**-30), "GiB", empty_text=_NO_GPU
+    ),
+    "gpu power": ChartKind("GPU power", _gauges(GPU, "power", "GPU"), "W", empty_text=_NO_GPU),
+    "gpu heat": ChartKind(
+        "GPU temperature", _gauges(GPU, "temperature", "GPU"), "°C", empty_text=_NO_GPU
+    ),
+    "gpu clock": ChartKind("GPU clock", _gauges(GPU, "sm_clock", "GPU"), "MHz", empty_text=_NO_GPU),
+    "cpu": ChartKind("CPU of the ranks", _gauges(PROCS, "cpu", "rank"), "% of a core"),
+    "memory": ChartKind("Memory of the ranks", _gauges(PROCS, "rss", "rank", 2**-30), "GiB"),
+    "host cpu": ChartKind("CPU of the host", _gauges(HOST, "cpu", "host"), "%"),
+    "host memory": ChartKind(
+        "Memory of the host", _gauges(HOST, "memory_used", "host", 2**-30), "GiB"
+    ),
+}
+
+
+def draw_chart(name: str, source: ChartSource) -> Chart:
+    """Draw a chart of CHART_KINDS; raises KeyError for another name."""
+    kind = CHART_KINDS[name]
+    lines = kind.lines(source)
+    format_value = kind.format_value
+    if name == "evaluation" and lines:
+        format_value = partial(formatting.metric_value, lines[0].name)
+    return Chart(
+        title=kind.title,
+        lines=lines,
+        x_axis=source.view.axis,
+        unit=kind.unit,
+        format_value=format_value,
+        span=source.view.span,
+        empty_text=kind.empty_text,
+    )

@@ -1,0 +1,304 @@
+"""Preview a launch: the devices, ranks, batches, steps and estimated time of a config.
+
+Reads the devices, the files of the data and the runs folder, so call it from a thread.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from distrain.runners import formatting
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import DataConfig
+from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.records.reader import Record
+from distrain.runners.records.run_ids import short_id
+from distrain.runners.records.timeseries.series import STEPS
+from distrain.runners.runs import check
+from distrain.runners.training.batch_plan import steps_per_epoch
+
+DIGITS = 1797
+TRAINING_SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
+SYNTHETIC_SAMPLES = 10_240
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+COUNT_S = 0.5  # longest time to count the images of a folder
+SEARCHED = 200  # newest runs that are searched for a similar one
+
+
+class PastRun(NamedTuple):
+    """A completed run: seconds until its first step, seconds of training, samples trained."""
+
+    run_id: str
+    startup_s: float
+    training_s: float
+    samples: int
+
+
+class LaunchPreview(NamedTuple):
+    """The preview of one config.
+
+    `plan` is None if the config cannot be planned on these devices, `samples` is None while the
+    size of the training set is unknown. `problems` are (key, sentence).
+    """
+
+    config: RunConfig
+    plan: Plan | None = None
+    problems: tuple[tuple[str, str], ...] = ()
+    samples: int | None = None
+    past: PastRun | None = None
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Return the optimizer steps per epoch and of the whole run; None if unknown."""
+        if self.samples is None:
+            return None
+        train = self.config.train
+        per_epoch = steps_per_epoch(self.samples, train.batch_size, train.drop_last)
+        total = per_epoch * train.epochs
+        return per_epoch, total if train.max_steps is None else min(total, train.max_steps)
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the estimated duration, from the start-up time and rate of the similar run."""
+        if self.past is None or self.samples is None or self.config.checkpoint.load:
+            return None
+        train = self.config.train
+        per_epoch, total = self.steps or (0, 0)
+        full, rest = divmod(total, max(per_epoch, 1))
+        samples_of_epoch = self.samples - (
+            self.samples % train.batch_size if train.drop_last else 0
+        )
+        share = (full * samples_of_epoch + rest * train.batch_size) / self.past.samples
+        return self.past.startup_s + share * self.past.training_s
+
+
+class PreviewBuilder:
+    """Builds previews, and remembers the number of images of each folder."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+        self._counted: dict[str, int | None] = {}
+
+    def build(self, config: RunConfig) -> LaunchPreview:
+        """Return the preview of a config, with all problems that keep it from running here."""
+        problems: list[tuple[str, str]] = []
+        try:
+            plan: Plan | None = check(config)
+        except ConfigError as error:
+            problems = error.problems
+            plan = _plan(config)
+        return LaunchPreview(
+            config=config,
+            plan=plan,
+            problems=tuple(problems),
+            samples=self._samples(config.data),
+            past=newest_similar_run(self._runs_dir, config, plan) if plan else None,
+        )
+
+    def _samples(self, data: DataConfig) -> int | None:
+        known = training_samples(data)
+        if data.name == "imagefolder" and data.root:
+            if data.root not in self._counted:
+                self._counted[data.root] = _images_in(Path(data.root).expanduser() / "train")
+            known = self._counted[data.root]
+        if known is None or data.train_limit is None:
+            return known
+        return min(known, data.train_limit)
+
+
+def _plan(config: RunConfig) -> Plan | None:
+    try:
+        return plan_here(config)
+    except ConfigError:
+        return None
+
+
+def training_samples(data: DataConfig) -> int | None:
+    """Return the size of a built-in training set; None if it depends on files."""
+    if data.name == "digits":
+        holdout = data.args.get("holdout", 0.2)
+        fits = isinstance(holdout, float) and 0 < holdout < 1
+        return DIGITS - math.ceil(holdout * DIGITS) if fits else None
+    if data.name == "synthetic":
+        samples = data.args.get("samples", SYNTHETIC_SAMPLES)
+        return samples if isinstance(samples, int) and samples > 0 else None
+    return TRAINING_SAMPLES.get(data.name)
+
+
+def _images_in(folder: Path) -> int | None:
+    end = time.monotonic() + COUNT_S
+    count = 0
+    for _, _, names in os.walk(folder):
+        if time.monotonic() > end:
+            return None
+        count += sum(name.lower().endswith(IMAGES) for name in names)
+    return count or None
+
+
+# --- a similar run -----------------------------------------------------------------------------
+
+
+def newest_similar_run(runs_dir: Path, config: RunConfig, plan: Plan) -> PastRun | None:
+    """Return the newest completed run with the same strategy, model, data and number of devices
+    of the same kind.
+    """
+    for record in _newest(runs_dir):
+        with record:
+            try:
+                if _is_similar(record, config, plan) and (past := _past_run(record)):
+                    return past
+            except DistrainError:
+                continue
+    return None
+
+
+def _newest(runs_dir: Path) -> Iterator[Record]:
+    """Yield records, newest first: ids begin with the time."""
+    try:
+        folders = sorted(runs_dir.iterdir(), reverse=True)
+    except OSError:
+        return
+    for folder in folders[:SEARCHED]:
+        if (folder / "run.json").is_file():
+            try:
+                yield Record(folder)
+            except DistrainError:
+                continue
+
+
+def _is_similar(record: Record, config: RunConfig, plan: Plan) -> bool:
+    state = record.state
+    if state.status != "completed" or state.plan is None:
+        return False
+    return _similarity_key(record.config, state.plan) == _similarity_key(config, plan)
+
+
+def _similarity_key(config: RunConfig, plan: Plan) -> tuple[Any, ...]:
+    data = (config.data.name, config.data.args)
+    return config.strategy, config.model, data, plan.world_size, plan.devices[0].kind
+
+
+def _past_run(record: Record) -> PastRun | None:
+    state = record.state
+    summary = record.summary()
+    first = min((_first_step_time(record, rank) for rank in record.keys(STEPS)), default=None)
+    if first is None or state.started is None or state.ended is None or not summary["samples"]:
+        return None
+    startup = max(first - state.started, 0.0)
+    return PastRun(record.id, startup, state.ended - state.started - startup, summary["samples"])
+
+
+def _first_step_time(record: Record, rank: int) -> float:
+    row = next(iter(record.raw(STEPS, rank, chunk=1)))
+    window = dict(zip(STEPS.fields, row, strict=True))
+    return float(window["time"] - window["seconds"])
+
+
+# --- texts ------------------------------------------------------------------------------------
+
+
+def figures(preview: LaunchPreview) -> list[tuple[str, str]]:
+    """Return all figures of a preview by label."""
+    plan = preview.plan
+    config = preview.config
+    if plan is None:
+        return [("steps", _steps(preview))]
+    return [
+        ("devices", devices(plan)),
+        ("ranks", _ranks(plan)),
+        ("batch", _batch(config, plan)),
+        ("micro-batch", _micro_batch(config, plan)),
+        ("lr", _lr(config, plan)),
+        ("precision", _precision(config, plan)),
+        ("backend", "none (single process)" if plan.backend == "none" else plan.backend),
+        ("threads", f"{plan.threads} per rank"),
+        ("loaders", _loaders(plan)),
+        ("steps", _steps(preview)),
+        ("time", estimated_time(preview)),
+    ]
+
+
+def devices(plan: Plan) -> str:
+    """Return "cpu:0–3", "cuda:0–1, 2 × NVIDIA H200" or "2 nodes × 4 GPUs, allocated by Slurm"."""
+    nodes = formatting.plural(plan.nodes, "node")
+    if plan.scheduled:
+        on_gpu = plan.devices[0].kind == "cuda"
+        gpus = formatting.plural(len(plan.devices), "GPU")
+        where = f"{nodes} × {gpus}" if on_gpu else f"the CPUs of {nodes}"
+        return f"{where}, allocated by Slurm"
+    text = f"{plan.devices[0].kind}:{formatting.ranges([device.index for device in plan.devices])}"
+    names = [device.name for device in plan.devices if device.name]
+    parts = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    each = ["on each node"] if plan.nodes > 1 else []
+    return ", ".join([text, *parts, *each])
+
+
+def shares(parts: list[int]) -> str:
+    """Return the share of each rank: "64 per rank", "44 on ranks 0–1, 43 on rank 2"."""
+    sizes = {size: [rank for rank, part in enumerate(parts) if part == size] for size in parts}
+    if len(sizes) == 1:
+        return f"{parts[0]:,} per rank"
+    return ", ".join(f"{size:,} on {formatting.ranks(ranks)}" for size, ranks in sizes.items())
+
+
+def _ranks(plan: Plan) -> str:
+    text = formatting.plural(plan.world_size, "rank")
+    if plan.nodes > 1:
+        each = formatting.plural(plan.ranks_per_node, "rank")
+        return f"{text}: {formatting.plural(plan.nodes, 'node')} × {each}"
+    more = len(plan.devices) > plan.world_size
+    return f"{text} with {len(plan.devices)} devices" if more else text
+
+
+def _batch(config: RunConfig, plan: Plan) -> str:
+    whole = formatting.count(config.train.batch_size)
+    return f"{shares(plan.batch)}, {whole} in total" if plan.world_size > 1 else whole
+
+
+def _micro_batch(config: RunConfig, plan: Plan) -> str:
+    pieces = config.train.accumulate
+    return f"{plan.micro_batch:,}, {pieces} per step" if pieces > 1 else f"{plan.micro_batch:,}"
+
+
+def _lr(config: RunConfig, plan: Plan) -> str:
+    if config.train.scale_lr:
+        return f"{plan.lr:g} = {config.train.lr:g} × {plan.world_size}"
+    return f"{plan.lr:g}" + (", not scaled" if plan.world_size > 1 else "")
+
+
+def _precision(config: RunConfig, plan: Plan) -> str:
+    return f"{plan.precision} (auto)" if config.precision == "auto" else plan.precision
+
+
+def _loaders(plan: Plan) -> str:
+    if not any(plan.loader_workers):
+        return "none, ranks load their data themselves"
+    return shares(plan.loader_workers)
+
+
+def _steps(preview: LaunchPreview) -> str:
+    train = preview.config.train
+    steps = preview.steps
+    if train.epochs == 0:
+        return "none, evaluation only"
+    if steps is None:
+        return "unknown until the data is loaded"
+    per_epoch, total = steps
+    cut = ", limited by max_steps" if total < per_epoch * train.epochs else ""
+    return f"{per_epoch:,} per epoch, {total:,} in total{cut}"
+
+
+def estimated_time(preview: LaunchPreview) -> str:
+    """Return "~12 s (based on ddp-x7k2)", or why there is no estimate."""
+    if preview.past is None:
+        return "unknown (no similar run yet)"
+    if preview.seconds is None:
+        return "unknown until it runs"
+    return f"~{formatting.duration(preview.seconds)} (based on {short_id(preview.past.run_id)})"

@@ -1,0 +1,68 @@
+"""The presets of the launch screen with the user's unsaved changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distrain.runners.config.presets import Preset
+from distrain.runners.config.schema import RunConfig
+from distrain.tui.data import draft_store
+from distrain.tui.data.form import Draft
+
+DEFAULT_PRESET = "ddp"
+
+
+class PresetDrafts:
+    """All presets, a draft of each that can be read, which one is current and which are marked."""
+
+    def __init__(self, current_name: str) -> None:
+        self.current_name = current_name
+        self.presets: dict[str, Preset] = {}
+        self.by_name: dict[str, Draft] = {}
+        self.marked: list[str] = []
+
+    def update(self, presets: Sequence[Preset]) -> None:
+        """Take over the presets as they are on disk now, with the changes saved by `keep`."""
+        self.presets = {preset.name: preset for preset in presets}
+        changes = draft_store.load_changes()
+        self.by_name = {
+            preset.name: Draft.of(preset.name, preset.config, changes.get(preset.name, ()))
+            for preset in presets
+            if preset.config is not None
+        }
+        self.marked = [name for name in self.marked if name in self.by_name]
+        if self.current_name not in self.presets:
+            first = next(iter(self.presets), "")
+            self.current_name = DEFAULT_PRESET if DEFAULT_PRESET in self.presets else first
+
+    @property
+    def current(self) -> Draft | None:
+        """Return the draft of the current preset, or None if its file cannot be read."""
+        return self.by_name.get(self.current_name)
+
+    @property
+    def problem(self) -> str:
+        """Return why the current preset has no draft."""
+        preset = self.presets.get(self.current_name)
+        return preset.problem if preset else "there is no preset to launch"
+
+    @property
+    def changed_names(self) -> list[str]:
+        return [name for name, draft in self.by_name.items() if draft.config != draft.base]
+
+    @property
+    def bench_configs(self) -> dict[str, RunConfig]:
+        """Return the configs of the marked presets, by names that include their changes."""
+        drafts = [self.by_name[name] for name in self.marked if name in self.by_name]
+        return {",".join([draft.name, *draft.assignments]): draft.config for draft in drafts}
+
+    def keep(self, draft: Draft) -> None:
+        """Replace the draft of a preset and save its changes. Raise OSError if that fails."""
+        self.by_name[draft.name] = draft
+        draft_store.save_changes(draft.name, draft.assignments)
+
+    def toggle_mark(self, name: str) -> None:
+        if name in self.marked:
+            self.marked.remove(name)
+        else:
+            self.marked.append(name)

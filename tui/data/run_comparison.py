@@ -1,0 +1,311 @@
+"""Compare several runs: their curves in common charts, and the differences of their configs."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf, nan
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from distrain.runners import formatting
+from distrain.runners.analysis.interval import Interval
+from distrain.runners.config.schema import flatten
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import Evaluation
+from distrain.runners.records.reader import Record
+from distrain.runners.records.run_ids import display_names
+from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.timeseries.curves import Curve, CurveQuery
+from distrain.tui import marks
+from distrain.tui.data.change_detector import ChangeDetector
+from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
+from distrain.tui.marks import RUN_MARK, Mark
+
+RAN = "ran on: "
+RESULT_S = 10.0  # between two comparisons of live runs
+
+
+class ComparedRun(NamedTuple):
+    """One of the runs. `name` and `mark` are unique among them.
+
+    `settings` are its config and environment by key. `rate` is its mean samples/s without warm-up,
+    `ratio` that rate divided by the first run's.
+    """
+
+    row: RunRow
+    name: str
+    curve: Curve
+    evaluations: Sequence[Evaluation]
+    began: float
+    settings: dict[str, str] | None
+    mark: Mark = RUN_MARK
+    rate: float | None = None
+    ratio: Interval | None = None
+
+
+class ComparisonFrame(NamedTuple):
+    """Everything that the screen shows at one moment.
+
+    `problems` are sentences on runs that cannot be read, `results` on what the comparison shows;
+    `unequal` says why the runs are not comparable, or is "".
+    """
+
+    runs: Sequence[ComparedRun]
+    charts: dict[str, Chart]
+    problems: Sequence[str] = ()
+    results: Sequence[str] = ()
+    unequal: str = ""
+
+
+class SettingValues(NamedTuple):
+    """A key of the configs and its value in each run; None where a run does not have the key."""
+
+    key: str
+    values: tuple[str | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+def setting_values(runs: Sequence[dict[str, str] | None]) -> list[SettingValues]:
+    """Return all keys of the runs with their values: the config, then the environment."""
+    keys = {key for run in runs for key in run or {}}
+    ordered = sorted(keys, key=lambda key: (key.startswith(RAN), "." in key, key))
+    return [SettingValues(key, tuple((run or {}).get(key) for run in runs)) for key in ordered]
+
+
+def read_settings(record: Record) -> dict[str, str]:
+    """Return a run's config by dotted keys, and its host, devices, commit and versions.
+
+    Raises DistrainError if the config cannot be read.
+    """
+    state = record.state
+    plan = state.plan
+    origin = state.provenance
+    ran = {
+        "host": state.host,
+        "devices": ", ".join(device.label for device in plan.devices) if plan else "",
+        "commit": str((origin.get("git") or {}).get("commit") or "")[:12],
+        **(origin.get("versions") or {}),
+    }
+    config = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in flatten(record.config.to_dict()).items()
+    }
+    return config | {f"{RAN}{key}": str(value) for key, value in ran.items() if value}
+
+
+def distinct_names(rows: Sequence[RunRow]) -> list[str]:
+    """Return a name for each run, no two alike."""
+    return display_names([(row.name, row.id) for row in rows])
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+Values = Callable[[ComparedRun, str], tuple[Sequence[float], Sequence[float]]]
+
+
+def _column(name: str) -> Values:
+    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+        if not len(run.curve):
+            return (), ()
+        return _since(run, axis, run.curve[axis]), run.curve[name]
+
+    return values
+
+
+def _metric(name: str) -> Values:
+    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+        found = [each for each in run.evaluations if name in each.metrics]
+        x = [float(getattr(each, axis)) for each in found]
+        y = [each.metrics[name].value for each in found]
+        return _since(run, axis, x), [nan if value is None else value for value in y]
+
+    return values
+
+
+def _since(run: ComparedRun, axis: str, x: Sequence[float]) -> Sequence[float]:
+    """Return times as seconds since the start of the run, so that runs of other days overlay."""
+    return array("d", [at - run.began for at in x]) if axis == "time" else x
+
+
+# Keys of CHART_KINDS, each with a function that returns the x and y values of a run.
+COMPARISON_CHARTS = {
+    "loss": _column("loss"),
+    "throughput": _column("samples_per_s"),
+    "evaluation": _metric(""),
+    "lr": _column("lr"),
+    "eval loss": _metric("loss"),
+}
+
+
+def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart:
+    """Draw a chart with a line per run; raises KeyError for a name not in COMPARISON_CHARTS."""
+    kind = CHART_KINDS[name]
+    values = COMPARISON_CHARTS[name]
+    title = kind.title
+    format_value = kind.format_value
+    if name == "evaluation" and (metric := common_metric(runs)):
+        title = f"Evaluation: {metric}"
+        values = _metric(metric)
+        format_value = partial(formatting.metric_value, metric)
+    lines = []
+    for run in runs:
+        x, y = values(run, view.axis)
+        if len(x):
+            lines.append(ChartLine(run.name, run.mark, x, y))
+    return Chart(
+        title=title,
+        lines=lines,
+        x_axis="duration" if view.axis == "time" else view.axis,
+        unit=kind.unit,
+        format_value=format_value,
+        span=view.span,
+        empty_text=kind.empty_text,
+    )
+
+
+def common_metric(runs: Sequence[ComparedRun]) -> str:
+    """Return the metric that most runs have; among several, the one that stands for a run."""
+    found = Counter(name for run in runs if run.evaluations for name in run.evaluations[-1].metrics)
+    most = max(found.values(), default=0)
+    return headline(name for name, count in found.items() if count == most)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class ComparisonFeed:
+    """Reads several records repeatedly, only changed ones in full. Not thread-safe."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._runs = [_RunReader(record) for record in records]
+        self._result: tuple[float, ComparisonResult] = (-inf, ComparisonResult())
+
+    def has_changed(self) -> bool:
+        """Return whether a run has changed since the last call: a few stats for each run."""
+        changed = [run.has_changed() for run in self._runs]
+        return any(changed)
+
+    def read(self, view: ChartView) -> ComparisonFrame:
+        """Return the runs as they are now."""
+        unnamed = [run.read(view) for run in self._runs]
+        rows = [run.row for run in unnamed]
+        names = distinct_names(rows)
+        run_marks = marks.run_marks([row.id for row in rows])
+        result = self._compare(any(row.live for row in rows))
+        runs = [
+            run._replace(
+                name=name,
+                mark=mark,
+                rate=result.rates.get(run.row.id),
+                ratio=result.ratios.get(run.row.id),
+            )
+            for run, name, mark in zip(unnamed, names, run_marks, strict=True)
+        ]
+        problems = [run.problem for run in self._runs if run.problem]
+        charts = {name: draw_chart(name, runs, view) for name in view.plots}
+        return ComparisonFrame(runs, charts, problems, result.results, result.unequal)
+
+    def _compare(self, live: bool) -> ComparisonResult:
+        """Compare live runs at intervals, because that reads much, and ended runs once."""
+        compared_at, result = self._result
+        if time.monotonic() - compared_at >= (RESULT_S if live else inf):
+            result = compare_records([run.record for run in self._runs])
+            self._result = time.monotonic(), result
+        return result
+
+
+class ComparisonResult(NamedTuple):
+    """What `distrain compare` reports on the runs; `rates` and `ratios` by run id."""
+
+    results: Sequence[str] = ()
+    unequal: str = ""
+    rates: Mapping[str, float | None] = MappingProxyType({})
+    ratios: Mapping[str, Interval | None] = MappingProxyType({})
+
+
+def compare_records(records: Sequence[Record]) -> ComparisonResult:
+    """Compare runs; the result is empty if they cannot be compared."""
+    from distrain.runners.analysis.comparison import recorded_runs, sentences, table
+
+    try:
+        found = recorded_runs.compare(records)
+    except DistrainError:
+        return ComparisonResult()
+    ids = [Path(each.folders[0]).name for each in found.candidates]
+    rates = map(table.median_rate, found.candidates)
+    ratios = (each.ratio for each in found.candidates)
+    return ComparisonResult(
+        [*found.results, *found.warnings],
+        sentences.describe_unequal(found),
+        dict(zip(ids, rates, strict=True)),
+        dict(zip(ids, ratios, strict=True)),
+    )
+
+
+class _RunReader:
+    """Reads one of the runs if it has changed, or if another part of it is to be shown."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.problem = ""
+        self._follower = Follower(record)
+        self._detector = ChangeDetector(record)
+        self._last: tuple[ChartView | None, ComparedRun] | None = None
+
+    def has_changed(self) -> bool:
+        changed = self._detector.has_changed()
+        if changed and self._last is not None:
+            self._last = None, self._last[1]
+        return changed
+
+    def read(self, view: ChartView) -> ComparedRun:
+        wanted = view._replace(plots=())
+        if self._last is None or self._last[0] != wanted:
+            try:
+                self._last = wanted, self._read_record(view)
+            except DistrainError as error:  # the run stays as it was read last
+                if self._last is None:
+                    raise
+                self.problem = str(error)
+                self._last = wanted, self._last[1]
+        return self._last[1]
+
+    def _read_record(self, view: ChartView) -> ComparedRun:
+        self.problem = ""
+        record = self.record
+        state = record.state
+        began = state.started or state.created
+        row = ended_row(record, state)
+        settings = None
+        curve = Curve({})
+        try:
+            self._follower.new_events()
+            settings = read_settings(record)
+            if state.live:
+                row = live_row(self._follower.snapshot(), record)
+            elif state.summary is None:
+                row = ended_row(record, state, record.summary())
+            curve = record.overall(**_curve_query(view, began))
+        except DistrainError as error:
+            self.problem = str(error)
+        return ComparedRun(row, "", curve, tuple(self._follower.evaluations), began, settings)
+
+
+def _curve_query(view: ChartView, began: float) -> CurveQuery:
+    query: CurveQuery = {"points": view.points, "axis": view.axis}
+    if view.span is not None:
+        offset = began if view.axis == "time" else 0.0
+        query |= {"start": view.span[0] + offset, "end": view.span[1] + offset}
+    return query

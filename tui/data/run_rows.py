@@ -1,0 +1,196 @@
+"""A run or bench as a row of the runs table; sorting and filtering of such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.records import job_status
+from distrain.runners.records.reader import Record
+from distrain.runners.records.run_ids import short_id
+from distrain.runners.records.snapshot import Snapshot
+from distrain.runners.records.state import RunState
+
+_STATUSES = ("queued", "starting", "running", "stopping", "failed", "stopped", "completed")
+
+
+RUN, BENCH = "run", "bench"
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run or bench in the table. None and "" stand for unknown values.
+
+    `fraction` is the completed part of a live run, `metric` the main metric of its last evaluation
+    with its `value`, `seconds` its duration so far, `job` the state of its Slurm job, and
+    `detailed` whether its config was read. `samples_per_s` is the rate of the last seconds of a
+    live run, and the mean of an ended one. For a bench `step` counts rounds, `most` is the most
+    rounds it may have, and `launcher` lists its candidates.
+    """
+
+    kind: str = RUN
+    id: str
+    created: float
+    status: str
+    live: bool = False
+    name: str = ""
+    notes: str = ""
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    reason: str = ""
+    strategy: str = ""
+    launcher: str = ""
+    precision: str = ""
+    job: str = ""
+    ranks: int | None = None
+    devices: tuple[str, ...] = ()
+    model: str = ""
+    data: str = ""
+    step: int | None = None
+    most: int | None = None
+    fraction: float | None = None
+    eta: float | None = None
+    samples_per_s: float | None = None
+    metric: str = ""
+    value: float | None = None
+    seconds: float | None = None
+    detailed: bool = False
+
+    @property
+    def short(self) -> str:
+        """Return the id without its date: "ddp-x7k2"."""
+        return short_id(self.id)
+
+    @property
+    def search_text(self) -> str:
+        """Return the text that the filter searches, in lower case."""
+        texts = (self.id, self.name, self.notes, *self.tags, self.status, self.strategy)
+        return " ".join(
+            (*texts, self.job, self.launcher, self.precision, self.model, self.data)
+        ).casefold()
+
+
+def headline(metrics: Iterable[str]) -> str:
+    """Return the main metric of an evaluation: the loss only if there is no other."""
+    return next(iter(formatting.sort_metrics(metrics)), "")
+
+
+# --- order and filter -----------------------------------------------------------------------------
+
+SORTS: dict[str, Callable[[RunRow], Any]] = {
+    "name": lambda row: (row.name or row.short).casefold(),
+    "status": lambda row: _STATUSES.index(row.status) if row.status in _STATUSES else None,
+    "strategy": lambda row: (row.strategy, row.ranks or 0) if row.strategy else None,
+    "setup": lambda row: f"{row.launcher} {row.precision}".strip(),
+    "model": lambda row: f"{row.model} {row.data}".strip(),
+    "progress": lambda row: row.step,
+    "samples/s": lambda row: row.samples_per_s,
+    "metric": lambda row: row.value,
+    "duration": lambda row: row.seconds,
+    "age": lambda row: row.created,
+    "tags": lambda row: row.tags,
+    "notes": lambda row: row.notes.casefold(),
+}
+NUMBERS = ("progress", "samples/s", "metric", "duration", "age")
+EARLIER_SORTS = {"how": "setup", "took": "duration"}  # keys of SORTS in settings saved before
+
+
+def sort_rows(rows: Iterable[RunRow], by: str = "age", descending: bool = True) -> list[RunRow]:
+    """Sort rows: pinned ones first, those without a value last, newest first among equals.
+
+    `by` is a key of SORTS; "age" descending is the newest first.
+    """
+    key = SORTS.get(by, SORTS["age"])
+    newest = sorted(rows, key=lambda row: (row.created, row.id), reverse=True)
+    known = [row for row in newest if key(row) not in (None, "", ())]
+    unknown = [row for row in newest if key(row) in (None, "", ())]
+    known.sort(key=key, reverse=descending)
+    return sorted([*known, *unknown], key=lambda row: not row.pinned)
+
+
+def filter_rows(rows: Iterable[RunRow], text: str) -> list[RunRow]:
+    """Return the rows that contain every word of a text."""
+    wanted = text.casefold().split()
+    return (
+        [row for row in rows if all(word in row.search_text for word in wanted)]
+        if wanted
+        else [*rows]
+    )
+
+
+# --- one row --------------------------------------------------------------------------------------
+
+
+def ended_row(record: Record, state: RunState, summary: dict[str, Any] | None = None) -> RunRow:
+    """Return the row of an ended run; reads only its small files."""
+    summary = state.summary or summary or {}
+    found = summary.get("eval") or {}
+    metric = headline(found)
+    plan = state.plan
+    return RunRow(
+        **_common_fields(record, state),
+        reason=state.reason,
+        strategy=summary.get("strategy", ""),
+        launcher=summary.get("launcher", ""),
+        precision=plan.precision if plan else summary.get("precision", ""),
+        step=summary.get("steps"),
+        samples_per_s=summary.get("samples_per_s"),
+        metric=metric,
+        value=found.get(metric),
+        seconds=state.ended - state.started if state.ended and state.started else None,
+    )
+
+
+def live_row(now: Snapshot, record: Record) -> RunRow:
+    """Return the row of a live run."""
+    state = now.state
+    config = record.config
+    found = now.last
+    metric = headline(found.metrics) if found else ""
+    return RunRow(
+        **_common_fields(record, state),
+        live=state.live,
+        reason=state.reason or _pending(now) or "; ".join(state.waiting_for),
+        strategy=config.strategy,
+        launcher=config.launcher,
+        precision=state.plan.precision if state.plan else config.precision,
+        model=config.model.name,
+        data=config.data.name,
+        step=now.step or None,
+        fraction=now.fraction,
+        eta=now.eta,
+        samples_per_s=now.samples_per_s,
+        metric=metric,
+        value=found.metrics[metric].value if found and metric else None,
+        seconds=now.time - state.started if state.started else None,
+        detailed=True,
+    )
+
+
+def _pending(now: Snapshot) -> str:
+    """Return the state of a job that is not running; "" for any other run."""
+    job = now.state.job
+    return (
+        job_status.describe(job, now.time)
+        if job is not None and job_status.is_waiting(now.state)
+        else ""
+    )
+
+
+def _common_fields(record: Record, state: RunState) -> dict[str, Any]:
+    plan = state.plan
+    meta = record.meta
+    return {
+        "id": record.id,
+        "created": state.created,
+        "status": state.status,
+        "name": meta.name,
+        "notes": meta.notes,
+        "tags": tuple(meta.tags),
+        "pinned": meta.pinned,
+        "job": state.job.state if state.job else "",
+        "ranks": plan.world_size if plan else None,
+        "devices": tuple(device.label for device in plan.devices) if plan else (),
+    }

@@ -1,0 +1,146 @@
+"""The rules of a bench, next to what its candidates have in common and how they differ."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from msgspec import structs
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import Button, Input, Label, Select, Static
+
+from distrain.runners import bench
+from distrain.runners.analysis.comparison import descriptions, sentences
+from distrain.runners.bench import Definition
+from distrain.runners.bench.progress import describe_plan, shell_command
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import ConfigError
+from distrain.tui.dialogs.dialog import Dialog
+
+FIELDS = {"repeats": "rounds (max)", "seconds": "seconds per run", "precision": "precision ± %"}
+
+
+class BenchRulesDialog(Dialog[Definition]):
+    """Edit the rules of a bench and return its definition.
+
+    `plans` are the plans of the candidates. Where they differ in what should be equal, the dialog
+    says so and asks whether to compare them anyway.
+    """
+
+    def __init__(self, definition: Definition, plans: dict[str, Plan]) -> None:
+        super().__init__()
+        self._definition = definition
+        self._equal, self._differences = definition.settings(plans)
+        self._is_unequal = any(not difference.fair for difference in self._differences)
+
+    def compose(self) -> ComposeResult:
+        title = "The comparison would be unequal" if self._is_unequal else "Bench"
+        with Vertical(classes="dialog wide", id="bench-rules"):
+            yield Label(title, classes="dialog-title")
+            with VerticalScroll(id="bench-settings", can_focus=False):
+                yield Static(self._settings())
+            with Horizontal(classes="bench-fields"):
+                for name, label in FIELDS.items():
+                    yield Label(label, classes="quiet")
+                    yield Input(self._value(name), id=f"bench-{name}", type="number", compact=True)
+            with Horizontal(classes="bench-fields"):
+                names = list(self._definition.configs)
+                yield Label("baseline", classes="quiet")
+                yield Select(
+                    [(Text(name), name) for name in names],
+                    value=self._definition.baseline,
+                    allow_blank=False,
+                    compact=True,
+                    id="bench-baseline",
+                )
+            yield Static(_outlook(self._definition), id="bench-outlook", markup=False)
+            with Horizontal(classes="dialog-buttons"):
+                if self._is_unequal:
+                    yield Button("Compare anyway", id="start", variant="warning")
+                else:
+                    yield Button("Start", id="start", variant="primary")
+                yield Button("Cancel (esc)", id="cancel")
+
+    def on_mount(self) -> None:
+        self.query_one("#start", Button).focus()
+
+    def _settings(self) -> RenderableType:
+        """Return a table of the differences, a column per candidate, and what is equal."""
+        equal = Text(f"equal: {descriptions.format_settings(self._equal)}", "dim")
+        if not self._differences:
+            return equal
+        table = Table.grid(padding=(0, 2))
+        table.add_row("", *(Text(name, "bold") for name in self._definition.configs))
+        for difference in self._differences:
+            key = difference.key if difference.fair else f"{difference.key} (UNEQUAL)"
+            values = [sentences.format_setting(value) for value in difference.values]
+            table.add_row(
+                *map(Text, [key, *values]), style="" if difference.fair else "bold yellow"
+            )
+        return Group(table, equal)
+
+    def _value(self, name: str) -> str:
+        rules = self._definition.rules
+        return f"{100 * rules.precision:g}" if name == "precision" else f"{getattr(rules, name):g}"
+
+    # --- what is typed --------------------------------------------------------------------------
+
+    def on_input_changed(self) -> None:
+        self._update_outlook()
+
+    def on_select_changed(self) -> None:
+        self._update_outlook()
+
+    def _update_outlook(self) -> None:
+        line = self.query_one("#bench-outlook", Static)
+        edited = self._edited()
+        is_wrong = isinstance(edited, str)
+        line.update(edited if isinstance(edited, str) else _outlook(edited))
+        line.set_class(is_wrong, "complaint")
+
+    def _edited(self) -> Definition | str:
+        """Return the definition with the typed rules, or what is wrong with them."""
+        old = self._definition
+        rules: dict[str, Any] = structs.asdict(old.rules)
+        rules |= {"unequal": self._is_unequal, "baseline": self._baseline()}
+        for name, label in FIELDS.items():
+            try:
+                typed = float(self.query_one(f"#bench-{name}", Input).value)
+            except ValueError:
+                return f"{label}: enter a number"
+            rules[name] = typed / 100 if name == "precision" else typed
+        if rules["repeats"].is_integer():
+            rules["repeats"] = int(rules["repeats"])
+        try:
+            return bench.make(old.configs, rules, old.target)
+        except ConfigError as error:
+            return "; ".join(f"{key}: {text}" for key, text in error.problems)
+
+    def _baseline(self) -> str:
+        return str(self.query_one("#bench-baseline", Select).value)
+
+    # --- the answer -----------------------------------------------------------------------------
+
+    def on_input_submitted(self) -> None:
+        self._start()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "start":
+            self._start()
+        else:
+            self.dismiss(None)
+
+    def _start(self) -> None:
+        edited = self._edited()
+        if isinstance(edited, Definition):
+            self.dismiss(edited)
+
+
+def _outlook(definition: Definition) -> Text:
+    """Return how long the bench takes, and the command line that starts the same."""
+    line = f"\n$ {shlex.join(shell_command(definition))}"
+    return Text.assemble(describe_plan(definition), (line, "dim"))

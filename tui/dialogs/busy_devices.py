@@ -1,0 +1,43 @@
+"""The question what to do when the devices of a launch are busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual import work
+
+from distrain.runners.config.plan import Plan
+from distrain.runners.errors import DistrainError
+from distrain.runners.supervision import device_queue
+from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+
+POLL_S = 1.0
+FREE = "All devices are free now."
+
+
+class BusyDevicesDialog(ChoiceDialog):
+    """Return "queue" or "now". While it is open, it updates who holds the devices of the plans.
+
+    `action` is what needs them ("rerun mine"); `obstacles` say who holds them now.
+    """
+
+    def __init__(
+        self, action: str, plans: Sequence[Plan], runs_dir: Path, obstacles: list[str]
+    ) -> None:
+        answers = [Answer("queue", "Queue", "primary"), Answer("now", "Start anyway", "warning")]
+        super().__init__(f"Devices needed to {action} are busy", "\n".join(obstacles), answers)
+        self._plans = plans
+        self._runs_dir = runs_dir
+
+    def on_mount(self) -> None:
+        self.set_interval(POLL_S, self._update)
+
+    @work(thread=True, exclusive=True)
+    def _update(self) -> None:
+        try:
+            obstacles = device_queue.find_obstacles_of_any(self._plans, self._runs_dir)
+            text = "\n".join(obstacles) or FREE
+        except DistrainError as error:
+            text = str(error)
+        self.app.call_from_thread(self.text.update, text)

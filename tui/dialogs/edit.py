@@ -1,0 +1,43 @@
+"""A form of a few lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input, Label
+
+from distrain.tui.dialogs.dialog import Dialog
+
+
+class EditDialog(Dialog[bool]):
+    """Edit `fields` (values by name) and pass them to `save`; return True once they are saved.
+
+    `save` returns an error message, or an empty string. After an error the dialog stays open with
+    what was typed.
+    """
+
+    def __init__(
+        self, title: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._fields = fields
+        self._save = save
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label(self._title, classes="dialog-title", markup=False)
+            for name, value in self._fields.items():
+                yield Label(name, classes="field-name")
+                yield Input(value, id=f"field-{name}")
+            yield Label("", classes="complaint", markup=False)
+            yield Label("enter saves · esc cancels", classes="quiet")
+
+    def on_input_submitted(self) -> None:
+        values = {name: self.query_one(f"#field-{name}", Input).value for name in self._fields}
+        if error := self._save(values):
+            self.query_one(".complaint", Label).update(error)
+        else:
+            self.dismiss(True)

@@ -1,0 +1,85 @@
+"""The dialogs that save a draft as a preset of the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from textual.app import App
+
+from distrain.runners.config import presets
+from distrain.runners.config.presets import Preset
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError
+from distrain.tui.data.form import Draft
+from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+from distrain.tui.dialogs.prompt import PromptDialog
+
+
+def save_as(
+    app: App[Any],
+    draft: Draft,
+    presets_by_name: Mapping[str, Preset],
+    on_saved: Callable[[str, RunConfig], None],
+) -> None:
+    """Ask for a name, and again before a file is replaced; save the draft and call `on_saved` with
+    the name and the config that were saved.
+    """
+
+    def named(name: str | None) -> None:
+        if name is None:
+            return
+        if name in presets_by_name:
+            save = partial(_save, app, draft, name, on_saved, force=True)
+            _ask_to_replace(app, presets_by_name[name], save)
+        else:
+            _save(app, draft, name, on_saved, force=False)
+
+    preset = presets_by_name.get(draft.name)
+    is_own = preset is not None and preset.origin == "yours"
+    value = draft.name if is_own else f"my-{draft.name}"
+    text = f"The file is saved in {presets.user_folder()}."
+    check = partial(find_problem, presets_by_name)
+    app.push_screen(PromptDialog("Save as a preset", text, value, check), named)
+
+
+def find_problem(presets_by_name: Mapping[str, Preset], name: str) -> str:
+    """Return why a preset cannot have this name, or an empty string."""
+    if not name:
+        return "enter a name"
+    if not re.fullmatch(presets.NAME, name) or name.endswith(".toml"):
+        return "use letters, digits, '-', '_' and '.', beginning with a letter or digit"
+    if name in presets_by_name and presets_by_name[name].origin == "built-in":
+        return f"{name} is a built-in preset; choose another name"
+    return ""
+
+
+def _ask_to_replace(app: App[Any], preset: Preset, save: Callable[[], None]) -> None:
+    def answer(choice: str | None) -> None:
+        if choice:
+            save()
+
+    text = f"A preset with this name exists: {preset.path}"
+    answers = [Answer("yes", "Replace", "warning")]
+    app.push_screen(ChoiceDialog(f"Replace {preset.name}?", text, answers), answer)
+
+
+def _save(
+    app: App[Any],
+    draft: Draft,
+    name: str,
+    on_saved: Callable[[str, RunConfig], None],
+    force: bool,
+) -> None:
+    try:
+        config = draft.config
+        if name != draft.name:
+            config = presets.describe(config, draft.name, draft.base)
+        path = presets.save_preset(name, config, force=force)
+    except ConfigError as error:
+        app.notify(str(error), severity="warning", timeout=8)
+    else:
+        app.notify(f"saved {path}")
+        on_saved(name, config)

@@ -1,0 +1,76 @@
+"""What screens may ask of the app's controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.session import Session
+
+OnDone: TypeAlias = Callable[[bool], None]  # called with whether a run or bench was started
+
+
+def ignore(started: bool) -> None:
+    """Do nothing: the default `OnDone`."""
+
+
+class LaunchRequest(NamedTuple):
+    """A run or bench to launch.
+
+    `action` says what is done, for messages ("rerun mine"); `configs` are what it will train.
+    `start` starts it: it takes `queue` (wait for the devices) and raises DistrainError. Relative
+    paths in the configs start from `cwd`; None is the current folder.
+    """
+
+    action: str
+    configs: Sequence[RunConfig]
+    start: Callable[..., Session]
+    runs_dir: Path
+    cwd: str | None = None
+
+
+class LaunchActions(Protocol):
+    @property
+    def is_launching(self) -> bool:
+        """Return whether a request is in progress; until it is done no other is accepted."""
+
+    def launch(self, request: LaunchRequest, on_done: OnDone = ignore, queue: bool = False) -> None:
+        """Start a run or bench and open its screen. Ask first when its devices are busy, unless
+        `queue` says to wait for them.
+        """
+
+
+class SessionActions(Protocol):
+    def open(self, session: Session) -> None:
+        """Open the screen of a run or bench."""
+
+    def stop(self, session: Session) -> None:
+        """Ask how to stop a run or bench, and stop it."""
+
+    def rerun(self, session: Session) -> None:
+        """Launch the same config or definition again."""
+
+    def resume(self, session: Session) -> None:
+        """Continue a run from its last checkpoint, or a bench with its next round."""
+
+    def edit(self, session: Session, on_done: Callable[[], None] = ...) -> None:
+        """Edit the name, notes and tags of a run or bench."""
+
+    def toggle_pin(self, session: Session) -> None:
+        """Pin a run or bench to the top of the table, or unpin it."""
+
+    def delete(self, sessions: Sequence[Session], on_done: Callable[[], None] = ...) -> None:
+        """Ask for confirmation, and move runs and benches to the trash."""
+
+    def restore(self, on_done: Callable[[], None] = ...) -> None:
+        """Restore what was deleted last from the trash."""
+
+    def report_end(self, session: Session) -> None:
+        """Notify that a run or bench has just ended, once for each."""
+
+
+class BenchActions(Protocol):
+    def plan(self, configs: Mapping[str, RunConfig], on_done: OnDone) -> None:
+        """Ask for the rules of a bench of these configs (by name), and start it."""

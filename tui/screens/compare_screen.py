@@ -1,0 +1,118 @@
+"""Several runs overlaid: their curves in shared plots, their results, and how they differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.message import Message
+from textual.widget import Widget
+from textual.worker import get_current_worker
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import Run
+from distrain.tui import keymap
+from distrain.tui.data.chart_catalog import ChartView
+from distrain.tui.data.run_comparison import COMPARISON_CHARTS, ComparisonFeed, ComparisonFrame
+from distrain.tui.keymap import COMPARE, PLOT
+from distrain.tui.screens.linked_plots import LinkedPlotsScreen
+from distrain.tui.widgets.diff_pane import DiffPane, RunSummaries
+from distrain.tui.widgets.key_bar import KeyBar
+from distrain.tui.widgets.plot_pane import PlotPane
+
+SHOWN = ("loss", "throughput", "evaluation", "lr")
+
+
+class CompareScreen(LinkedPlotsScreen):
+    """Show the comparisons that a thread makes from the records of the runs."""
+
+    HELP = (
+        "The runs are overlaid by step, by epoch or by the time since each started ({plot.axis}). "
+        "Tab goes to the next pane, {app.full} shows one pane only. Plots share their x axis, zoom "
+        "and cursor."
+    )
+    KEYS = (COMPARE, PLOT)
+    CHARTS = COMPARISON_CHARTS
+    BINDINGS = [*keymap.make_bindings(COMPARE, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
+
+    class FrameRead(Message):
+        """The comparison now, or why there is none."""
+
+        def __init__(self, frame: ComparisonFrame | None, problem: str = "") -> None:
+            super().__init__()
+            self.frame = frame
+            self.problem = problem
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__(SHOWN)
+        self.runs = runs
+        self.frame: ComparisonFrame | None = None
+        self._shows_all_keys = False
+        self._reported_problems: set[str] = set()
+
+    def compose(self) -> ComposeResult:
+        yield RunSummaries(id="summaries")
+        with Container(id="panes"):
+            with Container(id="plots"):
+                for index in range(len(self.view.plots)):
+                    yield PlotPane(id=f"plot-{index}")
+            yield DiffPane("Config", id="diff")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self._set_up(*self.query(PlotPane), self.query_one(DiffPane))
+        self._follow()
+
+    # --- the thread that reads ------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True)
+    def _follow(self) -> None:
+        worker = get_current_worker()
+        last_view: ChartView | None = None
+        try:
+            feed = ComparisonFeed([run.record for run in self.runs])
+            while not (worker.is_cancelled or self._has_left.is_set()):
+                view = self.view
+                cpu_before = time.process_time()
+                if self.is_current and (feed.has_changed() or view != last_view):
+                    last_view = view
+                    self.post_message(self.FrameRead(feed.read(view)))
+                self._wait(cpu_before)
+        except DistrainError as error:
+            self.post_message(self.FrameRead(None, str(error)))
+        finally:
+            for run in self.runs:
+                run.record.close()
+
+    def on_compare_screen_frame_read(self, event: FrameRead) -> None:
+        problems = event.frame.problems if event.frame else [event.problem]
+        for problem in problems:
+            if problem not in self._reported_problems:
+                self._reported_problems.add(problem)
+                self.distrain.refuse(problem)
+        self.frame = event.frame or self.frame
+        self._paint()
+
+    def _paint(self) -> None:
+        frame = self.frame
+        if frame is None:
+            return
+        self.query_one(RunSummaries).show(frame, self._hint())
+        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=True):
+            if name in frame.charts:
+                plot.show(frame.charts[name])
+        self.query_one(DiffPane).show(frame.runs, self._shows_all_keys)
+
+    # --- panes ----------------------------------------------------------------------------------
+
+    def _make_current(self, pane: Widget) -> None:
+        """Replace the plots by the differences on a small screen."""
+        super()._make_current(pane)
+        self.set_class(isinstance(pane, DiffPane), "-diff")
+
+    def action_differences(self) -> None:
+        self._shows_all_keys = not self._shows_all_keys
+        self._paint()

@@ -1,0 +1,409 @@
+"""The launch screen: choose a preset, change it, launch it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from textual import work
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.message import Message
+from textual.widget import Widget
+
+from distrain.runners import formatting, horovod, runs
+from distrain.runners.config import presets
+from distrain.runners.config.presets import Preset
+from distrain.runners.config.schema import RunConfig
+from distrain.tui import keymap
+from distrain.tui.data import draft_store, form
+from distrain.tui.data.form import Draft
+from distrain.tui.data.launch_preview import LaunchPreview, PreviewBuilder
+from distrain.tui.data.preset_drafts import PresetDrafts
+from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.dialogs.save_preset import save_as
+from distrain.tui.keymap import LAUNCH
+from distrain.tui.requests import LaunchRequest
+from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.verify_screen import ask_what_to_verify
+from distrain.tui.widgets.form_pane import FormPane
+from distrain.tui.widgets.form_table import FormTable
+from distrain.tui.widgets.key_bar import KeyBar
+from distrain.tui.widgets.preset_list import PresetList
+from distrain.tui.widgets.preview_pane import PreviewPane
+
+PAUSE_S = 0.12  # after a key press, before the preview is built
+
+
+class LaunchScreen(AppScreen):
+    """Show the presets, the draft of the current one as a form, and a preview of its run."""
+
+    HELP = (
+        "Enter on a preset launches it; {launch.start} launches from any pane. Changes to a preset "
+        "are kept for the next time; {launch.save} saves them as a preset of your own, "
+        "{launch.reset} discards them. {launch.verify} checks that a preset computes what one "
+        "plain process computes. {launch.mark} in the list marks presets, and {launch.bench} "
+        "compares their speed. {launch.install} builds and installs Horovod where it is missing."
+    )
+    KEYS = (LAUNCH,)
+    BINDINGS = [  # noqa: RUF012
+        *keymap.make_bindings(LAUNCH),
+        keymap.make_hidden_binding("escape", "leave"),
+        keymap.make_hidden_binding("right,l", "enter_form"),
+    ]
+
+    class PresetsRead(Message):
+        """All presets, as they are on disk now."""
+
+        def __init__(self, presets: list[Preset]) -> None:
+            super().__init__()
+            self.presets = presets
+
+    class PreviewBuilt(Message):
+        """The preview of a config."""
+
+        def __init__(self, preview: LaunchPreview) -> None:
+            super().__init__()
+            self.preview = preview
+
+    class HorovodChecked(Message):
+        """Why Horovod cannot be used here, or an empty string."""
+
+        def __init__(self, problem: str) -> None:
+            super().__init__()
+            self.problem = problem
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drafts = PresetDrafts(self.distrain.settings.preset)
+        self.preview: LaunchPreview | None = None
+        self._preview_builder = PreviewBuilder(self.distrain.runs_dir)
+
+    def compose(self) -> ComposeResult:
+        with Container(id="launch"):
+            yield PresetList(id="presets")
+            yield FormPane(id="form")
+            yield PreviewPane(id="preview")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self._list = self.query_one(PresetList)
+        self._form = self.query_one(FormPane)
+        self._list.focus()
+
+    def on_screen_resume(self) -> None:
+        if self.drafts.presets:
+            self._read_presets()
+        else:  # the first time at once, so that every key finds the presets
+            self.on_launch_screen_presets_read(self.PresetsRead(presets.listing()))
+
+    def maximize(self, widget: Widget, container: bool = True) -> bool:
+        """Maximize the whole form instead of its table, which has no input line."""
+        return super().maximize(self._form if isinstance(widget, FormTable) else widget, container)
+
+    def on_descendant_focus(self) -> None:
+        self.set_class(self._list.has_focus, "-choosing")
+
+    async def action_leave(self) -> None:
+        """Go back to the list, or from the list to the previous screen."""
+        if self.maximized:
+            self.minimize()
+        elif not self._list.has_focus:
+            self._list.focus()
+        else:
+            self.app.pop_screen()
+
+    # --- presets --------------------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True, group="presets")
+    def _read_presets(self) -> None:
+        self.post_message(self.PresetsRead(presets.listing()))
+
+    def on_launch_screen_presets_read(self, event: PresetsRead) -> None:
+        self.drafts.update(event.presets)
+        self._list.mark(self.drafts.marked)
+        self._paint()
+        self._build_preview_soon(0)
+
+    def on_option_list_option_highlighted(self, event: PresetList.OptionHighlighted) -> None:
+        name = self._list.name_now
+        if event.option_list is self._list and name not in ("", self.drafts.current_name):
+            self._form.commit()
+            self.drafts.current_name = name
+            self._paint()
+            self._build_preview_soon(PAUSE_S)
+
+    def on_preset_list_launched(self) -> None:
+        self.action_start()
+
+    def action_enter_form(self) -> None:
+        if not self._list.has_focus:
+            raise SkipAction()
+        if self.drafts.current is None:
+            self.distrain.refuse(self.drafts.problem)
+        else:
+            self._form.go_in()
+
+    def action_mark(self) -> None:
+        if not self._list.has_focus:
+            raise SkipAction()
+        name = self._list.name_now  # the current preset may follow the cursor a moment later
+        if name in self.drafts.by_name:
+            self.drafts.toggle_mark(name)
+            self._list.mark(self.drafts.marked)
+            self._list.action_cursor_down()
+        else:
+            self.distrain.refuse(self.drafts.problem)
+
+    # --- the form -------------------------------------------------------------------------------
+
+    def on_form_pane_changed(self, event: FormPane.Changed) -> None:
+        if draft := self.drafts.by_name.get(event.name):
+            self._keep(draft.with_value(event.key, event.value))
+
+    def on_form_pane_options_wanted(self, event: FormPane.OptionsWanted) -> None:
+        title = f"{event.field.key}: {event.field.about}"
+        self.app.push_screen(
+            PickOneDialog(title, event.options, event.current),
+            lambda option: self._form.choose(event.name, event.field, option),
+        )
+
+    def _keep(self, draft: Draft) -> None:
+        try:
+            self.drafts.keep(draft)
+        except OSError as error:
+            self.notify(f"cannot write {draft_store.path()}: {error.strerror}")
+        self._paint()
+        self._build_preview_soon(PAUSE_S)
+
+    def action_reset(self) -> None:
+        """Reset the field under the cursor, or in the list the whole preset."""
+        draft = self.drafts.current
+        field = self._form.field
+        in_list = self._list.has_focus
+        if draft and in_list and draft.changes:
+            self._ask_to_reset(draft)
+        elif draft and field and draft.changed(field.key) and not in_list:
+            self._form.leave_line()
+            self._keep(draft.reset(field.key))
+        else:
+            self.distrain.refuse(f"the {'preset' if in_list else 'field'} has no changes to reset")
+
+    def _ask_to_reset(self, draft: Draft) -> None:
+        def answer(choice: str | None) -> None:
+            if choice:
+                self._keep(Draft.of(draft.name, draft.base))
+
+        text = f"Unsaved changes: {', '.join(draft.assignments)}"
+        answers = [Answer("yes", "Discard", "warning")]
+        dialog = ChoiceDialog(f"Discard changes to {draft.name}?", text, answers)
+        self.app.push_screen(dialog, answer)
+
+    def action_all(self) -> None:
+        self._form.show_all()
+
+    def action_filter(self) -> None:
+        if self.drafts.current:
+            self._form.filter()
+
+    def _after_commit(self, act: Callable[[], None]) -> None:
+        """Act once the value that is being typed is in the draft; refuse where it is invalid."""
+        if self._form.commit():
+            self.call_later(act)
+        else:
+            self.distrain.refuse("the value being typed is not valid; esc cancels it")
+
+    def _after_commit_of_draft(self, act: Callable[[Draft], None]) -> None:
+        """Act on the draft of the current preset; refuse where its file cannot be read."""
+
+        def act_on_draft() -> None:
+            if draft := self.drafts.current:
+                act(draft)
+            else:
+                self.distrain.refuse(self.drafts.problem)
+
+        self._after_commit(act_on_draft)
+
+    # --- display --------------------------------------------------------------------------------
+
+    def _paint(self) -> None:
+        drafts = self.drafts
+        draft = drafts.current
+        self._list.show(list(drafts.presets.values()), drafts.changed_names, drafts.current_name)
+        self._form.show(draft, self._problems(), self._title(), self._text_without_fields())
+        is_stale = draft is not None and not self.is_preview_current
+        self.query_one(PreviewPane).show(self.preview if draft else None, self.command, is_stale)
+
+    def _text_without_fields(self) -> str:
+        """Return what the form shows for a preset that cannot be read."""
+        if not self.drafts.presets:
+            return "reading the presets …"
+        return f"{self.drafts.problem}\n\nFix the file, then return to this screen to reload it."
+
+    def _title(self) -> str:
+        draft = self.drafts.current
+        if draft is None or not draft.changes:
+            return self.drafts.current_name
+        return f"{draft.name} · {formatting.plural(len(draft.changes), 'change')}"
+
+    @property
+    def command(self) -> str:
+        """Return the command line that launches the current preset without the app."""
+        draft = self.drafts.current
+        return shlex.join(draft.command(self._runs_dir_option())) if draft else ""
+
+    def _runs_dir_option(self) -> Path | None:
+        folder = self.distrain.runs_dir
+        return None if folder == runs.runs_folder() else folder
+
+    def action_copy(self) -> None:
+        if self.command:
+            self.distrain.copy(self.command, "command")
+        else:
+            self.distrain.refuse(self.drafts.problem)
+
+    # --- the preview ----------------------------------------------------------------------------
+
+    @property
+    def is_preview_current(self) -> bool:
+        """Return whether the preview is that of the current draft as it is now."""
+        draft = self.drafts.current
+        preview = self.preview
+        return draft is not None and preview is not None and preview.config == draft.config
+
+    def _problems(self) -> Mapping[str, str]:
+        """Return the problems of the current draft by key."""
+        if self.preview is None or not self.is_preview_current:
+            return {}
+        problems: dict[str, str] = {}
+        for key, text in self.preview.problems:
+            problems[key] = f"{problems[key]}; {text}" if key in problems else text
+        return problems
+
+    def _build_preview_soon(self, pause: float) -> None:
+        if self.drafts.current and not self.is_preview_current:
+            self.set_timer(max(pause, 0.001), self._build_preview)
+
+    def _build_preview(self) -> None:
+        # Several timers may be running; the preview that the first one builds serves all.
+        if self.drafts.current and not self.is_preview_current:
+            self._build_preview_of(self.drafts.current)
+
+    @work(thread=True, exclusive=True, group="preview")
+    def _build_preview_of(self, draft: Draft) -> None:
+        self.post_message(self.PreviewBuilt(self._preview_builder.build(draft.config)))
+        form.known_names("model.name")  # parses torchvision's source once, before it is needed
+
+    def on_launch_screen_preview_built(self, event: PreviewBuilt) -> None:
+        draft = self.drafts.current
+        if draft and event.preview.config == draft.config:
+            self.preview = event.preview
+            self._paint()
+            self.refresh_bindings()
+
+    # --- launch, bench, verify, save ------------------------------------------------------------
+
+    def action_start(self) -> None:
+        self._after_commit_of_draft(partial(self._launch, queue=False))
+
+    def action_queue(self) -> None:
+        self._after_commit_of_draft(partial(self._launch, queue=True))
+
+    def _launch(self, draft: Draft, queue: bool) -> None:
+        if self.is_preview_current and self.preview and self.preview.problems:
+            self._refuse_problems(self.preview)
+            return
+        self.distrain.remember(preset=draft.name)
+        self._form.border_subtitle = "launching …"
+        start = partial(
+            runs.launch,
+            draft.config,
+            name=draft.name,
+            runs_dir=self.distrain.runs_dir,
+            command=shlex.split(self.command),
+        )
+        action = f"launch {draft.name}"
+        request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
+        self.distrain.launches.launch(request, self._after_launch, queue)
+
+    def _refuse_problems(self, preview: LaunchPreview) -> None:
+        key, text = preview.problems[0]
+        message = f"{key}: {text}" if key else text
+        if more := len(preview.problems) - 1:
+            message += f" (and {formatting.plural(more, 'other problem')})"
+        self.distrain.refuse(message)
+        if key and not self._list.has_focus:
+            self._form.go_in(key)
+
+    def _after_launch(self, started: bool) -> None:
+        """Leave before the screen of the run opens; stay where nothing was started."""
+        if started and self.app.screen is self:
+            self.app.pop_screen()
+        elif self.is_current:
+            self._paint()
+
+    def action_bench(self) -> None:
+        self._after_commit(self._plan_bench)
+
+    def _plan_bench(self) -> None:
+        """Plan a bench of the marked presets; the first is the baseline, unless changed later."""
+        if configs := self.drafts.bench_configs:
+            self.distrain.benches.plan(configs, self._after_launch)
+        else:
+            hint = "mark presets with {launch.mark}; then {launch.bench} compares their speed"
+            self.distrain.refuse(keymap.insert_keys(hint, self.app))
+
+    def action_verify(self) -> None:
+        self._after_commit(self._ask_what_to_verify)
+
+    def _ask_what_to_verify(self) -> None:
+        if self.drafts.by_name:
+            drafts = list(self.drafts.by_name.values())
+            ask_what_to_verify(self.app, self.drafts.current, drafts)
+        else:
+            self.distrain.refuse(self.drafts.problem)
+
+    def action_save(self) -> None:
+        self._after_commit_of_draft(self._ask_for_name)
+
+    def _ask_for_name(self, draft: Draft) -> None:
+        save_as(self.app, draft, self.drafts.presets, partial(self._after_save, draft))
+
+    def _after_save(self, before: Draft, name: str, config: RunConfig) -> None:
+        """Go to the new preset. The preset that it was made from loses its changes."""
+        self._keep(Draft.of(before.name, before.base))
+        self._keep(Draft.of(name, config))
+        self.drafts.current_name = name
+        self.distrain.remember(preset=name)
+        self._read_presets()
+
+    # --- Horovod --------------------------------------------------------------------------------
+
+    def offers(self, binding: Binding) -> bool:
+        """Show the key that installs Horovod only where Horovod is what is missing."""
+        if binding.id == "launch.install":
+            return any(horovod.FIX in text for text in self._problems().values())
+        return super().offers(binding)
+
+    @work(thread=True, exclusive=True, group="horovod")
+    def action_install(self) -> None:
+        self.post_message(self.HorovodChecked(horovod.problem()))
+
+    def on_launch_screen_horovod_checked(self, event: HorovodChecked) -> None:
+        if event.problem:
+            from distrain.tui.dialogs.install_horovod import InstallHorovodDialog
+
+            self.app.push_screen(InstallHorovodDialog(), self.rebuild_preview)
+        else:
+            self.distrain.refuse("Horovod is installed and works")
+
+    def rebuild_preview(self, _: object = None) -> None:
+        """Build the preview again: Horovod may have been installed."""
+        self.preview = None
+        self._paint()
+        self._build_preview_soon(0)

@@ -1,0 +1,177 @@
+"""The base of screens whose plots share one x axis, zoom and cursor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from typing import Any
+
+from textual.widget import Widget
+
+from distrain.tui import keymap
+from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.plotting.chart_layout import STRONGEST
+from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.widgets.plot_pane import PlotPane
+
+AXES = ("step", "epoch", "time")
+POLL_S = 0.5  # between two reads of the records; the supervisor commits as often
+LONGEST_POLL_S = 2.0
+CPU_SHARE = 0.08  # of one core: what reading and painting may use
+
+
+class LinkedPlotsScreen(AppScreen):
+    """A screen with plots that a thread of the subclass feeds with data.
+
+    The thread reads what `view` asks for and sleeps in `_wait`; `_change_view` wakes it. Tab goes
+    through `panes`. Where an area has room for one pane only, it shows the one with the class
+    `-current`.
+    """
+
+    CHARTS: Collection[str] = CHART_KINDS  # what a plot may show
+    PANE_BINDINGS = (
+        keymap.make_hidden_binding("tab", "pane(1)"),
+        keymap.make_hidden_binding("shift+tab", "pane(-1)"),
+    )
+
+    def __init__(self, plots: tuple[str, ...]) -> None:
+        super().__init__()
+        self.panes: list[Widget] = []
+        self.view = ChartView(plots=plots, axis=self.distrain.settings.axis)
+        self._wake = threading.Event()
+        self._has_left = threading.Event()
+
+    def on_unmount(self) -> None:
+        self._has_left.set()
+        self._wake.set()
+
+    def _change_view(self, **changes: Any) -> None:
+        self.view = self.view._replace(**changes)
+        self._wake.set()
+
+    def _wait(self, cpu_before: float) -> None:
+        """Sleep in the thread until the next read is due or the view changes.
+
+        `cpu_before` is the CPU time of the process (s) before the last read.
+        """
+        if not self._wake.wait(POLL_S):
+            used = time.process_time() - cpu_before
+            self._wake.wait(min(used / CPU_SHARE, LONGEST_POLL_S) - POLL_S)
+        self._wake.clear()
+
+    def _paint(self) -> None:
+        """Show what was read last; subclasses override this."""
+
+    # --- panes ----------------------------------------------------------------------------------
+
+    def _set_up(self, *panes: Widget) -> None:
+        """Use these panes once they are mounted; plots look as they did the last time."""
+        self.panes = list(panes)
+        self.watch(self, "maximized", self._paint_soon, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
+        for plot in self.query(PlotPane):
+            plot.log_y = self.distrain.settings.log_y
+            plot.smooth = self.distrain.settings.smooth
+        for pane in reversed(panes):
+            self._make_current(pane)
+        self._go_to(panes[0])
+
+    @property
+    def _reachable(self) -> list[Widget]:
+        """Return the panes that are visible, or would be if they were current."""
+        return self.panes
+
+    def action_pane(self, direction: int) -> None:
+        """Go to the next pane; on a small screen it replaces the one before."""
+        panes = self._reachable
+        current = panes.index(self.focused) if self.focused in panes else -1
+        self._go_to(panes[(current + direction) % len(panes)])
+
+    def _go_to(self, pane: Widget) -> None:
+        was_hidden = not pane.region
+        self._make_current(pane)
+        pane.focus()
+        if self.maximized:
+            self.maximize(pane, container=False)
+        if was_hidden:
+            self.call_after_refresh(self._paint)
+
+    def _make_current(self, pane: Widget) -> None:
+        for other in pane.parent.children if pane.parent else ():
+            other.set_class(other is pane, "-current")
+
+    def _hint(self) -> str:
+        """Return how many panes are hidden, for the header."""
+        hidden = sum(not pane.region for pane in self._reachable)
+        return f"tab: {hidden} more" if hidden else ""
+
+    def on_resize(self) -> None:
+        self._paint_soon()
+
+    def _paint_soon(self) -> None:
+        """Paint after the next layout, when panes have their new sizes."""
+        self.call_after_refresh(self._paint)
+
+    # --- plots ----------------------------------------------------------------------------------
+
+    def _focused_plot(self) -> PlotPane:
+        """Return the plot that has the focus, else the first."""
+        focused = self.focused
+        return focused if isinstance(focused, PlotPane) else self.query(PlotPane).first()
+
+    def action_axis(self) -> None:
+        axis = AXES[(AXES.index(self.view.axis) + 1) % len(AXES)]
+        self._set_cursor(None)
+        self._change_view(axis=axis, span=None)
+        self.distrain.remember(axis=axis)
+
+    def action_log(self) -> None:
+        log_y = not self._focused_plot().log_y
+        for plot in self.query(PlotPane):
+            plot.log_y = log_y
+        self.distrain.remember(log_y=log_y)
+
+    def action_smooth(self) -> None:
+        smooth = (self._focused_plot().smooth + 1) % (STRONGEST + 1)
+        for plot in self.query(PlotPane):
+            plot.smooth = smooth
+        self.distrain.remember(smooth=smooth)
+
+    def action_metric(self) -> None:
+        index = list(self.query(PlotPane)).index(self._focused_plot())
+        plots = self.view.plots
+
+        def choose(name: str | None) -> None:
+            if name:
+                self._choose_plots((*plots[:index], name, *plots[index + 1 :]))
+
+        options = [(name, CHART_KINDS[name].title) for name in self.CHARTS]
+        self.app.push_screen(PickOneDialog("Metric of this plot", options, plots[index]), choose)
+
+    def _choose_plots(self, plots: tuple[str, ...]) -> None:
+        self._change_view(plots=plots)
+
+    def action_zoom(self, factor: float) -> None:
+        self._change_view(span=self._focused_plot().zoomed(factor))
+
+    def action_pan(self, direction: int) -> None:
+        self._change_view(span=self._focused_plot().panned(direction))
+
+    def action_whole(self) -> None:
+        self._set_cursor(None)
+        self._change_view(span=None)
+
+    def action_cursor(self, direction: int) -> None:
+        self._set_cursor(self._focused_plot().step_cursor(direction))
+
+    def on_plot_pane_pointed(self, event: PlotPane.Pointed) -> None:
+        self._set_cursor(event.x)
+
+    def on_plot_pane_zoomed(self, event: PlotPane.Zoomed) -> None:
+        self._change_view(span=event.span)
+
+    def _set_cursor(self, x: float | None) -> None:
+        for plot in self.query(PlotPane):
+            plot.cursor = x

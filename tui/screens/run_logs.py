@@ -1,0 +1,70 @@
+"""The logs of the run screen: threads that read them for the pane and save them as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from textual.screen import Screen
+
+from distrain.runners import formatting
+from distrain.tui.data.log_reader import LogFollower, save_log
+from distrain.tui.dialogs.prompt import PromptDialog
+from distrain.tui.widgets.log_pane import LogPane
+
+
+class RunLogs:
+    """Serves the requests of a log pane on a screen, for the run in a folder."""
+
+    def __init__(self, screen: Screen[Any], pane: LogPane, folder: Path) -> None:
+        self._screen = screen
+        self._folder = folder
+        self._follower = LogFollower(
+            folder,
+            deliver=lambda page: pane.post_message(LogPane.PageRead(page)),
+            is_watched=lambda: screen.is_current and pane.is_displayed,
+        )
+
+    def start(self) -> None:
+        """Read in a thread until `stop`."""
+        self._screen.run_worker(self._follower.run, thread=True, group="logs")
+
+    def stop(self) -> None:
+        self._follower.stop()
+
+    def read(self, event: LogPane.PageRequested) -> None:
+        self._follower.request(event.request, event.names, event.live)
+
+    def save(self, name: str) -> None:
+        """Ask for a file name and save a log under it."""
+
+        def save(path: str | None) -> None:
+            if path:
+                target = Path(path).expanduser()
+                self._screen.run_worker(
+                    lambda: self._save(name, target), thread=True, group="save log"
+                )
+
+        self._screen.app.push_screen(
+            PromptDialog(
+                f"Save the log of {name.replace('-', ' ')}",
+                "The whole log is saved as it was printed. File name:",
+                f"{self._folder.name}-{name}.log",
+                lambda path: "" if path.strip() else "enter a file name",
+            ),
+            save,
+        )
+
+    def _save(self, name: str, target: Path) -> None:
+        try:
+            size = save_log(self._folder, name, target)
+        except FileExistsError:
+            self._notify(f"{target} already exists; choose another name", "warning")
+        except OSError as error:
+            self._notify(f"cannot save {target}: {error.strerror}", "error")
+        else:
+            self._notify(f"saved {formatting.size(size)} to {target.absolute()}", "information")
+
+    def _notify(self, text: str, severity: Any) -> None:
+        app = self._screen.app
+        app.call_from_thread(app.notify, text, severity=severity)

@@ -1,0 +1,261 @@
+"""One run, live or ended: its plots, ranks, machine and logs."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from textual import work
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.message import Message
+from textual.widget import Widget
+from textual.worker import get_current_worker
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import Run
+from distrain.tui import keymap
+from distrain.tui.data.chart_catalog import CHART_KINDS, DEFAULT_CHARTS, ChartView
+from distrain.tui.data.run_feed import RunFeed, RunFrame
+from distrain.tui.keymap import LOG, PLOT, RUN
+from distrain.tui.screens.linked_plots import LinkedPlotsScreen
+from distrain.tui.screens.run_logs import RunLogs
+from distrain.tui.settings import Settings
+from distrain.tui.widgets.failure_card import FailureCard
+from distrain.tui.widgets.hardware_pane import HardwarePane
+from distrain.tui.widgets.key_bar import KeyBar
+from distrain.tui.widgets.log_pane import LogPane
+from distrain.tui.widgets.node_pane import NodePane
+from distrain.tui.widgets.plot_pane import PlotPane
+from distrain.tui.widgets.rank_table import RankTable
+from distrain.tui.widgets.run_header import RunHeader
+
+# Tables are as high as they need to be, up to a third of the screen.
+TABLES_PART = 3
+LEAST_TABLE = 5  # lines
+BORDER = 2  # lines
+
+
+class RunScreen(LinkedPlotsScreen):
+    """Show the frames that a thread reads from the record of a run."""
+
+    HELP = (
+        "A run, live or ended. Tab goes to the next pane, {app.full} shows one pane only, Esc goes "
+        "back; the run continues without the app. Plots share their x axis, zoom and cursor."
+    )
+    KEYS = (RUN, PLOT, LOG)
+    BINDINGS = [*keymap.make_bindings(RUN, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
+
+    class FrameRead(Message):
+        """A new frame of the run, or why there is none."""
+
+        def __init__(self, frame: RunFrame | None, problem: str = "") -> None:
+            super().__init__()
+            self.frame = frame
+            self.problem = problem
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(_plots_to_show(self.distrain.settings))
+        self.run = run
+        self.frame: RunFrame | None = None
+        self._was_live = run.is_live
+        self._restart_key = ""  # after its end: the id of the key that resumes or reruns it
+        self._tables_height = 0
+
+    def compose(self) -> ComposeResult:
+        yield RunHeader()
+        yield FailureCard()
+        with Container(id="plots"):
+            for index in range(len(self.view.plots)):
+                yield PlotPane(id=f"plot-{index}")
+        yield LogPane(id="logs")
+        with Container(id="tables"):
+            yield RankTable("Ranks", id="ranks")
+            yield HardwarePane("Host", id="hardware")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self._tables = [self.query_one(RankTable), self.query_one(HardwarePane)]
+        self._logs = self.query_one(LogPane)
+        self._run_logs = RunLogs(self, self._logs, self.run.record.dir)
+        if (error := self.run.record.state.error) and error.rank is not None:
+            self._logs.choose(f"rank-{error.rank}")
+        self._set_up(*self.query(PlotPane), *self._tables)
+        self._show_logs(self.distrain.settings.logs)
+        self._run_logs.start()
+        self._follow()
+
+    def on_unmount(self) -> None:
+        self._run_logs.stop()
+
+    # --- the thread that reads ------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True)
+    def _follow(self) -> None:
+        worker = get_current_worker()
+        may_recover = not self.distrain.readonly
+        last_view: ChartView | None = None
+        last_problem = ""
+        with self.run.record as record:
+            feed = RunFeed(record)
+            while not (worker.is_cancelled or self._has_left.is_set()):
+                may_recover = may_recover and self._recover()
+                view = self.view
+                cpu_before = time.process_time()
+                try:
+                    if self.is_current and (feed.has_changed() or view != last_view):
+                        self.post_message(self.FrameRead(feed.read(view)))
+                        last_view = view
+                        last_problem = ""
+                except DistrainError as error:
+                    if str(error) != last_problem:
+                        last_problem = str(error)
+                        self.post_message(self.FrameRead(None, last_problem))
+                self._wait(cpu_before)
+
+    def _recover(self) -> bool:
+        """Restart the supervisor of a run that continues without it. Return whether to try again
+        later.
+        """
+        try:
+            if self.run.recover():
+                self._was_live = True
+        except DistrainError as error:
+            self.post_message(self.FrameRead(None, str(error)))
+            return False
+        return True
+
+    def on_run_screen_frame_read(self, event: FrameRead) -> None:
+        if event.frame is None:
+            self.distrain.refuse(event.problem)
+            return
+        self.frame = event.frame
+        self._paint()
+        state = event.frame.snapshot.state
+        if not (state.live or self._restart_key):
+            resumes = state.status != "completed" and self.run.record.last_checkpoint
+            self._restart_key = "run.resume" if resumes else "run.rerun"
+            self.refresh_bindings()
+            if self._was_live:
+                self.distrain.sessions.report_end(self.run)
+
+    def on_log_pane_page_requested(self, event: LogPane.PageRequested) -> None:
+        self._run_logs.read(event)
+
+    def on_log_pane_save_requested(self, event: LogPane.SaveRequested) -> None:
+        self._run_logs.save(event.name)
+
+    def _paint(self) -> None:
+        frame = self.frame
+        if frame is None:
+            return
+        # One plot in each turn of the event loop: a key waits for at most one.
+        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=True):
+            if name in frame.charts:
+                self.call_later(plot.show, frame.charts[name])
+        now = frame.snapshot
+        self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
+        self.query_one(FailureCard).show(frame.failure)
+        self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
+        self.query_one(HardwarePane).show(frame)
+        scheduled = now.state.plan is not None and now.state.plan.scheduled
+        self._logs.show(len(now.ranks), now.state.live, scheduled)
+        self._fit_tables()
+
+    def _fit_tables(self) -> None:
+        needed = max(table.virtual_size.height for table in self._tables) + BORDER
+        height = min(needed, max(self.size.height // TABLES_PART, LEAST_TABLE))
+        if height != self._tables_height:
+            self._tables_height = height
+            self.query_one("#tables").styles.height = height
+
+    def _show_logs(self, shown: bool) -> None:
+        self.set_class(shown, "-logs")
+        self.panes = [*self.query(PlotPane), *self._tables]
+        if shown:
+            self.panes.insert(-len(self._tables), self._logs)
+        self._show_row()
+
+    @property
+    def _reachable(self) -> list[Widget]:
+        """Return the panes without the plots where the logs replace them, on a short screen."""
+        if self.has_class("-logs") and self.has_class("-short"):
+            return [pane for pane in self.panes if not isinstance(pane, PlotPane)]
+        return self.panes
+
+    def _make_current(self, pane: Widget) -> None:
+        super()._make_current(pane)
+        self._show_row()
+
+    def _show_row(self) -> None:
+        """Show the row of plots with the current one, where logs leave room for one row."""
+        if self.has_class("-logs"):
+            lower = any(plot.has_class("-current") for plot in list(self.query(PlotPane))[2:])
+            self.query_one("#plots").set_class(lower, "-lower")
+
+    # --- actions --------------------------------------------------------------------------------
+
+    def offers(self, binding: Binding) -> bool:
+        """Show, after the end, the key that resumes or reruns the run instead of the stop key."""
+        if not self._restart_key:
+            return super().offers(binding)
+        if binding.id == self._restart_key:
+            return not self.distrain.readonly
+        return binding.id != "run.stop" and super().offers(binding)
+
+    def _choose_plots(self, plots: tuple[str, ...]) -> None:
+        super()._choose_plots(plots)
+        self.distrain.remember(plots=list(plots))
+
+    def action_logs(self) -> None:
+        shown = not self.has_class("-logs")
+        self._show_logs(shown)
+        self._go_to(self._logs if shown else self.panes[0])
+        self.distrain.remember(logs=shown)
+
+    def action_stop(self) -> None:
+        self.distrain.sessions.stop(self.run)
+
+    def on_node_pane_unfolded(self, event: NodePane.Unfolded) -> None:
+        for table in self._tables:
+            table.unfold(event.numbers)
+        self._fit_tables()
+
+    def action_fold(self) -> None:
+        self._folding_pane().fold_one()
+
+    def action_folds(self) -> None:
+        self._folding_pane().fold_all()
+
+    def _folding_pane(self) -> NodePane:
+        pane = self.focused
+        if not (isinstance(pane, NodePane) and pane.folds):
+            raise SkipAction()
+        return pane
+
+    def action_rerun(self) -> None:
+        self.distrain.sessions.rerun(self.run)
+
+    def action_resume(self) -> None:
+        self.distrain.sessions.resume(self.run)
+
+    def action_edit(self) -> None:
+        self.distrain.sessions.edit(self.run)
+
+    def action_config(self) -> None:
+        from distrain.tui.screens.config_screen import ConfigScreen
+
+        self.app.push_screen(ConfigScreen(self.run.record))
+
+    def action_copy(self) -> None:
+        summary = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
+        self.distrain.copy(summary, "summary of the run")
+
+
+def _plots_to_show(settings: Settings) -> tuple[str, ...]:
+    """Return the plots that were shown last, completed with the usual ones."""
+    names = [name for name in settings.plots if name in CHART_KINDS]
+    names += [name for name in DEFAULT_CHARTS if name not in names]
+    return tuple(names[: len(DEFAULT_CHARTS)])
