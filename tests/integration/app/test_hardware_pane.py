@@ -69,19 +69,20 @@ def train(terminal: Terminal, *words: str) -> list[int]:
 
 
 def look_at_gpus(terminal: Terminal, size: tuple[int, int], title: str = "GPUs") -> None:
-    """Open the app on the run and zoom in on the last pane."""
+    """Open the app on the run, maximize a pane and go backwards until it is the one with `title`."""
     terminal.open("latest", size=size)
     terminal.until("running", "● 0")
-    for _ in range(5):  # on a busy machine the two keys may arrive as one
+    terminal.press("f")
+    terminal.until_gone("running")
+    while (shown := pane_title(terminal.text())) != title:
         terminal.press("BTab")
-        terminal.until(f"╭─ {title} ─")
-        terminal.press("f")
-        terminal.until_gone("running")
-        if f"╭─ {title} ─" in terminal.text():
-            return
-        terminal.press("f")
-        terminal.until("running")
-    raise AssertionError(f"{title} never came alone:\n{terminal.text()}")
+        terminal.until_it(lambda text, shown=shown: pane_title(text) not in (None, shown), "moves")
+
+
+def pane_title(text: str) -> str | None:
+    """Return the title of the first pane on the screen."""
+    found = re.search("╭─ (.+?) ─", text)
+    return found[1] if found else None
 
 
 def rows(terminal: Terminal, *wanted: str) -> str:
