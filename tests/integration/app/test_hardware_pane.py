@@ -69,7 +69,7 @@ def train(terminal: Terminal, *words: str) -> list[int]:
 
 
 def look_at_gpus(terminal: Terminal, size: tuple[int, int], title: str = "GPUs") -> None:
-    """Open the app on the run, maximize a pane and go backwards until it is the one with `title`."""
+    """Open the app on the run, maximize a pane and go backwards to the one with this title."""
     terminal.open("latest", size=size)
     terminal.until("running", "● 0")
     terminal.press("f")
