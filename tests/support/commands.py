@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +18,7 @@ ENDLESS = {"task.name": "faulty:make", "task.args": {"pace": 0.02}, "train.epoch
 END_S = 120.0
 
 
-class Commands:
+class Commands(ABC):
     """The commands of one run with `ranks` ranks. They are killed at the end of the block."""
 
     def __init__(self, runs: Path, ranks: int) -> None:
@@ -33,9 +34,9 @@ class Commands:
             process.wait()
 
     @property
+    @abstractmethod
     def output(self) -> str:
-        """Return what all commands have printed."""
-        raise NotImplementedError
+        """What all commands have printed."""
 
     def run_to_end(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

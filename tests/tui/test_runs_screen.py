@@ -228,6 +228,16 @@ def test_the_sort_order_is_remembered(ended: Make, runs_dir: Path) -> None:
     run_app(again, runs_dir)
 
 
+def test_a_sort_order_of_an_earlier_version_is_known(ended: Make, runs_dir: Path) -> None:
+    ended("a")
+    settings.save(settings.Settings(sort="took"))
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        assert "duration↓" in table(app).render_line(0).text
+
+    run_app(scenario, runs_dir)
+
+
 def test_a_click_on_a_column_header_sorts(ended: Make, runs_dir: Path) -> None:
     ended("b", ago=10)
     ended("a", ago=20)
