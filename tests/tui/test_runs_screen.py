@@ -233,7 +233,7 @@ def test_a_sort_order_of_an_earlier_version_is_known(ended: Make, runs_dir: Path
     settings.save(settings.Settings(sort="took"))
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        assert "duration↓" in table(app).render_line(0).text
+        assert "↓duration" in table(app).render_line(0).text
 
     run_app(scenario, runs_dir)
 
