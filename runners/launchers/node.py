@@ -30,7 +30,7 @@ from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers import rank_start
 from distrain.runners.launchers.command import FIRST_NODE, launcher_environment
 from distrain.runners.launchers.node_telemetry import forwarding_logs, sampling
-from distrain.runners.launchers.supervisor_link import SupervisorLink
+from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink
 from distrain.runners.protocol.client import (
     TOKEN_FILE_NAME,
     TOKEN_FILE_VARIABLE,
@@ -56,7 +56,6 @@ from distrain.runners.system.rank_identity import AgentIdentity
 
 END_RANKS = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
 LEAVE_S = 10.0  # after the ranks here have ended
-SIGTERM_REASON = "ended by SIGTERM"
 DEVICE_NAMES = {"cpu": "CPU rank", "cuda": "GPU"}
 
 

@@ -15,6 +15,8 @@ from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import die_with_parent
 
 LOOPBACK = "127.0.0.1"
+# What a node agent prints when it is ended; some other failure is the cause.
+SIGTERM_REASON = "ended by SIGTERM"
 WORKER = [sys.executable, "-P", "-m", "distrain.runners.training.worker"]
 
 

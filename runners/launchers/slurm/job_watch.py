@@ -16,7 +16,7 @@ from distrain.runners.launchers.slurm import commands
 from distrain.runners.launchers.slurm.endings import describe_end, why_never_starts
 from distrain.runners.launchers.slurm.job import JobInfo, query_job
 from distrain.runners.launchers.slurm.script import LOG
-from distrain.runners.launchers.supervisor_link import SupervisorLink
+from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink
 from distrain.runners.protocol.events import Event, Notice, Requeue, Stop
 from distrain.runners.records.reader import Record
 
@@ -28,7 +28,7 @@ COMPLETING_S = 30.0
 JOURNAL_S = 3.0  # for the supervisor to read what the job's journal contains
 CANCEL_POLL_S = 0.5
 LOG_TAIL = 2000  # characters
-SLURMS_OWN_LINES = re.compile(r"(srun|slurmstepd\S*):")
+CONSEQUENCES = re.compile(rf"(srun|slurmstepd\S*):|{SIGTERM_REASON}$")
 
 
 class SupervisorRequests:
@@ -227,7 +227,7 @@ class JobWatch:
         if info.job.state == "FAILED":
             log = self._log_tail()
             print(log, flush=True)
-            if cause := last_line(log):
+            if cause := failure_line(log):
                 text = f"{cause}; {text}"
         print(text, flush=True)
         return 0 if info.job.state == "COMPLETED" else 1
@@ -242,8 +242,12 @@ class JobWatch:
         self._link.send(Notice(time=time.time(), text=text, level=level))
 
 
-def last_line(log: str) -> str:
-    """Return the last line that is not Slurm's own: those say how a step ended, but not why."""
+def failure_line(log: str) -> str:
+    """Return the last line that may say why a job failed; empty if there is none.
+
+    Slurm's own lines say how a step ended. Agents that are ended because another one failed may
+    print after it.
+    """
     lines = [line for line in log.splitlines() if line.strip()]
-    foreign = [line for line in lines if not SLURMS_OWN_LINES.match(line)]
-    return formatting.single_line(foreign[-1]) if foreign else ""
+    causes = [line for line in lines if not CONSEQUENCES.match(line)]
+    return formatting.single_line(causes[-1]) if causes else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from distrain.runners.protocol.events import (
-    OVERLAPPING,
     PHASES,
+    WINDOW_SUMS,
     GpuSample,
     HostSample,
     RankSample,
@@ -35,8 +35,6 @@ def _gauges(*names: str) -> tuple[list[RollupColumn], dict[str, tuple[str, str]]
     return columns, {name: (f"{name}_sum", f"{name}_n") for name in names}
 
 
-_WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, *OVERLAPPING, "skipped", "loss_sum")
-
 # `loss` and `samples_per_s` are means weighted by samples and seconds; `<phase>_per_step` are
 # seconds. Of these only the mean and the maximum are stored, as every column costs time with each
 # window. Warm-up counts as work done but not as throughput. A loss that was not finite is missing:
@@ -47,10 +45,7 @@ STEPS = Series(
     key="rank",
     axes=("step", "time", "epoch"),
     columns=[
-        *map(
-            RollupColumn,
-            ("steps", "samples", "seconds", *PHASES, *OVERLAPPING, "skipped", "loss_sum"),
-        ),
+        *map(RollupColumn, (*WINDOW_SUMS, "loss_sum")),
         RollupColumn("loss_samples", "sum", "CASE WHEN loss_sum NOTNULL THEN samples ELSE 0 END"),
         RollupColumn("loss_min", "min"),
         RollupColumn("loss_max", "max"),
