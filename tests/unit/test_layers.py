@@ -1,5 +1,6 @@
-"""What each part loads, told by `sys.modules` of a fresh process; the static half of the rule is
-import-linter's, in pyproject.toml.
+"""What each part loads, seen in `sys.modules` of a fresh process.
+
+The static half of the rule is import-linter's, in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ RANK_SIDE = (
 
 
 def modules_after(code: str) -> set[str]:
-    """Top-level modules of a process that has run `code`, and those packages of ours."""
+    """Return the top-level modules of a process that has run `code`, and our own packages."""
     ending = (
         "import sys\n"
         "print(*{name.removeprefix('distrain.').partition('.')[0] for name in sys.modules})"
@@ -48,7 +49,7 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_runners_loads_next_to_nothing() -> None:
+def test_importing_distrain_loads_next_to_nothing() -> None:
     assert not modules_after("import distrain") & {*HEAVY, "rich", "msgspec", "models", "tui"}
 
 
@@ -92,7 +93,7 @@ def test_a_name_that_is_not_public_is_missing_as_in_any_module() -> None:
         "distrain.tui",
     ],
 )
-def test_a_part_that_ranks_do_without_loads_nothing_heavy(module: str) -> None:
+def test_a_module_loads_nothing_heavy(module: str) -> None:
     assert not modules_after(f"import {module}") & HEAVY
 
 
@@ -108,12 +109,12 @@ def test_the_app_with_all_its_screens_loads_no_torch() -> None:
     assert not loaded & (HEAVY - {"textual"} | {"numpy"})
 
 
-def test_a_reporter_for_other_peoples_scripts_costs_them_little() -> None:
+def test_a_reporter_in_a_users_script_loads_little() -> None:
     loaded = modules_after("from distrain import Reporter")
     assert not loaded & {*HEAVY, "rich", "models", "psutil", "numpy"}
 
 
-def test_what_draws_a_report_is_loaded_for_a_report_alone() -> None:
+def test_the_plotting_library_is_loaded_only_for_a_report() -> None:
     assert not modules_after("import distrain.runners.cli.compare") & {"plotly", "jinja2"}
 
 
@@ -144,16 +145,14 @@ def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 SCRIPT = Path(sys.executable).with_name("distrain")
-WAYS = {"distrain": (str(SCRIPT),), "python -m runners": (sys.executable, "-m", "distrain")}
+COMMANDS = {"distrain": (str(SCRIPT),), "python -m distrain": (sys.executable, "-m", "distrain")}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_command_line_works_where_the_users_folders_are_called_as_ours(
-    way: str, crowded: Path
-) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_line_works_next_to_folders_with_our_names(command: str, crowded: Path) -> None:
     if not SCRIPT.exists():
         pytest.skip("distrain is not installed here")
-    version = in_folder(crowded, *WAYS[way], "--version")
+    version = in_folder(crowded, *COMMANDS[command], "--version")
     assert version.stdout.startswith("distrain "), version.stderr
-    valid = in_folder(crowded, *WAYS[way], "presets", "validate", "ddp")
+    valid = in_folder(crowded, *COMMANDS[command], "presets", "validate", "ddp")
     assert valid.stdout == "ddp: valid\n", valid.stderr
