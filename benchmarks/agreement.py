@@ -23,18 +23,18 @@ from distrain.runners.bench import candidates, make
 from distrain.runners.bench.measurement import measure
 from distrain.runners.system.host import count_cores
 
-WAYS = ("single", "dp", "allreduce", "ddp", "ddp-spawn", "amp")
+CANDIDATES = ("single", "dp", "allreduce", "ddp", "ddp-spawn", "amp")
 RANKS = 2
 
 
-def by_hand(way: str, seconds: float) -> float:
+def by_hand(name: str, seconds: float) -> float:
     """Return the samples/s of a script that does not use distrain."""
-    ranks = 1 if way in ONE_PROCESS else RANKS
+    ranks = 1 if name in ONE_PROCESS else RANKS
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        script = ["-m", "benchmarks.by_hand", way, str(seconds), str(out)]
+        script = ["-m", "benchmarks.by_hand", name, str(seconds), str(out)]
         command = [sys.executable, *script]
-        if way not in (*ONE_PROCESS, "ddp-spawn"):
+        if name not in (*ONE_PROCESS, "ddp-spawn"):
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
             command += [f"--nproc-per-node={ranks}", *script]
         environment = settled_environment() | {
@@ -55,32 +55,32 @@ def free_port() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    definition = make(candidates(arguments.ways, {}), {"seconds": arguments.seconds})
-    ours: dict[str, list[float]] = {way: [] for way in arguments.ways}
-    hand: dict[str, list[float]] = {way: [] for way in arguments.ways}
+    definition = make(candidates(arguments.candidates, {}), {"seconds": arguments.seconds})
+    ours: dict[str, list[float]] = {name: [] for name in arguments.candidates}
+    hand: dict[str, list[float]] = {name: [] for name in arguments.candidates}
     with tempfile.TemporaryDirectory(prefix="distrain-agreement-") as folder:
         for number in range(1, arguments.rounds + 1):
-            turns = [(way, which) for way in arguments.ways for which in (ours, hand)]
+            turns = [(name, which) for name in arguments.candidates for which in (ours, hand)]
             random.Random(number).shuffle(turns)
-            for way, which in turns:
+            for name, which in turns:
                 if which is hand:
-                    rate = by_hand(way, arguments.seconds)
+                    rate = by_hand(name, arguments.seconds)
                 else:
-                    rate = measured(definition, way, number, Path(folder))
-                which[way].append(rate)
-                print(f"round {number}: {way}: {rate:,.0f} samples/s", file=sys.stderr)
-    publish(*tables(arguments.ways, ours, hand), json_to=arguments.json)
+                    rate = measured(definition, name, number, Path(folder))
+                which[name].append(rate)
+                print(f"round {number}: {name}: {rate:,.0f} samples/s", file=sys.stderr)
+    publish(*tables(arguments.candidates, ours, hand), json_to=arguments.json)
 
 
-def measured(definition: object, way: str, number: int, folder: Path) -> float:
+def measured(definition: object, name: str, number: int, folder: Path) -> float:
     return measure(
         definition,  # type: ignore[arg-type]
-        way,
+        name,
         number,
         folder=folder,
         cwd=os.getcwd(),
@@ -92,16 +92,17 @@ def measured(definition: object, way: str, number: int, folder: Path) -> float:
 
 
 def tables(
-    ways: list[str], ours: dict[str, list[float]], hand: dict[str, list[float]]
+    names: list[str], ours: dict[str, list[float]], hand: dict[str, list[float]]
 ) -> list[Table]:
-    base, others = ways[0], ways[1:]
+    base, others = names[0], names[1:]
     rates = [
-        [way, shown(median_interval(ours[way])), shown(median_interval(hand[way]))] for way in ways
+        [name, shown(median_interval(ours[name])), shown(median_interval(hand[name]))]
+        for name in names
     ]
     ratios = []
-    for way in others:
-        found = [paired_ratio(each[way], each[base], len(others)) for each in (ours, hand)]
-        ratios.append([way, *map(shown, found), agreement(*found)])
+    for name in others:
+        found = [paired_ratio(each[name], each[base], len(others)) for each in (ours, hand)]
+        ratios.append([name, *map(shown, found), agreement(*found)])
     return [
         Table("samples/s", ["", "distrain bench", "plain PyTorch"], rates),
         Table(f"× {base}", ["", "distrain bench", "plain PyTorch", "results"], ratios),
