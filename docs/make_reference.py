@@ -8,6 +8,7 @@ from typing import Any
 
 from textual.keys import format_key
 
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import BUILT_IN, load_preset
 from distrain.runners.config.schema import json_schema
 from distrain.tui.keymap import TITLES, group_by_title
@@ -39,9 +40,8 @@ def built_in_presets() -> str:
     rows = []
     for path in sorted(BUILT_IN.glob("*.toml")):
         config = load_preset(path)
-        how = f"{config.strategy} · {config.launcher} · {config.precision}"
-        what = f"{config.model.name} on {config.data.name}"
-        rows.append([f"`{path.stem}`", how, what, config.description])
+        setup = " · ".join(describe_setup(config, None))
+        rows.append([f"`{path.stem}`", setup, config.workload, config.description])
     return table(["preset", "strategy · launcher · precision", "trains", "description"], rows)
 
 

@@ -23,6 +23,7 @@ from distrain.models.errors import TaskError
 from distrain.runners import horovod
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
+from distrain.runners.config.programs import program_problems
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.launchers.slurm.nodes import submission_problems
@@ -262,7 +263,11 @@ def check(config: RunConfig, cwd: str | None = None) -> Plan:
         plan = plan_here(config)
     except ConfigError as error:
         problems += error.problems
-    problems += _file_problems(config, Path(cwd or ""))
+    base_dir = Path(cwd or "")
+    if config.is_script:
+        problems += program_problems(config, base_dir)
+    else:
+        problems += _file_problems(config, base_dir)
     problems += _rank_problems(config)
     if config.strategy == "horovod" or (plan and plan.backend == "horovod"):
         problems += horovod.problems(config.horovod.via, plan.devices if plan else [])
@@ -343,7 +348,7 @@ def launch(
         runs_folder(runs_dir, cwd),
         config,
         plan=plan,
-        word=name or config.strategy,
+        word=name or config.script.name or config.strategy,
         command=sys.argv if command is None else command,
         parent=parent,
         meta=Meta(name=name) if name else None,

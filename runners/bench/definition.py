@@ -21,7 +21,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison.fairness import compare_settings
 from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS
-from distrain.runners.config.plan import Plan, require_one_host
+from distrain.runners.config.plan import Plan, require_one_host, require_training_loop
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig, parse_assignment
 from distrain.runners.config.validation import Section, build
@@ -182,7 +182,7 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     problems: list[tuple[str, str]] = []
     for name, config in definition.configs.items():
         try:
-            found[name] = require_one_host(check(config, cwd))
+            found[name] = require_one_host(check(require_training_loop(config), cwd))
         except ConfigError as error:
             for key, text in error.problems:
                 problems.append((f"{name}: {key}" if key else name, text))

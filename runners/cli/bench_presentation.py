@@ -44,7 +44,7 @@ class BenchPresentation:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    def view(self, stream: TextIO, every: float) -> View:
+    def view(self, stream: TextIO, every: float, output: TextIO) -> View:
         if is_terminal(stream):
             return BenchPicture(self._bench, stream)
         return BenchLines(self._bench, stream)

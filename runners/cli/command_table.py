@@ -16,19 +16,25 @@ class Command(NamedTuple):
     summary: str
     add_arguments: Callable[[ArgumentParser], None]
     examples: str
+    takes_program: bool = False
 
 
 GROUPS: dict[str, list[Command]] = {
     "train": [
         Command(
             "run",
-            "start a run and follow it; Ctrl-C stops it with a checkpoint",
+            "start a preset or a script and follow it; Ctrl-C stops it with a checkpoint",
             options.add_run_arguments,
             "distrain run ddp\n"
+            "distrain run train.py --lr 0.1\n"
+            "distrain run --devices 0,1 --name big train.py --lr 0.1\n"
+            "distrain run -m package.train\n"
+            "distrain run -- ./train.sh\n"
             "distrain run ddp --set train.epochs=5 --devices cpu:4 --name quick\n"
             "distrain run ./my.toml --devices 0,1 --detach\n"
             "distrain run ddp --queue --detach\n"
             "distrain run amp --json > result.json",
+            takes_program=True,
         ),
         Command(
             "join",

@@ -1,4 +1,4 @@
-"""The changes to a config that --set and --devices request.
+"""The changes to a config that --set, --devices and --launcher request.
 
 `config.schema.parse_assignment` defines the syntax of --set; the keys are in `config.sections`.
 """
@@ -27,4 +27,7 @@ def config_changes(arguments: Namespace) -> dict[str, Any]:
     devices = getattr(arguments, "devices", None)  # `presets save` has no --devices
     if devices is not None:
         changes["devices"] = parse_devices(devices)
+    launcher = getattr(arguments, "launcher", None)  # only `run` has it
+    if launcher is not None:
+        changes["launcher"] = launcher
     return changes

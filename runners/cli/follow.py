@@ -37,7 +37,7 @@ def follow(
     seconds between two progress lines in a pipe.
     """
     presentation = present(session)
-    view = presentation.view(stream, every)
+    view = presentation.view(stream, every, stream if as_json else sys.stdout)
     try:
         exit_code = _follow_until_end(session, presentation, view, signals, can_stop)
     except OSError as error:

@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import Namespace
 from pathlib import Path
+from typing import TextIO
 
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
@@ -22,12 +23,13 @@ class _NoSuchLogError(DistrainError):
     exit_code = 2
 
 
-class _LogPrinter:
+class LogPrinter:
     """Prints each line of a growing log once, with a prefix."""
 
-    def __init__(self, path: Path, prefix: str) -> None:
+    def __init__(self, path: Path, prefix: str, output: TextIO) -> None:
         self._path = path
         self._prefix = prefix
+        self._output = output
         self._offset = 0
         self._partial = b""  # the last line, as long as its end is missing
         self.has_printed = False
@@ -48,7 +50,7 @@ class _LogPrinter:
     def _add(self, part: bytes) -> None:
         self._partial += part
         if self._partial.endswith(b"\n"):
-            sys.stdout.write(self._prefix + self._partial.decode(errors="replace"))
+            self._output.write(self._prefix + self._partial.decode(errors="replace"))
             self._partial = b""
             self.has_printed = True
 
@@ -56,14 +58,16 @@ class _LogPrinter:
 def execute(arguments: Namespace) -> int:
     """Print logs; Ctrl-C with --follow leaves with exit code 0."""
     run = find_run(arguments.run, arguments.runs_dir)
-    printers: dict[str, _LogPrinter] = {}
+    printers: dict[str, LogPrinter] = {}
     try:
         while True:
             is_live = arguments.follow and run.attend()
             for name in _log_names(run, arguments.rank):
                 if name not in printers:
                     prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""
-                    printers[name] = _LogPrinter(run.dir / "logs" / f"{name}.log", prefix)
+                    printers[name] = LogPrinter(
+                        run.dir / "logs" / f"{name}.log", prefix, sys.stdout
+                    )
                 printers[name].print_new(final=not is_live)
             sys.stdout.flush()
             if not is_live:
@@ -77,22 +81,26 @@ def execute(arguments: Namespace) -> int:
     return 0
 
 
+def rank_logs(folder: Path) -> dict[int, Path]:
+    """Return the logs of a run's ranks so far, in order of ranks."""
+    found = {}
+    for path in (folder / "logs").glob("rank-*.log"):
+        if match := re.fullmatch(r"rank-(\d+)", path.stem):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
 def _log_names(run: Run, wanted: str | None) -> list[str]:
     """Return the names of log files without suffix: the wanted one, or launcher, job and ranks."""
     if wanted in NAMED_LOGS:
         return [wanted]
     if wanted is not None:
         return [f"rank-{_parse_rank(run, wanted)}"]
-    ranks = {}
-    for path in (run.dir / "logs").glob("rank-*.log"):
-        match = re.fullmatch(r"rank-(\d+)", path.stem)
-        if match:
-            ranks[int(match[1])] = path.stem
     plan = run.record.state.plan
     names = ["launcher"]
     if plan and plan.scheduled:
         names.append("job")
-    return names + [ranks[rank] for rank in sorted(ranks)]
+    return names + [path.stem for path in rank_logs(run.dir).values()]
 
 
 def _parse_rank(run: Run, text: str) -> int:

@@ -55,8 +55,23 @@ def _add_launch_options(parser: ArgumentParser) -> None:
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("preset", metavar="PRESET", help="name of a preset, or a TOML file")
+    parser.add_argument(
+        "preset",
+        metavar="PRESET | SCRIPT [ARGS …]",
+        nargs="?",
+        help="name of a preset, a TOML file, or a program with its arguments: a word that ends in "
+        ".py or contains a slash, or anything after --",
+    )
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", help="run a Python module, with the arguments after"
+    )
     _add_launch_options(parser)
+    parser.add_argument(
+        "--launcher",
+        metavar="L",
+        help="how ranks are started; a script without --devices is one process (inline), with "
+        "--devices one for each (torchrun)",
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",

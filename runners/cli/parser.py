@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from distrain.models.errors import nearest
@@ -60,7 +61,11 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.set_defaults(command=command.name)
     command.add_arguments(parser)
+    program: list[str] = []
+    if command.takes_program:
+        argv, program = _split_program(argv, parser._option_string_actions)
     arguments, unknown = parser.parse_known_args(argv)
+    arguments.program = program
     if unknown:
         word = unknown[0].partition("=")[0]
         if word.startswith("-"):
@@ -68,6 +73,34 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"unknown option {word!r}{nearest(word, options)}")
         parser.error(f"unknown argument {word!r}")
     return arguments
+
+
+def _split_program(
+    words: Sequence[str], options: Mapping[str, argparse.Action]
+) -> tuple[Sequence[str], list[str]]:
+    """Return our own words, and those of a program with its arguments; none if it is a preset.
+
+    The program begins with the first word that is not an option and names one, with `-m`, or after
+    `--`; what follows belongs to it. `options` are our own, by name.
+    """
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word == "--":
+            return words[:index], [*words[index + 1 :]]
+        if word == "-m":
+            return words[:index], [*words[index:]]
+        if not word.startswith("-"):
+            return (words[:index], [*words[index:]]) if _is_program(word) else (words, [])
+        option = options.get(word)
+        takes_value = option is not None and option.nargs is None
+        index += 2 if takes_value else 1
+    return words, []
+
+
+def _is_program(word: str) -> bool:
+    """Return whether a word names a program, not a preset."""
+    return word.endswith(".py") or (os.sep in word and not word.endswith(".toml"))
 
 
 def _suggest(word: str, commands: dict[str, Command]) -> str:

@@ -11,6 +11,7 @@ from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
 from distrain.runners.config import presets
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, RunNotFoundError
@@ -59,8 +60,8 @@ def _format_preset(preset: Preset) -> list[str]:
     return [
         preset.name,
         origin,
-        f"{config.strategy} {config.launcher} {config.precision}",
-        f"{config.model.name} on {config.data.name}",
+        " ".join(describe_setup(config, None)),
+        config.workload,
         formatting.single_line(config.description),
     ]
 
@@ -96,7 +97,11 @@ def _load_source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
             run = runs.find(name, runs_dir)
         except RunNotFoundError:
             raise error from None
-        return f"run {run.id}", run.record.config.with_changes({"checkpoint.load": None})
+        changes: dict[str, Any] = {"checkpoint.load": None}
+        config = run.record.config
+        if config.is_script and config.code_dir is None:  # the preset will be in another folder
+            changes["code_dir"] = run.launched_from
+        return f"run {run.id}", config.with_changes(changes)
 
 
 def _validate(arguments: Namespace) -> int:

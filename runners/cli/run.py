@@ -1,4 +1,4 @@
-"""`run`: start a run of a preset."""
+"""`run`: start a run of a preset, or of a program of the user's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from distrain.runners import runs
 from distrain.runners.cli.config_changes import config_changes
@@ -13,12 +14,15 @@ from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import ServerAddresses
+
+OF_THE_PLACE = ("devices", "launcher")  # a script's default launcher depends on its devices
 
 
 def execute(arguments: Namespace) -> int:
-    """Start the preset, or join the run that another process of this run's config has started."""
-    config = presets.load_preset(arguments.preset, config_changes(arguments))
+    """Start the program or preset, or join the run that another process of it has started."""
+    config = _config(arguments)
     if config.launcher == "env" and os.environ.get("RANK", "0") != "0" and not arguments.dry_run:
         from distrain.runners.cli import join
 
@@ -29,11 +33,32 @@ def execute(arguments: Namespace) -> int:
         return join.join_as_configured(config)
     if arguments.dry_run:
         return _print_launch(config, arguments.runs_dir)
-    name = arguments.name or Path(arguments.preset).stem
+    name = arguments.name or Path(arguments.preset or config.script.name).stem
     return start_session(
         arguments,
         lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),
     )
+
+
+def _config(arguments: Namespace) -> RunConfig:
+    if arguments.program:
+        return _program_config(arguments)
+    if arguments.preset:
+        return presets.load_preset(arguments.preset, config_changes(arguments))
+    raise ConfigError("name a preset, or a script with its arguments; see `distrain run --help`")
+
+
+def _program_config(arguments: Namespace) -> RunConfig:
+    """Return the config of the program in the arguments. Raises ConfigError."""
+    program, *rest = arguments.program
+    script: dict[str, Any] = {"path": program, "args": rest}
+    if program == "-m":
+        if not rest:
+            raise ConfigError("-m takes the name of a module")
+        script = {"module": rest[0], "args": rest[1:]}
+    changes = config_changes(arguments)
+    place = {key: changes.pop(key) for key in OF_THE_PLACE if key in changes}
+    return RunConfig.from_dict({"script": script, **place}).with_changes(changes)
 
 
 def _print_launch(config: RunConfig, runs_dir: str | None) -> int:

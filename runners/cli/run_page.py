@@ -6,10 +6,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from distrain.runners import formatting
 from distrain.runners.analysis.diagnosis import Diagnosis, diagnose
 from distrain.runners.cli import run_result
 from distrain.runners.cli.terminal import TextColumn, format_fields, format_table, paint
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.protocol.events import OTHER, PHASES, Evaluation, Event, Notice, Saved
 from distrain.runners.records import job_status
@@ -114,15 +117,21 @@ def _settings(config: RunConfig, state: RunState) -> list[tuple[str, str]]:
     devices = " ".join(device.label for device in plan.devices)
     if plan.nodes > 1:
         devices = f"{formatting.plural(plan.nodes, 'node')}, each with {devices}"
+    hardware = sorted({device.name for device in plan.devices if device.name})
+    task = ("task", f"{config.task.name}: {config.workload}")
+    common = [
+        ("setup", " · ".join(describe_setup(config, plan))),
+        ("script", config.workload) if config.is_script else task,
+        ("ranks", f"{formatting.plural(plan.world_size, 'rank')} on {devices}"),
+        ("hardware", ", ".join(hardware)),
+    ]
+    if config.is_script:
+        return common
     batch = f"{config.train.batch_size} = {_format_shares(plan.batch)} per rank"
     if config.train.accumulate > 1:
         batch += f", micro-batches of {plan.micro_batch}"
-    hardware = sorted({device.name for device in plan.devices if device.name})
     return [
-        ("setup", " · ".join((config.strategy, config.launcher, plan.precision))),
-        ("task", f"{config.task.name}: {config.model.name} on {config.data.name}"),
-        ("ranks", f"{formatting.plural(plan.world_size, 'rank')} on {devices}"),
-        ("hardware", ", ".join(hardware)),
+        *common,
         ("batch", batch),
         ("lr", f"{plan.lr:g}, {config.train.schedule}"),
         ("threads", f"{plan.threads} per rank"),
@@ -146,6 +155,8 @@ def _format_shares(shares: Sequence[int]) -> str:
 
 def _changed_settings(config: RunConfig) -> list[tuple[str, str]]:
     defaults = RunConfig(description=config.description)
+    if config.is_script:
+        defaults = structs.replace(defaults, strategy=config.strategy, launcher=config.launcher)
     return [
         (key, "unset" if value is None else f"{value}")
         for key, (value, _) in differences(config, defaults).items()
@@ -155,6 +166,8 @@ def _changed_settings(config: RunConfig) -> list[tuple[str, str]]:
 def _progress(
     state: RunState, summary: dict[str, Any], snapshot: Snapshot, checkpoints: list[Saved]
 ) -> list[tuple[str, str]]:
+    if summary["steps"] is None:
+        return []
     steps = f"{summary['steps']:,}"
     if state.facts:
         steps += f" of {state.facts.total_steps:,}"

@@ -12,6 +12,7 @@ from rich.text import Text
 from distrain.runners import formatting
 from distrain.runners.cli.run_lines import describe_event
 from distrain.runners.cli.terminal import TextColumn, align_columns, progress_bar
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.protocol.events import OTHER, PHASES, Evaluation
 from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record
@@ -109,12 +110,7 @@ def _render_title(follower: Follower, snapshot: Snapshot) -> Text:
     config = follower.record.config
     status = snapshot.state.status
     plan = snapshot.state.plan
-    setup = [
-        config.strategy,
-        config.launcher,
-        plan.precision if plan else config.precision,
-        f"{config.model.name} on {config.data.name}",
-    ]
+    setup = [*describe_setup(config, plan), config.workload]
     return Text.assemble(
         (status, f"bold {STATUS_STYLES.get(status, 'cyan')}"),
         "  ",

@@ -12,6 +12,8 @@ from distrain.runners.runs import Run
 
 STOP = "every rank stops after the same step and a checkpoint is written"
 STOP_NOW = "it ends at once, without a checkpoint"
+STOP_SCRIPT = "its processes are asked to stop, or else interrupted as by Ctrl-C"
+STOP_SCRIPT_NOW = "it ends at once"
 LEAVE_QUEUE = "it leaves the queue and never starts"
 
 
@@ -23,7 +25,11 @@ class RunPresentation:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def view(self, stream: TextIO, every: float) -> View:
+    def view(self, stream: TextIO, every: float, output: TextIO) -> View:
+        if self._run.record.config.is_script:
+            from distrain.runners.cli.script_lines import ScriptLines
+
+            return ScriptLines(self._run.record, stream, every, output)
         if not is_terminal(stream):
             return RunLines(self._run.record, stream, every)
         from distrain.runners.cli.run_picture import RunPicture  # rich is slow to load
@@ -51,6 +57,8 @@ class RunPresentation:
     def describe_stop(self, now: bool) -> str:
         if self._run.status == "queued":
             return LEAVE_QUEUE
+        if self._run.record.config.is_script:
+            return STOP_SCRIPT_NOW if now else STOP_SCRIPT
         return STOP_NOW if now else STOP
 
     def notices(self) -> list[str]:

@@ -34,7 +34,7 @@ def format_result(record: Record, summary: dict[str, Any]) -> str:
     lines = [
         f"{paint(status, status)}  {paint(summary['run_id'], 'bold')}{duration}{reason}",
         f"  {format_setup(summary)}",
-        "  " + " · ".join(_format_work(summary)),
+        f"  {summary.get('script') or ' · '.join(_format_work(summary))}",
     ]
     if summary.get("eval"):
         lines.append(f"  {format_evaluation(summary['eval'])}")
@@ -44,7 +44,9 @@ def format_result(record: Record, summary: dict[str, Any]) -> str:
 
 def format_setup(summary: dict[str, Any]) -> str:
     """Return "ddp · torchrun · fp32 · 2 ranks on cpu:0 cpu:1"."""
-    parts = [summary["strategy"], summary["launcher"], summary["precision"]]
+    parts = [summary["strategy"], summary["launcher"]]
+    if summary["precision"]:
+        parts.append(summary["precision"])
     if summary["world_size"]:
         devices = " ".join(summary["devices"][:MAX_DEVICES])
         if len(summary["devices"]) > MAX_DEVICES:

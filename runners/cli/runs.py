@@ -127,7 +127,7 @@ def _format_run(run: dict[str, Any]) -> list[str]:
         run["run_id"],
         run["name"],
         _format_status(run),
-        f"{run['strategy']} {run['launcher']} {run['precision']}",
+        " ".join(filter(None, (run["strategy"], run["launcher"], run["precision"]))),
         formatting.count(run["world_size"]),
         formatting.count(run["epochs"]),
         formatting.count(run["steps"]),

@@ -25,8 +25,11 @@ class Presentation(Protocol):
 
     stop_requests: ClassVar[int]  # how many Ctrl-C change anything before one leaves
 
-    def view(self, stream: TextIO, every: float) -> View:
-        """Return live output: repainted on a terminal, else lines with progress `every` seconds."""
+    def view(self, stream: TextIO, every: float, output: TextIO) -> View:
+        """Return live output: repainted on a terminal, else lines with progress `every` seconds.
+
+        What a script prints goes to `output`, all else to `stream`.
+        """
 
     def print_result(self, as_json: bool) -> int:
         """Print how it ended, and return the exit code."""

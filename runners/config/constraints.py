@@ -30,9 +30,12 @@ def broken_constraints(
         *_host_rules(config, host, nodes),
         *_launcher_rules(config, world_size),
         *_device_rules(config, host, devices),
-        *_arithmetic_rules(config, devices),
-        *_training_rules(config, devices, world_size),
     ]
+    if config.is_script:
+        rules += _script_rules(config, devices)
+    else:
+        rules += _arithmetic_rules(config, devices)
+        rules += _training_rules(config, devices, world_size)
     return [(key, reason) for is_broken, key, reason in rules if is_broken]
 
 
@@ -139,6 +142,22 @@ def _launcher_rules(config: RunConfig, world_size: int) -> list[Rule]:
             bool(config.dist.max_restarts) and launcher != "torchrun",
             "dist.max_restarts",
             f"only torchrun restarts ranks; {launcher} does not",
+        ),
+    ]
+
+
+def _script_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
+    launcher = config.launcher
+    return [
+        (
+            launcher == "spawn",
+            "launcher",
+            "spawn starts functions, not scripts; use inline for one process or torchrun",
+        ),
+        (
+            launcher == "inline" and len(devices) > 1 and devices[0].kind == "cpu",
+            "devices",
+            f"inline starts one process; {len(devices)} CPU processes need torchrun",
         ),
     ]
 

@@ -60,7 +60,7 @@ def _automatic(config: RunConfig, host: Host) -> list[Device]:
         return usable[:size] or _cpus(size)
     if usable:
         return usable[:1] if config.strategy == "single" else usable
-    return _cpus(1 if config.strategy in ONE_PROCESS else 2)
+    return _cpus(1 if config.is_one_process else 2)
 
 
 def _whole(gpus: list[Device]) -> list[Device]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
 
@@ -19,23 +20,26 @@ Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The effective figures of a run; lists are indexed by rank.
 
-    `devices` are those of each host, by local rank, and `nodes` is the number of hosts. `batch`
-    is samples per rank of a full step, `micro_batch` the largest piece of it that goes through
-    the model at once, `loader_workers` loader processes, `threads` CPU threads of each rank, `lr`
-    the rate after warm-up and scaling, `precision` never "auto". Under `dp` one rank drives all
+    `devices` are those of each host, by local rank, and `nodes` is the number of hosts. `threads`
+    are CPU threads of each rank. Under `dp`, and in a script of one process, one rank drives all
     `devices`. `scheduled`: Slurm chooses hosts and devices. `tasks`: another scheduler starts each
     rank by itself, on hosts that are not known in advance.
+
+    `batch` is samples per rank of a full step, `micro_batch` the largest piece of it that goes
+    through the model at once, `loader_workers` loader processes, `lr` the rate after warm-up and
+    scaling, `precision` never "auto". A script decides these, and the backend, by itself: they
+    are empty, and shown nowhere.
     """
 
     world_size: int
     nodes: int = 1
     devices: list[Device]
-    batch: list[int]
-    micro_batch: int
-    loader_workers: list[int]
+    batch: list[int] = []
+    micro_batch: int = 0
+    loader_workers: list[int] = []
     threads: int
-    lr: float
-    precision: Arithmetic
+    lr: float = 0.0
+    precision: Arithmetic | Literal[""] = ""
     backend: str
     notices: list[str] = []
     scheduled: bool = False
@@ -51,10 +55,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.world_size // self.nodes
 
 
+def describe_setup(config: RunConfig, plan: Plan | None) -> list[str]:
+    """Return strategy, launcher and precision; a script decides its precision by itself."""
+    precision = plan.precision if plan else config.precision
+    return [config.strategy, config.launcher, *([] if config.is_script else [precision])]
+
+
 def share(total: int, parts: int) -> list[int]:
     """Divide `total` things among `parts` ranks; the remainder goes to the lowest ranks."""
     least, rest = divmod(total, parts)
     return [least + 1 if part < rest else least for part in range(parts)]
+
+
+def require_training_loop(config: RunConfig) -> RunConfig:
+    """Return the config of a bench or check; raises ConfigError if it is a script."""
+    if config.is_script:
+        text = (
+            "a script decides itself what it trains; benches and checks need a preset without one"
+        )
+        raise ConfigError([("script", text)])
+    return config
 
 
 def require_one_host(plan: Plan) -> Plan:

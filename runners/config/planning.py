@@ -9,7 +9,6 @@ from distrain.runners.config.constraints import broken_constraints, scheduler_pr
 from distrain.runners.config.device_choice import choose_devices, needs_gpus
 from distrain.runners.config.plan import TIMELINE, Arithmetic, Plan, share
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ONE_PROCESS
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import Host
@@ -18,6 +17,8 @@ from distrain.runners.system.scheduler_env import ScheduledRank
 
 # Variables of Horovod that the config decides, unless they are set in the environment.
 HOROVOD_DECIDES = re.compile("HOROVOD_(CYCLE_TIME|FUSION_THRESHOLD|GLOO_TIMEOUT|STALL_|TIMELINE$)")
+
+OMP_THREADS = "OMP_NUM_THREADS"
 
 
 def plan_here(config: RunConfig, devices: list[Device] | None = None) -> Plan:
@@ -44,6 +45,8 @@ def make_plan(config: RunConfig, host: Host, devices: list[Device] | None = None
     world_size = _world_size(config, host, nodes * len(devices))
     if problems := broken_constraints(config, host, devices, nodes, world_size):
         raise ConfigError(problems)
+    if config.is_script:
+        return _script_plan(config, host, devices, nodes, world_size)
     on_gpu = devices[0].kind == "cuda"
     precision = _precision(config, on_gpu)
     batch = share(config.train.batch_size, world_size)
@@ -64,6 +67,35 @@ def make_plan(config: RunConfig, host: Host, devices: list[Device] | None = None
     )
 
 
+def _script_plan(
+    config: RunConfig, host: Host, devices: list[Device], nodes: int, world_size: int
+) -> Plan:
+    """Return the plan of a script: how many ranks on which devices, and nothing else."""
+    return Plan(
+        world_size=world_size,
+        nodes=nodes,
+        devices=devices,
+        threads=_script_threads(config, host, -(-world_size // nodes)),
+        backend="horovod" if config.launcher == "horovodrun" else "",
+        notices=_placement_notices(config, host, devices),
+        scheduled=config.launcher == "slurm",
+        tasks=config.launcher == "env",
+    )
+
+
+def _script_threads(config: RunConfig, host: Host, ranks: int) -> int:
+    """Return the threads that torch will use in each rank of a script.
+
+    It takes all cores, but torchrun sets one for each of several ranks.
+    """
+    wanted = config.script.env.get(OMP_THREADS) or host.environment.get(OMP_THREADS, "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    if config.launcher == "slurm":
+        return config.slurm.cpus_per_task or 1
+    return 1 if ranks > 1 else host.cores
+
+
 def _needs_interfaces(config: RunConfig) -> bool:
     return _chooses_interface(config) or bool(config.dist.interface and config.launcher != "slurm")
 
@@ -71,11 +103,11 @@ def _needs_interfaces(config: RunConfig) -> bool:
 def _chooses_interface(config: RunConfig) -> bool:
     """Return whether the interface of the ranks is known in advance: they are all on this host."""
     is_here = config.launcher not in ("slurm", "env") and config.dist.nodes == 1
-    return is_here and config.strategy not in ONE_PROCESS
+    return is_here and not config.is_one_process
 
 
 def _world_size(config: RunConfig, host: Host, devices: int) -> int:
-    if config.strategy in ONE_PROCESS:
+    if config.is_one_process:
         return 1
     if config.launcher == "env":
         return ScheduledRank.of(host.environment).world_size
@@ -98,7 +130,7 @@ def _precision(config: RunConfig, on_gpu: bool) -> Arithmetic:
 
 
 def _backend(config: RunConfig, on_gpu: bool) -> str:
-    if config.strategy in ONE_PROCESS:
+    if config.is_one_process:
         return "none"
     if config.launcher == "horovodrun" or config.strategy == "horovod":
         return "horovod"
@@ -111,12 +143,21 @@ def _notices(
     config: RunConfig, host: Host, devices: Sequence[Device], precision: Arithmetic
 ) -> list[str]:
     notices = []
-    on_cpu = devices[0].kind == "cpu"
     if config.strategy == "dp" and len(devices) < 2:
         notices.append(
             "nothing is parallel: nn.DataParallel has fewer than two GPUs here and passes "
             "every batch through to one device"
         )
+    notices += _placement_notices(config, host, devices)
+    if precision == "fp16" and devices[0].kind == "cpu":
+        notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
+    return notices
+
+
+def _placement_notices(config: RunConfig, host: Host, devices: Sequence[Device]) -> list[str]:
+    """Return what a person should know of where the ranks run and how they communicate."""
+    notices = []
+    on_cpu = devices[0].kind == "cpu"
     if on_cpu and config.launcher != "slurm" and len(devices) > host.cores:
         notices.append(
             f"{len(devices)} ranks share {host.cores} CPU cores and will wait for each other"
@@ -131,8 +172,6 @@ def _notices(
         )
         if choice.why:
             notices.append(choice.why)
-    if precision == "fp16" and on_cpu:
-        notices.append("fp16 on CPU is emulated and slow; bf16 is the format for CPUs")
     return notices
 
 

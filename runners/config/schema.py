@@ -7,6 +7,7 @@ in the plan.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from datetime import date, time
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ import tomli_w
 from msgspec import Meta
 
 from distrain.runners.config.sections import (
+    ONE_PROCESS,
+    SCRIPT,
     CheckpointConfig,
     DataConfig,
     DdpConfig,
@@ -26,6 +29,7 @@ from distrain.runners.config.sections import (
     ModelConfig,
     PrecisionName,
     ReportConfig,
+    ScriptConfig,
     SlurmConfig,
     StrategyName,
     TaskConfig,
@@ -34,9 +38,16 @@ from distrain.runners.config.sections import (
 from distrain.runners.config.validation import Devices, Section, build
 from distrain.runners.errors import ConfigError
 
+# What only the training loop of distrain uses: a script decides all this itself.
+OF_THE_LOOP = ("precision", "task", "model", "data", "train", "eval", "checkpoint", "ddp")
+
 
 class RunConfig(Section, frozen=True):
-    """Everything that decides a run, as a person writes it."""
+    """Everything that decides a run, as a person writes it.
+
+    Where `script` names a program, the keys OF_THE_LOOP have no meaning: they are neither accepted
+    nor written.
+    """
 
     description: Annotated[str, Meta(description="One line for lists.")] = ""
     strategy: Annotated[StrategyName, Meta(description="How replicas are synchronised.")] = "ddp"
@@ -60,6 +71,7 @@ class RunConfig(Section, frozen=True):
         str | None,
         Meta(description="Folder of your own modules; by default that of the preset file."),
     ] = None
+    script: ScriptConfig = ScriptConfig()
     train: TrainConfig = TrainConfig()
     task: TaskConfig = TaskConfig()
     model: ModelConfig = ModelConfig()
@@ -72,10 +84,40 @@ class RunConfig(Section, frozen=True):
     slurm: SlurmConfig = SlurmConfig()
     report: ReportConfig = ReportConfig()
 
+    @property
+    def is_script(self) -> bool:
+        """Whether a program of the user's runs in place of the training loop."""
+        return self.strategy == SCRIPT
+
+    @property
+    def unused_keys(self) -> tuple[str, ...]:
+        """The keys at the top that have no meaning in this config."""
+        return OF_THE_LOOP if self.is_script else ("script",)
+
+    @property
+    def workload(self) -> str:
+        """What is trained: "mlp on digits", or the words of the script."""
+        if self.is_script:
+            return shlex.join(self.script.words)
+        return f"{self.model.name} on {self.data.name}"
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether the run is a single process, whatever its devices."""
+        return self.strategy in ONE_PROCESS or (self.is_script and self.launcher == "inline")
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
-        """Validate plain data; raises ConfigError with every problem and its key."""
+        """Validate plain data; raises ConfigError with every problem and its key.
+
+        A script without a launcher is one process, or one for each of the devices that are named.
+        """
         problems: list[tuple[str, str]] = []
+        if data.get("script") or data.get("strategy") == SCRIPT:
+            is_single = data.get("devices", "auto") == "auto"
+            defaults = {"strategy": SCRIPT, "launcher": "inline" if is_single else "torchrun"}
+            data = {**defaults, **data}
+            problems += _script_problems(data)
         config = build(cls, data, "", problems)
         if problems:
             raise ConfigError(problems)
@@ -98,12 +140,17 @@ class RunConfig(Section, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return plain data without unset (None) fields; `from_dict` gives the same config."""
         data: dict[str, Any] = _without_none(msgspec.to_builtins(self))
-        return data
+        return {key: value for key, value in data.items() if key not in self.unused_keys}
 
     def to_toml(self, whole: bool = True) -> str:
         """Return TOML; without `whole` only what differs from the defaults."""
         data = self.to_dict()
-        return tomli_w.dumps(data if whole else _without_defaults(data, RunConfig().to_dict()))
+        if not whole:
+            defaults = _without_none(msgspec.to_builtins(RunConfig()))
+            if self.is_script:
+                del defaults["launcher"]  # its default depends on the devices
+            data = _without_defaults(data, defaults)
+        return tomli_w.dumps(data)
 
     def with_changes(self, changes: dict[str, Any]) -> RunConfig:
         """Return a copy with dotted keys set, e.g. {"train.lr": 0.05}; None unsets a key.
@@ -125,6 +172,22 @@ class RunConfig(Section, frozen=True):
         if problems:
             raise ConfigError(problems)
         return RunConfig.from_dict(_without_none(data))
+
+
+def _script_problems(data: dict[str, Any]) -> list[tuple[str, str]]:
+    script = data.get("script") or {}
+    if not isinstance(script, dict):
+        return []  # it is reported as no table
+    problems = []
+    if data["strategy"] != SCRIPT:
+        text = "a script wraps its model itself; leave strategy out"
+        problems.append(("strategy", text))
+    if bool(script.get("path")) == bool(script.get("module")):
+        problems.append(("script", "name one program, by script.path or by script.module"))
+    if unused := [key for key in OF_THE_LOOP if data.get(key)]:
+        text = f"the script decides this itself; leave out {', '.join(unused)}"
+        problems.append((unused[0], text))
+    return problems
 
 
 def json_schema() -> dict[str, Any]:

@@ -6,6 +6,7 @@ app and the messages come from it.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -14,12 +15,13 @@ from distrain.runners.config.validation import CHOICES, FORM, OR, Section
 
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
+SCRIPT = "script"  # the strategy of a program of the user's, which wraps its model itself
 StrategyName = Annotated[
     str,
     Meta(
-        pattern=rf"^({'|'.join(STRATEGIES)}|[A-Za-z_][A-Za-z_0-9.]*:[A-Za-z_][A-Za-z_0-9]*)$",
+        pattern=rf"^({'|'.join(STRATEGIES)}|{SCRIPT}|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
         extra={CHOICES: STRATEGIES, OR: '"package.module:Class"'},
-        extra_json_schema={"examples": list(STRATEGIES)},
+        extra_json_schema={"examples": [*STRATEGIES, SCRIPT]},
     ),
 ]
 Launcher = Literal["inline", "spawn", "torchrun", "horovodrun", "slurm", "env"]
@@ -31,6 +33,45 @@ Positive = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(pattern=r"^\S+$")]
 SlurmTime = Annotated[str, Meta(pattern=r"^([0-9]+(-[0-9]+)?(:[0-9]+){0,2}|UNLIMITED)$")]
+
+
+class ScriptConfig(Section, frozen=True):
+    """The user's own program, which runs in place of the training loop.
+
+    Relative paths start from `code_dir` of the config, else from the folder of the launch.
+    """
+
+    path: Annotated[
+        str | None,
+        Meta(description="Program: a Python script (.py), or anything executable."),
+    ] = None
+    module: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None,
+        Meta(description="Python module to run instead, as `python -m` does."),
+    ] = None
+    args: Annotated[list[str], Meta(description="Arguments of the program.")] = []  # noqa: RUF012
+    env: Annotated[
+        dict[str, str], Meta(description="Variables that are added to its environment.")
+    ] = {}  # noqa: RUF012
+    cwd: Annotated[
+        str | None, Meta(description="Its working directory; unset: the folder of the launch.")
+    ] = None
+
+    @property
+    def name(self) -> str:
+        """The program as a person calls it: "train.py" or "package.train"."""
+        return self.module or os.path.basename(self.path or "")
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments, as they follow `distrain run`."""
+        program = ["-m", self.module] if self.module else [self.path or ""]
+        return [*program, *self.args]
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the program is Python code, which runs in the process of the rank."""
+        return bool(self.module) or (self.path or "").endswith(".py")
 
 
 class TrainConfig(Section, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch.distributed as dist
+import sys
 
 # Parts of the messages that gloo, NCCL and TCP stores raise as plain RuntimeErrors.
 _CONNECTION_ERRORS = (
@@ -21,9 +21,11 @@ _CONNECTION_ERRORS = (
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:
     """Return whether a rank raises this error when another rank has died or never came."""
-    if isinstance(error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError):
+    dist = sys.modules.get("torch.distributed")  # not every program loads it
+    if dist and isinstance(
+        error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError
+    ):
         return True
-    # Compared by name, because only runs with Horovod import it.
     if type(error).__name__ == "HorovodInternalError":
         return True
     text = message.lower()

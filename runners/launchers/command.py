@@ -6,6 +6,7 @@ for `inline` the one rank itself. Ranks read everything else from the environmen
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from itertools import chain
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from distrain.runners.config.plan import Plan
     from distrain.runners.config.schema import RunConfig
 
+TRAINING_RANK = "distrain.runners.training.worker"
+SCRIPT_RANK = "distrain.runners.instrumentation.script_rank"
 LAUNCHER_MODULES = {
-    "inline": "distrain.runners.training.worker",
     "spawn": "distrain.runners.launchers.spawn",
     "torchrun": "distrain.runners.launchers.torchrun",
     "horovodrun": "distrain.runners.launchers.horovodrun",
@@ -57,10 +59,12 @@ INHERITED = {
 
 def launcher_command(config: RunConfig, plan: Plan) -> list[str]:
     """Return the argument vector of the launcher process."""
+    if config.launcher == "inline":
+        return rank_command(config)
     module = LAUNCHER_MODULES[config.launcher]
     arguments = [str(plan.world_size)]
     if config.launcher == "torchrun":
-        arguments.append(str(config.dist.max_restarts))
+        arguments += [str(config.dist.max_restarts), *rank_command(config)]
     if config.launcher == "env":
         arguments = [KEEP_TOKEN if read_user_token() else SHARE_TOKEN]
     if config.dist.nodes > 1:
@@ -69,36 +73,69 @@ def launcher_command(config: RunConfig, plan: Plan) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+def rank_command(config: RunConfig) -> list[str]:
+    """Return the argument vector of a rank, which reads everything else from its environment."""
+    # Options instead of variables: the processes that a script starts must not inherit them.
+    return [sys.executable, "-P", "-u", "-m", SCRIPT_RANK if config.is_script else TRAINING_RANK]
+
+
 def launcher_environment(
     config: RunConfig, plan: Plan, folder: Path, addresses: ServerAddresses
 ) -> dict[str, str]:
     """Return the environment of the launcher and of its ranks, equal for every launcher."""
-    from distrain.runners.system.devices import visible_devices  # no launcher process needs it
-
     own = {
         "DISTRAIN_RUN": str(folder),
         "DISTRAIN_SOCKET": addresses.remote or addresses.local,
         "DISTRAIN_SUPERVISOR": str(os.getpid()),
+    }
+    if addresses.remote:
+        own[TOKEN_FILE_VARIABLE] = str(folder / TOKEN_FILE_NAME)
+    own |= _script_variables(config) if config.is_script else _training_variables(config, plan)
+    communicates = plan.world_size > 1 or not config.is_script
+    if communicates and not (plan.spread or plan.scheduled):  # else each host finds out for itself
+        own |= choose_interface(config.dist.interface).variables
+    own |= _device_variables(config, plan)
+    return clean_environment(config.launcher) | own
+
+
+def _training_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
+    """Return what the training loop's ranks need in addition."""
+    variables = {
         "OMP_NUM_THREADS": str(plan.threads),
         # A folder called `models` in the current folder must not hide ours.
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if addresses.remote:
-        own[TOKEN_FILE_VARIABLE] = str(folder / TOKEN_FILE_NAME)
-    if not (plan.spread or plan.scheduled):  # of several hosts each finds out for itself
-        own |= choose_interface(config.dist.interface).variables
-    if plan.devices[0].kind == "cuda":
-        own["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if not plan.scheduled:
-            own["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
-        # Keep the last collectives of each rank, to inspect them when one hangs.
-        own["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
-    else:
-        own["CUDA_VISIBLE_DEVICES"] = ""
     if config.train.deterministic:
-        own["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    return clean_environment(config.launcher) | own
+        variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return variables
+
+
+def _script_variables(config: RunConfig) -> dict[str, str]:
+    """Return the user's variables; apart from these a script sees those of its launcher only."""
+    if config.launcher == "inline":
+        return config.script.env
+    # torchrun waits so long for ranks that it has asked to end.
+    timeout = math.ceil(config.report.stop_timeout_s)
+    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(timeout), **config.script.env}
+
+
+def _device_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
+    """Return the variables that decide which GPUs the ranks see."""
+    from distrain.runners.system.devices import visible_devices  # no launcher process needs it
+
+    if config.is_script and config.is_one_process and config.devices == "auto":
+        return {}  # it sees what it would see without distrain
+    if plan.devices[0].kind == "cpu":
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    variables = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # Keep the last collectives of each rank, to inspect them when one hangs.
+        "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
+    }
+    if not plan.scheduled:
+        variables["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
+    return variables
 
 
 def clean_environment(launcher: str = "") -> dict[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from distrain.runners.config.plan import TIMELINE
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers.command import rank_command
 from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
 from distrain.runners.records.reader import Record
 
@@ -28,16 +29,17 @@ def main() -> int:
     world_size = int(sys.argv[1])
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     os.environ |= horovod_variables(record.config, record.dir)
+    command = rank_command(record.config)
     with SupervisorLink() as link:
         if record.config.horovod.via != "distrain":
-            command = external_command(record.config.horovod.via, world_size)
-            return subprocess.run(command).returncode
+            starter = external_command(record.config.horovod.via, world_size)
+            return subprocess.run([*starter, *RANK_WRAPPER, *command]).returncode
         with rendezvous_server(1, world_size, LOOPBACK) as port:
             variables = {
                 rank: rank_variables(1, world_size, 0, rank, LOOPBACK, str(port))
                 for rank in range(world_size)
             }
-            return link.run_ranks(variables)
+            return link.run_ranks(command, variables)
 
 
 def horovod_variables(config: RunConfig, folder: Path) -> dict[str, str]:
@@ -117,13 +119,13 @@ def external_command(program: str, world_size: int) -> list[str]:
         command += ["-H", f"localhost:{world_size}", "--gloo"]
         if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
             command += ["--network-interfaces", interface]
-        return command + RANK_WRAPPER
+        return command
     version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
     if "Open MPI" in version:
         command += ["--oversubscribe", "--bind-to", "none"]
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
-    return command + RANK_WRAPPER
+    return command
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
+from distrain.runners.launchers.command import rank_command
 from distrain.runners.launchers.supervisor_link import SupervisorLink
 from distrain.runners.protocol.client import join_address, split_address
 from distrain.runners.system.processes import without_garbage_collection
@@ -53,14 +54,16 @@ def run_ranks(
 
     `place` is where the ranks of all nodes meet, HOST:PORT.
     """
+    command = rank_command(config)
     if plan.backend == "horovod":
-        return link.run_ranks(_horovod_ranks(identity, config, plan, place))
+        return link.run_ranks(command, _horovod_ranks(identity, config, plan, place))
     if identity.rank is not None:
-        return link.run_ranks({identity.rank: _single_rank(identity, plan, place)})
+        return link.run_ranks(command, {identity.rank: _single_rank(identity, plan, place)})
     from distrain.runners.launchers.torchrun import run_elastic_agent
 
     return run_elastic_agent(
         link,
+        command,
         plan.ranks_per_node,
         nodes=plan.nodes,
         node=identity.node,

@@ -1,4 +1,7 @@
-"""One rank of a foreign launcher (horovodrun, mpirun): starts it and reports how it ended."""
+"""One rank of a foreign launcher (horovodrun, mpirun): starts it and reports how it ended.
+
+The arguments are the command of the rank.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from distrain.runners.system.rank_identity import set_rank_variables
 def main() -> int:
     set_rank_variables()
     with SupervisorLink(is_child=False) as link:
-        return link.run_ranks({int(os.environ["RANK"]): {}})
+        return link.run_ranks(sys.argv[1:], {int(os.environ["RANK"]): {}})
 
 
 if __name__ == "__main__":

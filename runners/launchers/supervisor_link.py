@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal, Self
@@ -17,7 +16,6 @@ from distrain.runners.system.processes import die_with_parent
 LOOPBACK = "127.0.0.1"
 # What a node agent prints when it is ended; some other failure is the cause.
 SIGTERM_REASON = "ended by SIGTERM"
-WORKER = [sys.executable, "-P", "-m", "distrain.runners.training.worker"]
 
 
 class SupervisorLink:
@@ -73,13 +71,13 @@ class SupervisorLink:
         """Report that a rank ended; a negative code is a signal."""
         self.send(Exited(time=time.time(), rank=rank, pid=pid, code=code))
 
-    def run_ranks(self, variables: Mapping[int, Mapping[str, str]]) -> int:
+    def run_ranks(self, command: list[str], variables: Mapping[int, Mapping[str, str]]) -> int:
         """Start ranks, each with its own variables, and report how each fails until none is left.
 
         Returns 1 if a rank failed, else 0.
         """
         running = {
-            os.posix_spawn(sys.executable, WORKER, {**os.environ, **own}): rank
+            os.posix_spawn(command[0], command, {**os.environ, **own}): rank
             for rank, own in variables.items()
         }
         exit_code = 0

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
 from distrain.runners.protocol.client import split_address
@@ -17,13 +18,14 @@ LAST_CALL_S = 1  # nobody joins late: the number of hosts is fixed
 
 
 def main() -> int:
-    ranks, max_restarts = map(int, sys.argv[1:3])
+    ranks, max_restarts, *rank_command = sys.argv[1:]
     with SupervisorLink() as link:
-        return run_elastic_agent(link, ranks, max_restarts=max_restarts)
+        return run_elastic_agent(link, rank_command, int(ranks), max_restarts=int(max_restarts))
 
 
 def run_elastic_agent(
     link: SupervisorLink,
+    rank_command: Sequence[str],
     ranks: int,
     *,
     nodes: int = 1,
@@ -70,8 +72,8 @@ def run_elastic_agent(
             f"--max-restarts={max_restarts}",
             f"--log-dir={logs}",
             f"--signals-to-handle={signals}",
-            "-m",
-            "distrain.runners.training.worker",
+            "--no-python",
+            *rank_command,
         ]
         try:
             run(parse_args(arguments))

@@ -49,11 +49,11 @@ class Hello(Event, frozen=True, tag="hello"):
 
 
 class Phase(Event, frozen=True, tag="phase"):
-    """A rank begins loading, training, evaluating or saving."""
+    """A rank begins loading, training, evaluating or saving; "running" is a program of its own."""
 
     time: float
     rank: Int
-    phase: Literal["loading", "training", "evaluating", "saving"]
+    phase: Literal["loading", "training", "evaluating", "saving", "running"]
     step: Int = 0
 
 
@@ -349,6 +349,12 @@ class Stopping(Event, frozen=True, tag="stopping"):
     step: Int
 
 
+class StopSupport(Event, frozen=True, tag="stop_support"):
+    """From a rank of a script: its program asks after each step whether to stop."""
+
+    rank: Int
+
+
 class StopAt(Event, frozen=True, tag="stop_at"):
     """To every rank: leave the loop after `step`, which no rank has passed."""
 
@@ -450,6 +456,7 @@ Message = (
     | Sampled
     | Stop
     | Stopping
+    | StopSupport
     | StopAt
 )
 

@@ -48,6 +48,9 @@ def summarize(
         "steps_again": sum(max(0, attempt.lost - attempt.step) for attempt in attempts),
         "eval": None,
     }
+    if config.is_script:
+        unknown = dict.fromkeys(("precision", "epochs", "steps", "samples"))
+        summary |= {"script": config.workload, **unknown}
     if evaluations:
         last = evaluations[-1]
         metrics = {name: metric.value for name, metric in last.metrics.items()}

@@ -35,6 +35,7 @@ from distrain.runners.protocol.events import (
     Stop,
     StopAt,
     Stopping,
+    StopSupport,
     Welcome,
     Window,
 )
@@ -49,6 +50,7 @@ from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.rank_connections import RankConnections
 from distrain.runners.supervision.stall_watch import StallWatch
 from distrain.runners.supervision.stop_protocol import StopProtocol
+from distrain.runners.system.devices import device_of_rank
 
 
 class StateSetter(Protocol):
@@ -83,6 +85,7 @@ class Coordinator:
         self.conditions = RunConditions()
         self.evidence = Evidence(
             world_size=plan.world_size,
+            is_script=config.is_script,
             watchdog_aborts=plan.backend in ("nccl", "horovod"),
             queued=writer.state.status == "queued",
         )
@@ -168,6 +171,8 @@ class Coordinator:
                 self._handle_stop(connection, event)
             case Stopping():
                 self.stop_protocol.add_answer(event.rank, event.step)
+            case StopSupport():
+                self.stop_protocol.note_support(event.rank)
             case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
                 connection.refuse("only the supervisor may send this event")
             case Job() if self.scheduler is None:
@@ -229,12 +234,23 @@ class Coordinator:
         if hello.rank in self.ranks:
             connection.refuse(f"rank {hello.rank} is already connected")
             return
+        hello = self._with_device(hello)
         self.ranks.add(connection, hello)
         if self.plan.spread:
             self.evidence.hosts[hello.rank] = hello.host
         self.stall_watch.record_progress()
         self.writer.add(structs.replace(hello, token=""))
         self.stop_protocol.ask_if_begun(connection)
+
+    def _with_device(self, hello: Hello) -> Hello:
+        """Return the hello with the devices of its rank, which a script does not report."""
+        if hello.device or self.plan.spread:
+            return hello
+        devices = self.plan.devices
+        if self.plan.world_size > 1:
+            devices = [device_of_rank(devices, hello.local_rank)]
+        label = " ".join(device.label for device in devices)
+        return structs.replace(hello, device=label, device_uuid=devices[0].uuid)
 
     def _update_evidence(self, event: Event) -> None:
         """Update the evidence and the stall watch."""

@@ -53,7 +53,8 @@ class DisconnectionHandler:
         if rank is None or rank in self._evidence.finished or rank in self._evidence.failures:
             return
         self._evidence.disconnected.setdefault(rank, time.monotonic())
-        self._conditions.trouble.set()
+        if not self._evidence.is_script:  # which may close its files and go on
+            self._conditions.trouble.set()
 
     def _note_departure(self, departure: Departure) -> int | None:
         """Note that a node agent has left too early; return its rank where it has a single one.

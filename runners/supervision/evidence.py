@@ -17,6 +17,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """
 
     world_size: int
+    is_script: bool = False  # a program of the user's: its exit code decides how it ended
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
@@ -40,7 +41,12 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     def reset(self, **kept: Any) -> None:
         """Forget what was observed of earlier attempts, apart from the values in `kept`."""
-        fresh = Evidence(world_size=self.world_size, watchdog_aborts=self.watchdog_aborts, **kept)
+        fresh = Evidence(
+            world_size=self.world_size,
+            is_script=self.is_script,
+            watchdog_aborts=self.watchdog_aborts,
+            **kept,
+        )
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 
@@ -49,12 +55,14 @@ class RunConditions:
     """Conditions that a task of the supervisor can wait for.
 
     `trouble` is set by the first sign that ranks fail, `all_finished` once every rank has left
-    the training loop, `end_now` when everything is to be ended without further waiting.
+    the training loop, `interrupt` when they are to be interrupted as by Ctrl-C in a terminal,
+    `end_now` when everything is to be ended without further waiting.
     """
 
     def __init__(self) -> None:
         self.trouble = asyncio.Event()
         self.all_finished = asyncio.Event()
+        self.interrupt = asyncio.Event()
         self.end_now = asyncio.Event()
 
     def reset_for_attempt(self) -> None:

@@ -86,6 +86,8 @@ class LauncherProcess:
         if self._config.launcher == "inline":  # the launcher is rank 0
             exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
             self._evidence.exits[0] = exited
+            if code:
+                self._coordinator.writer.add(exited)
         if self._scheduler and self._has_left_job():
             job = self._evidence.job
             cancel = self._scheduler.cancel_abandoned
@@ -121,7 +123,15 @@ class LauncherProcess:
         conditions = self._conditions
         exit_task = asyncio.create_task(self._process.wait())
         while not (exit_task.done() or conditions.end_now.is_set()):
-            signs = (conditions.end_now, conditions.trouble, conditions.all_finished)
+            if conditions.interrupt.is_set():
+                await self._interrupt(exit_task)
+                break
+            signs = (
+                conditions.end_now,
+                conditions.interrupt,
+                conditions.trouble,
+                conditions.all_finished,
+            )
             waits = [asyncio.create_task(event.wait()) for event in signs]
             await asyncio.wait([exit_task, *waits], return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
@@ -129,6 +139,20 @@ class LauncherProcess:
             if not await self._training_continues(exit_task):
                 break
         self._evidence.launcher_killed = exit_task.done() and exit_task.result() < 0
+
+    async def _interrupt(self, exit_task: asyncio.Task[int]) -> None:
+        """Interrupt the ranks, and wait until they have ended or the time for it is over.
+
+        Launchers pass the signal on to their ranks, and wait for them.
+        """
+        self._process.send_signal(signal.SIGINT)
+        end_now = asyncio.create_task(self._conditions.end_now.wait())
+        timeout_s = self._config.report.stop_timeout_s
+        await asyncio.wait(
+            [exit_task, end_now], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        self._evidence.stop_overdue = not (exit_task.done() or end_now.done())
+        end_now.cancel()
 
     async def _training_continues(self, exit_task: asyncio.Task[int]) -> bool:
         """Return whether training continues after a sign that it ends.
@@ -139,6 +163,8 @@ class LauncherProcess:
         conditions = self._conditions
         since = time.monotonic()
         while not (exit_task.done() or conditions.end_now.is_set()):
+            if conditions.interrupt.is_set():
+                return True
             if not (conditions.trouble.is_set() or conditions.all_finished.is_set()):
                 return True
             if self._coordinator.is_job_queued and not self._coordinator.is_complete:

@@ -15,6 +15,7 @@ HANG = "Hang"
 JOB_ENDED = "JobEnded"
 # Two ends within this time are independent: no launcher reacts to a failure as fast.
 REACTION_S = 0.02
+ALL_EXITED = "all processes exited with code 0"
 # Sort keys of suspects: a config error first, then an error of the rank's own, then a disconnection
 # without a report.
 USAGE_ERROR = -1
@@ -36,7 +37,10 @@ def judge(evidence: Evidence) -> Outcome:
         return Outcome(status="stopped", reason="removed from the queue")
     if evidence.nonfinite:
         return _failed(_nonfinite_loss(evidence.nonfinite))
-    if len(evidence.finished) == evidence.world_size:
+    if evidence.is_script and evidence.stop_requested:
+        return Outcome(status="stopped", reason=_stop_of_script(evidence))
+    has_failed = evidence.is_script and bool(evidence.launcher_code)
+    if len(evidence.finished) == evidence.world_size and not has_failed:
         return _finished(evidence)
     if evidence.missing:
         return _failed(_hosts_missing(evidence))
@@ -46,6 +50,8 @@ def judge(evidence: Evidence) -> Outcome:
     if evidence.stop_overdue:
         reason = f"the graceful stop took too long and was forced; {_positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
+    if evidence.is_script and evidence.launcher_code == 0:  # though not all could report it
+        return Outcome(status="completed", reason=ALL_EXITED)
     error = _first_error(evidence)
     host = "" if error.rank is None else evidence.hosts.get(error.rank, "")
     return _failed(msgspec.structs.replace(error, host=host))
@@ -60,13 +66,26 @@ def supervisor_failure(error: Exception) -> Outcome:
 def _finished(evidence: Evidence) -> Outcome:
     """Return the outcome of a run whose ranks have all left the training loop in order."""
     if not any(finished.stopped for finished in evidence.finished.values()):
-        return Outcome(status="completed", reason="all steps done")
+        reason = ALL_EXITED if evidence.is_script else "all steps done"
+        return Outcome(status="completed", reason=reason)
     step = max(finished.step for finished in evidence.finished.values())
     reason = f"stopped {evidence.stop_origin} after step {step:,}"
     job = evidence.job
     if job and job.ended and job.state != "COMPLETED":  # Slurm, or somebody else, ended it
         reason += f": {job.ended}"
     return Outcome(status="stopped", reason=reason)
+
+
+def _stop_of_script(evidence: Evidence) -> str:
+    """Return how a script ended after a stop was requested, with whatever exit code."""
+    if all(finished.stopped for finished in evidence.finished.values()) and evidence.finished:
+        step = max(finished.step for finished in evidence.finished.values())
+        return f"stopped {evidence.stop_origin} in step {step:,}"
+    if evidence.stopped_now:
+        return "stopped immediately on request"
+    if evidence.stop_overdue:
+        return "interrupted on request, and ended because that took too long"
+    return "interrupted on request"
 
 
 def _failed(error: RunError) -> Outcome:
@@ -147,11 +166,13 @@ def _aborted_by_watchdog(evidence: Evidence) -> set[int]:
 
 
 def _unexplained_exits(evidence: Evidence) -> list[int]:
-    """Return the ranks that ended by themselves before they connected.
+    """Return the ranks that ended by themselves before they connected, or after they had finished.
 
-    The rank of launcher `inline` is the launcher, whose exit code explains nothing.
+    The rank of launcher `inline` is the launcher, whose exit code explains nothing of a training.
     """
-    expected = (0, -signal.SIGTERM, evidence.launcher_code)
+    expected = [0, -signal.SIGTERM]
+    if not evidence.is_script:
+        expected.append(evidence.launcher_code or 0)
     return [rank for rank, exited in evidence.exits.items() if exited.code not in expected]
 
 
@@ -201,7 +222,9 @@ def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
     """Return the error of a rank that ended without reporting one."""
     code = _exit_code(evidence, rank)
     step = evidence.steps.get(rank, 0)
-    if step:
+    if evidence.is_script and not any(evidence.steps.values()):
+        when = ""  # its steps are unknown
+    elif step:
         when = f"after step {step:,}"
     elif any(evidence.steps.values()):  # it may have done steps that it could not report any more
         when = "before it reported a step"
@@ -218,6 +241,7 @@ def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
         message = f"killed by {kind} {when}"
         if kind == "SIGKILL":
             message += " (manually or by the OOM killer)"
+    message = " ".join(message.split())
     return RunError(rank=rank, type=kind, message=message, step=step, secondary=others)
 
 

@@ -18,6 +18,9 @@ class StopProtocol:
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
+
+    The ranks of a script take part once each has announced that its program asks whether to stop.
+    Otherwise, and if they do not stop in time, they are interrupted.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class StopProtocol:
         self._conditions = conditions
         self._timeout_s = timeout_s
         self._answers: dict[int, int] = {}
+        self._supporting: set[int] = set()
         self._save = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,14 +44,21 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
+        if self._evidence.is_script and len(self._supporting) < self._evidence.world_size:
+            self._conditions.interrupt.set()
+            return
         self._save = save
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeout_s, self._on_timeout)
         self._ranks.broadcast(Stop())
 
+    def note_support(self, rank: int) -> None:
+        """Note that the program of a rank asks after each step whether to stop."""
+        self._supporting.add(rank)
+
     def ask_if_begun(self, connection: Connection) -> None:
         """Ask a rank that connects during a stop to take part in it."""
-        if self._evidence.stop_requested:
+        if self._evidence.stop_requested and not self._conditions.interrupt.is_set():
             connection.send(Stop())
 
     def add_answer(self, rank: int, step: int) -> None:
@@ -60,10 +71,14 @@ class StopProtocol:
     def reset(self, keep_timeout: bool) -> None:
         """Forget the answers of an earlier attempt, and its time limit unless `keep_timeout`."""
         self._answers.clear()
+        self._supporting.clear()
         if self._timer and not keep_timeout:
             self._timer.cancel()
 
     def _on_timeout(self) -> None:
         if self._evidence.stop_requested and not self._conditions.all_finished.is_set():
+            if self._evidence.is_script:
+                self._conditions.interrupt.set()
+                return
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()

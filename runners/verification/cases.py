@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from distrain.runners.config.plan import require_one_host
+from distrain.runners.config.plan import require_one_host, require_training_loop
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sections import ONE_PROCESS
@@ -69,7 +69,10 @@ def verify(
 
 def make_cases(name: str, config: RunConfig, ranks: Sequence[int] = ()) -> list[Case]:
     """Return the cases of a config; raise ConfigError if it cannot run here."""
-    return [_make_case(name, each) for each in _at_world_sizes(_shorten(config), ranks)]
+    return [
+        _make_case(name, each)
+        for each in _at_world_sizes(_shorten(require_training_loop(config)), ranks)
+    ]
 
 
 def select_usable(

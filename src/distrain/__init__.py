@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distrain.runners.config.schema import RunConfig as RunConfig
     from distrain.runners.errors import ConfigError as ConfigError
     from distrain.runners.errors import DistrainError as DistrainError
+    from distrain.runners.instrumentation.rank_session import should_stop as should_stop
     from distrain.runners.protocol.reporter import Reporter as Reporter
     from distrain.runners.records.reader import Record as Record
     from distrain.runners.runs import Run as Run
@@ -34,6 +35,7 @@ _HOMES = {
     "find": "runs",
     "launch": "runs",
     "load_preset": "config.presets",
+    "should_stop": "instrumentation.rank_session",
     "verify": "verification.cases",
 }
 __all__ = sorted(_HOMES)

@@ -209,7 +209,17 @@ def test_a_list_of_texts_is_typed_as_toml() -> None:
 
 def test_fields_in_common_use_come_first() -> None:
     assert keys(form.visible_fields(a_draft(), everything=False)) == form.COMMON
-    assert len(form.visible_fields(a_draft(), everything=True)) == len(form.fields())
+    shown = keys(form.visible_fields(a_draft(), everything=True))
+    assert shown == {field.key for field in form.fields() if field.group != "script"}
+
+
+def test_a_script_has_no_fields_of_the_training_loop() -> None:
+    config = RunConfig.from_dict({"script": {"path": "train.py"}})
+    shown = form.visible_fields(form.Draft.of("mine", config), everything=True)
+    groups = {field.group for field in shown}
+    assert {"script", "run", "dist", "slurm"} <= groups
+    assert not groups & {"train", "model", "data", "ddp"}
+    assert "precision" not in keys(shown)
 
 
 def test_changed_and_invalid_fields_are_always_listed() -> None:

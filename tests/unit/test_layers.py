@@ -27,6 +27,7 @@ PUBLIC = (
     "find",
     "launch",
     "load_preset",
+    "should_stop",
     "verify",
 )
 # These load torch in the functions that ranks run, and not before: a rank greets first.
@@ -34,6 +35,7 @@ RANK_SIDE = (
     "distrain.runners.training.worker",
     "distrain.runners.launchers.spawn",
     "distrain.runners.launchers.torchrun",
+    "distrain.runners.instrumentation.script_rank",
 )
 
 

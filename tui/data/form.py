@@ -305,6 +305,11 @@ def _assigned(key: str, value: Any) -> str:
 # --- visible fields --------------------------------------------------------------------------
 
 
+def used_fields(config: RunConfig) -> list[Field]:
+    """Return the fields that have a meaning in a config: a script has none of the training loop."""
+    return [field for field in fields() if field.key.partition(".")[0] not in config.unused_keys]
+
+
 def visible_fields(
     draft: Draft, *, everything: bool, words: str = "", with_problems: Container[str] = ()
 ) -> list[Field]:
@@ -312,13 +317,14 @@ def visible_fields(
 
     Changed fields and those with problems are always included.
     """
+    used = used_fields(draft.config)
     if wanted := words.lower().split():
-        return [field for field in fields() if _contains(field, wanted)]
+        return [field for field in used if _contains(field, wanted)]
     slurm = draft.config.launcher == "slurm"
     common = COMMON - {"devices"} | COMMON_WITH_SLURM if slurm else COMMON
     found = [
         field
-        for field in fields()
+        for field in used
         if everything
         or field.key in common
         or field.key in with_problems

@@ -98,7 +98,7 @@ class PreviewBuilder:
             config=config,
             plan=plan,
             problems=tuple(problems),
-            samples=self._samples(config.data),
+            samples=None if config.is_script else self._samples(config.data),
             past=newest_similar_run(self._runs_dir, config, plan) if plan else None,
         )
 
@@ -208,6 +208,9 @@ def figures(preview: LaunchPreview) -> list[tuple[str, str]]:
     """Return all figures of a preview by label."""
     plan = preview.plan
     config = preview.config
+    if config.is_script:
+        place = [("devices", devices(plan)), ("ranks", _ranks(plan))] if plan else []
+        return [("script", config.workload), *place]
     if plan is None:
         return [("steps", _steps(preview))]
     return [

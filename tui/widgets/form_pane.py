@@ -129,12 +129,12 @@ class FormPane(Vertical):
             if self._problem_of_typed:
                 problems[self._editing.key] = self._problem_of_typed
         self._table.show(self._draft, fields, problems)
-        self.border_subtitle = self._field_count(len(fields)) if self._draft else ""
+        self.border_subtitle = self._field_count(self._draft, len(fields)) if self._draft else ""
         self._describe_field()
         self.call_after_refresh(self._place_editor)
 
-    def _field_count(self, shown: int) -> str:
-        every = len(form.fields())
+    def _field_count(self, draft: Draft, shown: int) -> str:
+        every = len(form.used_fields(draft.config))
         if self._filter.value:
             return f"{shown} of {every} fields · esc shows more"
         count = f"all {every}" if shown == every else f"{shown}"

@@ -11,6 +11,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from distrain.runners import formatting
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import Preset
 from distrain.tui import keymap
 
@@ -161,7 +162,7 @@ def combination(preset: Preset) -> str:
     config = preset.config
     if config is None:
         return "cannot be used"
-    return f"{config.strategy} · {config.launcher} · {config.precision}"
+    return " · ".join(describe_setup(config, None))
 
 
 def reason(preset: Preset) -> str:

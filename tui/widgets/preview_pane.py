@@ -98,8 +98,11 @@ def _main_figures(preview: LaunchPreview) -> list[str]:
     plan = preview.plan
     assert plan is not None, "called only with a plan"
     figures = dict(launch_preview.figures(preview))
+    place = f"{formatting.plural(plan.world_size, 'rank')} on {launch_preview.devices(plan)}"
+    if preview.config.is_script:
+        return [place, figures["script"]]
     return [
-        f"{formatting.plural(plan.world_size, 'rank')} on {launch_preview.devices(plan)}",
+        place,
         figures["batch"],
         f"lr {plan.lr:g}",
         plan.precision,

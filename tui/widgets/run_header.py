@@ -6,6 +6,7 @@ from rich.text import Text
 
 from distrain.runners import formatting
 from distrain.runners.analysis.diagnosis import Diagnosis
+from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import Evaluation, Job
 from distrain.runners.records import job_status
@@ -35,18 +36,14 @@ def header(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list
     return [
         _description(now, config, width, hint),
         _progress(now, config, width),
-        _figures(now, width),
+        Text() if config.is_script else _figures(now, width),
     ]
 
 
 def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
     plan = now.state.plan
     dot, colour = STATUSES[now.state.status]
-    setup: list[str] = [
-        config.strategy,
-        config.launcher,
-        plan.precision if plan else config.precision,
-    ]
+    setup = describe_setup(config, plan)
     if plan:
         on = f" on {formatting.plural(plan.nodes, 'node')}" if plan.nodes > 1 else ""
         setup.append(formatting.plural(plan.world_size, "rank") + on)
@@ -61,7 +58,7 @@ def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Tex
     else:  # the job matters more than the id of a run with a name
         scheduled = _job(job, now)
         parts += [scheduled, setup_text, id] if now.name else [id, scheduled, setup_text]
-    parts.append(Text(f"{config.model.name} on {config.data.name}", "dim"))
+    parts.append(Text(config.workload, "dim"))
     return _fitted(parts, width, Text(hint, "dim"))
 
 
@@ -79,6 +76,9 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if (state.live and state.reason) or state.error is not None:
         colour = "yellow" if state.live else "red"
         return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")
+    if config.is_script and state.live and state.status != "queued":
+        elapsed = formatting.duration(now.time - (state.started or state.created))
+        return Text(f"running for {elapsed}; the script reports no progress", "dim")
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")

@@ -26,7 +26,10 @@ def usage_error(done: subprocess.CompletedProcess[str]) -> str:
     [
         ("rnu ddp", "distrain: unknown command 'rnu'; did you mean run"),
         ("fly", "distrain: unknown command 'fly'; `distrain --help` lists all commands\n"),
-        ("run", "distrain: the following arguments are required: PRESET"),
+        (
+            "run",
+            "distrain: name a preset, or a script with its arguments; see `distrain run --help`",
+        ),
         ("run ddp --devics cpu:2", "unknown option '--devics'; did you mean --devices"),
         ("run ddp dp", "distrain: unknown argument 'dp'; see `distrain run --help`"),
         ("run ddpp", "distrain: there is no preset 'ddpp'; did you mean ddp"),

@@ -10,9 +10,11 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from distrain.runners.config.presets import BUILT_IN
 from distrain.runners.config.schema import RunConfig, differences, json_schema, parse_assignment
+from distrain.runners.config.sections import ScriptConfig
 from distrain.runners.config.validation import Section
 from distrain.runners.errors import ConfigError
 
@@ -41,7 +43,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) is list:
         return st.lists(values_of(get_args(hint)[0]), max_size=4)
     if get_origin(hint) is dict:
-        return st.dictionaries(st.text(), PLAIN, max_size=3)
+        value = get_args(hint)[1]
+        return st.dictionaries(st.text(), PLAIN if value is Any else values_of(value), max_size=3)
     kinds = {bool: st.booleans(), str: st.text(), int: st.integers(), type(None): st.none()}
     return kinds[hint]
 
@@ -67,20 +70,49 @@ def configs_of(kind: type[Section]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{name: values_of(hint) for name, hint in hints.items()})
 
 
+TRAINING = configs_of(RunConfig).map(
+    lambda config: structs.replace(
+        config, strategy="ddp" if config.is_script else config.strategy, script=ScriptConfig()
+    )
+)
+OWN_PROGRAM = st.builds(
+    lambda config, script: structs.replace(
+        RunConfig(),
+        strategy="script",
+        script=structs.replace(script, path="train.py", module=None),
+        **{name: getattr(config, name) for name in ("devices", "launcher", "dist", "slurm")},
+    ),
+    configs_of(RunConfig),
+    configs_of(ScriptConfig),
+)
+
+
 # --- round trips ----------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
-@given(configs_of(RunConfig))
+@given(TRAINING | OWN_PROGRAM)
 def test_every_config_survives_toml(config: RunConfig) -> None:
     assert RunConfig.from_toml(config.to_toml()) == config
     assert RunConfig.from_dict(config.to_dict()) == config
 
 
 @settings(max_examples=25, deadline=None)
-@given(configs_of(RunConfig))
+@given(TRAINING | OWN_PROGRAM)
 def test_the_schema_accepts_every_config(config: RunConfig) -> None:
     jsonschema.validate(config.to_dict(), json_schema())
+
+
+@pytest.mark.parametrize(
+    ("devices", "launcher"),
+    [("", "inline"), ('devices = "auto"', "inline"), ("devices = [0]", "torchrun")],
+)
+def test_a_script_is_one_process_unless_devices_are_named(devices: str, launcher: str) -> None:
+    config = RunConfig.from_toml(f'{devices}\n[script]\npath = "train.py"\n')
+    assert (config.strategy, config.launcher) == ("script", launcher)
+    assert RunConfig.from_toml(config.to_toml(whole=False)) == config
+    moved = config.with_changes({"devices": "cpu:2"})
+    assert moved.launcher == launcher
 
 
 def test_the_default_is_a_config() -> None:
@@ -95,6 +127,28 @@ def problems_of(text: str) -> dict[str, str]:
         RunConfig.from_toml(text)
     assert len(dict(caught.value.problems)) == len(caught.value.problems)
     return dict(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "sentence"),
+    [
+        ('strategy = "script"', "script", "name one program"),
+        ('[script]\nargs = ["x"]', "script", "name one program"),
+        ('[script]\npath = "a.py"\nmodule = "b"', "script", "name one program"),
+        ('strategy = "ddp"\n[script]\npath = "a.py"', "strategy", "leave strategy out"),
+        (
+            '[script]\npath = "a.py"\n[train]\nlr = 1\n[model]\nname = "cnn"',
+            "model",
+            "leave out model, train",
+        ),
+        ("script = 3", "script", "must be a table"),
+        ('[script]\nmodule = "no-module"', "script.module", "must be text"),
+    ],
+)
+def test_what_a_script_cannot_be_combined_with(text: str, key: str, sentence: str) -> None:
+    problems = problems_of(text)
+    assert list(problems) == [key]
+    assert sentence in problems[key]
 
 
 def test_all_problems_are_reported_at_once_each_with_its_key() -> None:

@@ -65,6 +65,7 @@ EVENTS: list[events.Event] = [
     ),
     events.Stop(now=True),
     events.Stopping(rank=1, step=4),
+    events.StopSupport(rank=1),
     events.StopAt(step=6, save=False),
 ]
 

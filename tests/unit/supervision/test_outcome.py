@@ -314,3 +314,47 @@ def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
     assert outcome.error is not None
     assert outcome.error.type == "OSError"
     assert "the supervisor failed (disk full)" in outcome.reason
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("observed", "status", "reason"),
+    [
+        ({"finished": finished(0, 1, step=0)}, "completed", "all processes exited with code 0"),
+        # It may have closed its connection and ended well all the same.
+        ({"disconnected": {0: 5.0, 1: 5.0}}, "completed", "all processes exited with code 0"),
+        (
+            {"finished": finished(0, 1), "exits": exits(r1=-11), "launcher_code": 1},
+            "failed",
+            "rank 1: killed by SIGSEGV",
+        ),
+        (
+            {"disconnected": {0: 5.0}, "exits": exits(r0=4), "launcher_code": 4},
+            "failed",
+            "rank 0: exited with code 4 without reporting an error",
+        ),
+        (
+            {"failures": {1: (5.0, failure(1))}, "launcher_code": 1, "stop_requested": True},
+            "stopped",
+            "interrupted on request",
+        ),
+        (
+            {"finished": finished(0, 1, stopped=True, step=7), "stop_requested": True},
+            "stopped",
+            "stopped on request in step 7",
+        ),
+        (
+            {"stop_requested": True, "stop_overdue": True, "launcher_code": -9},
+            "stopped",
+            "interrupted on request, and ended because that took too long",
+        ),
+    ],
+)
+def test_the_exit_code_of_a_script_decides_unless_it_was_stopped(
+    observed: dict[str, Any], status: str, reason: str
+) -> None:
+    evidence = Evidence(world_size=2, is_script=True, **{"launcher_code": 0, **observed})
+    outcome = judge(evidence)
+    assert (outcome.status, outcome.reason) == (status, reason)

@@ -1,0 +1,34 @@
+"""A run of a script in a terminal or a pipe: what its ranks print, between lines of its own."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from distrain.runners.cli.logs import LogPrinter, rank_logs
+from distrain.runners.cli.run_lines import RunLines
+from distrain.runners.records.reader import Record
+
+
+class ScriptLines(RunLines):
+    """Prints the lines of all ranks to `output`; of several ranks each with its rank in front."""
+
+    def __init__(self, record: Record, stream: TextIO, every: float, output: TextIO) -> None:
+        super().__init__(record, stream, every)
+        self._record = record
+        self._output = output
+        self._printers: dict[int, LogPrinter] = {}
+
+    def update(self) -> bool:
+        is_live = self._record.state.live
+        self._print_output(final=not is_live)
+        super().update()
+        return is_live
+
+    def _print_output(self, final: bool) -> None:
+        plan = self._record.state.plan
+        for rank, path in rank_logs(self._record.dir).items():
+            if rank not in self._printers:
+                prefix = f"[rank {rank}] " if plan and plan.world_size > 1 else ""
+                self._printers[rank] = LogPrinter(path, prefix, self._output)
+            self._printers[rank].print_new(final)
+        self._output.flush()

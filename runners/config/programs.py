@@ -1,0 +1,61 @@
+"""The program of a script's config: where it is, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from distrain.runners.config.schema import RunConfig
+
+
+def working_folder(config: RunConfig, base_dir: Path) -> Path:
+    """Return the absolute folder that the program works in; `base_dir` is that of the launch."""
+    if config.script.cwd is None:
+        return base_dir.absolute()
+    return _config_folder(config, base_dir) / Path(config.script.cwd).expanduser()
+
+
+def program_path(config: RunConfig, base_dir: Path) -> str:
+    """Return the program's path as its `argv[0]`: valid from the folder that it works in.
+
+    A name without a folder, of a program that is not Python, may be a command.
+    """
+    given = config.script.path or ""
+    folder = _config_folder(config, base_dir)
+    path = folder / Path(given).expanduser()
+    if not config.script.is_python and os.sep not in given:
+        return str(path) if path.is_file() else given
+    return given if folder == working_folder(config, base_dir) else str(path)
+
+
+def program_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
+    """Return (key, reason) of what keeps the program from starting; imports and runs nothing."""
+    folder = working_folder(config, base_dir)
+    if not folder.is_dir():
+        return [("script.cwd", f"there is no folder {folder}")]
+    if config.script.module:
+        return []  # only an import can tell
+    problem = _file_problem(config, program_path(config, base_dir), folder)
+    return [("script.path", problem)] if problem else []
+
+
+def _file_problem(config: RunConfig, given: str, folder: Path) -> str:
+    is_python = config.script.is_python
+    if not is_python and os.sep not in given:
+        return "" if shutil.which(given) else f"there is no file or command {given}"
+    path = folder / given
+    if path.is_dir():
+        return f"{given} is a folder; name a script in it, or a package with -m"
+    if not path.exists():
+        return f"there is no file {path}"
+    if is_python:
+        return "" if os.access(path, os.R_OK) else f"{path} cannot be read: permission denied"
+    if os.access(path, os.X_OK):
+        return ""
+    return f"{path} is not executable; run `chmod +x` on it (Python scripts end in .py)"
+
+
+def _config_folder(config: RunConfig, base_dir: Path) -> Path:
+    """Return the folder that relative paths of the config's script start from."""
+    return base_dir.absolute() / Path(config.code_dir or "").expanduser()

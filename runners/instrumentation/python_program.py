@@ -1,0 +1,81 @@
+"""Runs a Python script or module as `python script.py` and `python -m module` do.
+
+The program becomes `__main__` for good, so that its threads, its exit handlers and the processes
+that it spawns find it there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+
+def run_script(path: str, arguments: Sequence[str]) -> None:
+    """Run a file. All exceptions pass, also those of reading and compiling it."""
+    file = os.path.abspath(path)
+    sys.argv = [path, *arguments]
+    _add_to_path(os.path.dirname(os.path.realpath(file)))
+    with io.open_code(file) as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
+    _run(code, __file__=file, __loader__=SourceFileLoader("__main__", file), __spec__=None)
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module, or `__main__` of a package. All exceptions pass.
+
+    Raises ModuleNotFoundError if there is no such module.
+    """
+    sys.argv = ["-m", *arguments]  # as modules see it that the search imports
+    _add_to_path(os.getcwd())
+    spec = _find(name)
+    loader: Any = spec.loader
+    sys.argv[0] = spec.origin or name
+    _run(
+        loader.get_code(spec.name),
+        __file__=spec.origin,
+        __loader__=loader,
+        __spec__=spec,
+        __package__=spec.parent,
+    )
+
+
+def own_traceback(error: BaseException) -> TracebackType | None:
+    """Return the part of an exception's traceback that belongs to the program."""
+    trace = error.__traceback__
+    while trace and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
+def _add_to_path(folder: str) -> None:
+    if not os.environ.get("PYTHONSAFEPATH"):  # the user's: ranks are started without it
+        sys.path.insert(0, folder)
+
+
+def _find(name: str) -> ModuleSpec:
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name = f"{name}.__main__"
+        spec = importlib.util.find_spec(name)
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise ModuleNotFoundError(f"No module named {name}", name=name)
+    return spec
+
+
+def _run(code: CodeType, **attributes: Any) -> None:
+    main = ModuleType("__main__")
+    defaults = {"__builtins__": __builtins__, "__package__": None, "__cached__": None}
+    vars(main).update(defaults | attributes)
+    sys.modules["__main__"] = main
+    exec(code, vars(main))
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether code of this package, or Python's import system, is in a file."""
+    return os.path.dirname(file) == os.path.dirname(__file__) or file.startswith("<frozen ")

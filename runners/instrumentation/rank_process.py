@@ -1,0 +1,65 @@
+"""What every process of a rank does: its log, its connection, and the report of a failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from distrain.runners.distributed.secondary_failures import is_secondary_failure
+from distrain.runners.protocol.events import Failure
+
+MAX_MESSAGE = 4_000  # characters
+MAX_TRACEBACK = 100_000  # characters
+
+
+def redirect_output(path: Path) -> None:
+    """Append all output of this process, its libraries and its children to a log file."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+
+
+def exit_without_supervisor() -> None:
+    """End this process because nobody receives its reports any more."""
+    print("the supervisor has exited, so this rank exits too", file=sys.stderr)
+    os._exit(1)
+
+
+def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool = False) -> Failure:
+    """Return the report of the exception that ends a rank after `step` steps.
+
+    `usage` marks a mistake in the user's configuration, whose traceback explains nothing.
+    """
+    message = _message_of(error)
+    trace = "" if usage else "".join(traceback.format_exception(error))
+    return Failure(
+        time=time.time(),
+        rank=rank,
+        error=_make_sendable(type(error).__name__, MAX_MESSAGE),
+        message=_make_sendable(message, MAX_MESSAGE),
+        step=step,
+        traceback=_make_sendable(trace, MAX_TRACEBACK),
+        usage=usage,
+        secondary=is_secondary_failure(error, message),
+    )
+
+
+def _message_of(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"exited with code {error.code} before training had ended"
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return f"{type(error).__name__}, whose message cannot be formatted"
+
+
+def _make_sendable(text: str, limit: int) -> str:
+    """Return valid UTF-8 of a bounded length; a text that is too long keeps its end."""
+    clean = text.encode("utf-8", "backslashreplace").decode()
+    return clean if len(clean) <= limit else "… " + clean[-limit:]

@@ -1,0 +1,116 @@
+"""The process of a rank that runs a program of the user's, and reports how it ended."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from distrain.runners import formatting
+from distrain.runners.config.programs import program_path, working_folder
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import ScriptConfig
+from distrain.runners.instrumentation import python_program, rank_session
+from distrain.runners.instrumentation.executable import Executable
+from distrain.runners.instrumentation.rank_process import (
+    exit_without_supervisor,
+    make_failure,
+    redirect_output,
+)
+from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.protocol.events import Failure, Finished, Phase
+from distrain.runners.protocol.reporter import Reporter
+from distrain.runners.system.processes import die_with_parent
+from distrain.runners.system.rank_identity import set_rank_variables
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def main() -> int:
+    """Run the program of the config and return its exit code."""
+    die_with_parent()
+    set_rank_variables()
+    rank = int(os.environ.get("RANK", "0"))
+    folder = Path(os.environ["DISTRAIN_RUN"])
+    config = RunConfig.from_toml((folder / "config.toml").read_text("utf-8"))
+    redirect_output(folder / "logs" / f"rank-{rank}.log")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    script = config.script
+    path = program_path(config, Path.cwd())
+    os.chdir(working_folder(config, Path.cwd()))
+    if script.is_python:
+        return _run_python(script, path, rank)
+    return _run_executable(path, script.args, rank)
+
+
+def _run_python(script: ScriptConfig, path: str, rank: int) -> int:
+    reporter = Reporter.from_env(exit_without_supervisor)
+    reporter.send(Phase(time=time.time(), rank=rank, phase="running"))
+    session = RankSession(reporter, rank)
+    rank_session.begin(session)
+    has_failed = False
+
+    def report_end() -> None:
+        if not has_failed:
+            finished = Finished(
+                time=time.time(), rank=rank, step=session.calls, stopped=session.is_stopped
+            )
+            reporter.send(finished)
+        reporter.close()
+
+    # Before those of the program, so that it is called after them, and after all its threads.
+    atexit.register(report_end)
+    try:
+        if script.module:
+            python_program.run_module(script.module, script.args)
+        else:
+            python_program.run_script(path, script.args)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            has_failed = True
+            reporter.send(_exit_failure(rank, error))
+        raise
+    except BaseException as error:
+        has_failed = True
+        error.__traceback__ = python_program.own_traceback(error)
+        reporter.send(make_failure(rank, error))
+        sys.excepthook(type(error), error, error.__traceback__)
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _exit_failure(rank: int, error: SystemExit) -> Failure:
+    """Return the report of a `sys.exit` with a code or with a message."""
+    is_code = isinstance(error.code, int)
+    message = f"exited with code {error.code}" if is_code else str(error.code)
+    return Failure(time=time.time(), rank=rank, error="SystemExit", message=message)
+
+
+def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
+    try:
+        program = Executable(path, arguments)
+    except OSError as error:
+        with Reporter.from_env() as reporter:
+            reporter.send(make_failure(rank, error, usage=True))
+        return 1
+    with Reporter.from_env(exit_without_supervisor) as reporter:
+        reporter.send(Phase(time=time.time(), rank=rank, phase="running"))
+        code = program.wait()
+        if code:
+            how = f"exited with code {code}"
+            if code < 0:
+                how = f"killed by {formatting.signal_name(-code)}"
+            failure = Failure(time=time.time(), rank=rank, error="Exit", message=how)
+            reporter.send(failure)
+        else:
+            reporter.send(Finished(time=time.time(), rank=rank, step=0))
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Given a script that trains, when it is stopped, then all ranks leave, and it may save first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrain import Run, find
+from tests.integration.runs.conftest import wait_until
+
+from .conftest import Write, log_of, start
+
+Launch = Callable[..., Run]
+
+# Each rank calls at its own pace; steps are equal because the ranks meet in each.
+ASKS = """
+    import os, time
+    import distrain
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    step = 0
+    while True:
+        step += 1
+        dist.barrier()
+        time.sleep(0.01 * int(os.environ["RANK"]))
+        if distrain.should_stop():
+            break
+        if step == 3:
+            print("has asked", flush=True)
+    assert distrain.should_stop()
+    print("left in step", step)
+    dist.destroy_process_group()
+"""
+SAVES = """
+    import os, time
+    print("ready", flush=True)
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        time.sleep(1.5)
+        print("saved")
+        raise
+"""
+IGNORES = """
+    import signal, time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+ASKS_ON_RANK_0 = """
+    import os, time
+    import distrain
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.05)
+        if os.environ["RANK"] == "0" and distrain.should_stop():
+            print("must not happen")
+            break
+"""
+
+
+@pytest.fixture
+def launch(write: Write, environment: dict[str, str], tmp_path: Path, runs_dir: Path) -> Launch:
+    def launch(text: str, *words: str) -> Run:
+        write("train.py", text)
+        id = start(*words, "train.py", environment=environment, folder=tmp_path)
+        return find(id, runs_dir)
+
+    return launch
+
+
+def wait_for_text(run: Run, text: str, ranks: int = 1) -> None:
+    def is_there() -> bool:
+        logs = [run.dir / "logs" / f"rank-{rank}.log" for rank in range(ranks)]
+        return all(log.exists() and text in log.read_text() for log in logs)
+
+    wait_until(is_there)
+
+
+TWO = ("--devices", "cpu:2")
+
+
+def test_ranks_that_ask_leave_in_the_same_step(launch: Launch) -> None:
+    run = launch(ASKS, *TWO)
+    wait_for_text(run, "has asked", 2)
+    run.stop()
+    found = run.wait(60)
+    assert found["status"] == "stopped", run.reason
+    left = [log_of(run.record, rank).splitlines()[-1] for rank in range(2)]
+    assert left[0] == left[1]
+    assert left[0].startswith("left in step ")
+    assert run.reason == f"stopped on request in step {left[0].rpartition(' ')[2]}"
+
+
+@pytest.mark.parametrize("words", [(), TWO], ids=["inline", "torchrun"])
+def test_a_script_that_does_not_ask_is_interrupted_and_may_save(
+    words: tuple[str, ...], launch: Launch
+) -> None:
+    run = launch(SAVES, *words)
+    ranks = 2 if words else 1
+    wait_for_text(run, "ready", ranks)
+    run.stop()
+    run.wait(60)
+    assert (run.status, run.reason) == ("stopped", "interrupted on request")
+    for rank in range(ranks):
+        assert "saved" in log_of(run.record, rank)
+
+
+def test_ranks_of_which_one_asks_are_interrupted(launch: Launch) -> None:
+    run = launch(ASKS_ON_RANK_0, *TWO)
+    wait_for_text(run, "ready", 2)
+    run.stop()
+    run.wait(60)
+    assert (run.status, run.reason) == ("stopped", "interrupted on request")
+    assert "must not happen" not in log_of(run.record)
+
+
+def test_a_script_that_ignores_signals_is_killed_in_time(launch: Launch) -> None:
+    run = launch(IGNORES, "--set", "report.stop_timeout_s=1")
+    wait_for_text(run, "ready")
+    run.stop()
+    run.wait(60)
+    assert run.status == "stopped"
+    assert "took too long" in run.reason
+
+
+def test_a_shell_script_is_interrupted_with_its_children(
+    write: Write, environment: dict[str, str], tmp_path: Path, runs_dir: Path
+) -> None:
+    script = write("train.sh", "#!/bin/sh\ntrap 'echo saved; exit 1' INT\necho ready\nsleep 600\n")
+    script.chmod(0o755)
+    id = start("./train.sh", environment=environment, folder=tmp_path)
+    run = find(id, runs_dir)
+    wait_for_text(run, "ready")
+    run.stop()
+    run.wait(60)
+    assert (run.status, run.reason) == ("stopped", "interrupted on request")
+    assert log_of(run.record).splitlines() == ["ready", "saved"]
