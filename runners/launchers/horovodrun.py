@@ -39,7 +39,7 @@ def main() -> int:
                 rank: rank_variables(1, world_size, 0, rank, LOOPBACK, str(port))
                 for rank in range(world_size)
             }
-            return link.run_ranks(command, variables)
+            return link.run_ranks(command, variables, forward_interrupts=record.config.is_script)
 
 
 def horovod_variables(config: RunConfig, folder: Path) -> dict[str, str]:

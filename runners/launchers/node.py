@@ -170,6 +170,8 @@ class NodeAgent:
                 self._answers.put(event)
             case Stop(now=True):
                 self._end_now()
+            case Stop() if self._is_working:  # only to the agents of a script
+                os.kill(os.getpid(), signal.SIGINT)
 
     def _on_lost(self) -> None:
         """End the ranks: the supervisor is gone, and nobody receives what they report."""

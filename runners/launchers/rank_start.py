@@ -55,10 +55,13 @@ def run_ranks(
     `place` is where the ranks of all nodes meet, HOST:PORT.
     """
     command = rank_command(config)
+    children: dict[int, dict[str, str]] = {}
     if plan.backend == "horovod":
-        return link.run_ranks(command, _horovod_ranks(identity, config, plan, place))
-    if identity.rank is not None:
-        return link.run_ranks(command, {identity.rank: _single_rank(identity, plan, place)})
+        children = _horovod_ranks(identity, config, plan, place)
+    elif identity.rank is not None:
+        children = {identity.rank: _single_rank(identity, plan, place)}
+    if children:
+        return link.run_ranks(command, children, forward_interrupts=config.is_script)
     from distrain.runners.launchers.torchrun import run_elastic_agent
 
     return run_elastic_agent(

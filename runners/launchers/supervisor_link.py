@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self
 
 from distrain.runners.protocol.client import read_own_token
@@ -71,15 +73,23 @@ class SupervisorLink:
         """Report that a rank ended; a negative code is a signal."""
         self.send(Exited(time=time.time(), rank=rank, pid=pid, code=code))
 
-    def run_ranks(self, command: list[str], variables: Mapping[int, Mapping[str, str]]) -> int:
+    def run_ranks(
+        self,
+        command: list[str],
+        variables: Mapping[int, Mapping[str, str]],
+        *,
+        forward_interrupts: bool = False,
+    ) -> int:
         """Start ranks, each with its own variables, and report how each fails until none is left.
 
-        Returns 1 if a rank failed, else 0.
+        With `forward_interrupts` a SIGINT is for the ranks. Returns 1 if a rank failed, else 0.
         """
         running = {
             os.posix_spawn(command[0], command, {**os.environ, **own}): rank
             for rank, own in variables.items()
         }
+        if forward_interrupts:
+            signal.signal(signal.SIGINT, lambda number, _: _signal_all(running, number))
         exit_code = 0
         while running:
             pid, status = os.wait()
@@ -88,3 +98,9 @@ class SupervisorLink:
                 self.report_exit(rank, pid, code)
                 exit_code = 1
         return exit_code
+
+
+def _signal_all(pids: Iterable[int], number: int) -> None:
+    for pid in [*pids]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

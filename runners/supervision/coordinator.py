@@ -93,7 +93,11 @@ class Coordinator:
         self.membership = Membership(writer.state.run_id, config, plan, host, self._save_hosts)
         self.stall_watch = StallWatch(plan.world_size, config.report.stall_s)
         self.stop_protocol = StopProtocol(
-            self.ranks, self.evidence, self.conditions, config.report.stop_timeout_s
+            self.ranks,
+            self.evidence,
+            self.conditions,
+            config.report.stop_timeout_s,
+            lambda: self.membership.broadcast(Stop()),
         )
         self._disconnections = DisconnectionHandler(
             plan,

@@ -143,9 +143,11 @@ class LauncherProcess:
     async def _interrupt(self, exit_task: asyncio.Task[int]) -> None:
         """Interrupt the ranks, and wait until they have ended or the time for it is over.
 
-        Launchers pass the signal on to their ranks, and wait for them.
+        Launchers pass the signal on to their ranks, and wait for them. Node agents, where there
+        are any, have received a message.
         """
-        self._process.send_signal(signal.SIGINT)
+        if not (self._plan.spread or self._plan.scheduled):
+            self._process.send_signal(signal.SIGINT)
         end_now = asyncio.create_task(self._conditions.end_now.wait())
         timeout_s = self._config.report.stop_timeout_s
         await asyncio.wait(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from distrain.runners.protocol.events import Stop, StopAt
 from distrain.runners.supervision.connection import Connection
@@ -20,7 +21,7 @@ class StopProtocol:
     `StopAt` names the furthest of these steps, which all ranks can reach.
 
     The ranks of a script take part once each has announced that its program asks whether to stop.
-    Otherwise, and if they do not stop in time, they are interrupted.
+    Otherwise, and if they do not stop in time, `on_interrupt` is called.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class StopProtocol:
         evidence: Evidence,
         conditions: RunConditions,
         timeout_s: float,
+        on_interrupt: Callable[[], None],
     ) -> None:
         self._ranks = ranks
         self._evidence = evidence
         self._conditions = conditions
         self._timeout_s = timeout_s
+        self._on_interrupt = on_interrupt
         self._answers: dict[int, int] = {}
         self._supporting: set[int] = set()
         self._save = True
@@ -45,7 +48,7 @@ class StopProtocol:
             return
         self._evidence.stop_requested = True
         if self._evidence.is_script and len(self._supporting) < self._evidence.world_size:
-            self._conditions.interrupt.set()
+            self._interrupt()
             return
         self._save = save
         loop = asyncio.get_running_loop()
@@ -75,10 +78,14 @@ class StopProtocol:
         if self._timer and not keep_timeout:
             self._timer.cancel()
 
+    def _interrupt(self) -> None:
+        self._conditions.interrupt.set()
+        self._on_interrupt()
+
     def _on_timeout(self) -> None:
         if self._evidence.stop_requested and not self._conditions.all_finished.is_set():
             if self._evidence.is_script:
-                self._conditions.interrupt.set()
+                self._interrupt()
                 return
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()

@@ -93,10 +93,13 @@ def agent_environment(
         "DISTRAIN_RUN": str(folder),
         "DISTRAIN_SOCKET": "" if config.slurm.report == "files" else addresses.remote,
         TOKEN_FILE_VARIABLE: str(folder / TOKEN_FILE_NAME),
-        "OMP_NUM_THREADS": str(plan.threads),
-        "PYTHONSAFEPATH": "1",
-        "PYTHONUNBUFFERED": "1",
     }
+    if not config.is_script:
+        variables |= {
+            "OMP_NUM_THREADS": str(plan.threads),
+            "PYTHONSAFEPATH": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
     if config.slurm.via == "srun":
         variables["DISTRAIN_TASK"] = "rank"
     return variables

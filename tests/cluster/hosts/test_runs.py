@@ -20,6 +20,7 @@ from tests.cluster.hosts.pair import JOIN, RUN, TWO, Pair
 from tests.integration.runs.conftest import wait_until
 from tests.support.commands import ENDLESS, sets
 from tests.support.namespaces import Host, network
+from tests.support.programs import SAVES, SUM
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
@@ -279,3 +280,26 @@ def test_node_rank_in_the_config_works_like_join(pair: Pair) -> None:
     ]
     assert [pair.exit_code(process) for process in both] == [0, 0], pair.output
     assert pair.evaluation()["samples"] == 360
+
+
+# --- a user's script ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", [SUM, SAVES], ids=["to its end", "stopped"])
+def test_a_script_runs_on_both_hosts(pair: Pair, program: str) -> None:
+    for host in (pair.first, pair.second):
+        (host.folder / "train.py").write_text(program)
+    place = ("--set", "dist.nodes=2", "--devices", "cpu:2")
+    run = pair.distrain(pair.first, RUN, "run", *place, "train.py", "--lr", "1")
+    join = pair.join()
+    if program is SUM:
+        assert (pair.exit_code(run), pair.exit_code(join)) == (0, 0), pair.output
+        assert pair.output.count("sum 10 --lr 1") >= 4
+    else:
+        logs = pair.record.dir / "logs"
+        wait_until(lambda: sum("ready" in log.read_text() for log in logs.glob("rank-*")) == 4)
+        assert pair.run_to_end("stop", "latest").returncode == 0
+        assert pair.exit_code(run) == 130, pair.output
+        assert pair.exit_code(join) == 130, pair.output
+        assert sum("saved" in log.read_text() for log in logs.glob("rank-*")) == 4
+    pair.assert_nothing_left()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.conftest import Distrain
+from tests.support.programs import SUM
 
 from .conftest import Plain, Write, log_of, only_run, own_variables
 
@@ -262,3 +266,36 @@ def test_a_script_without_figures_says_so(write: Write, distrain: Distrain, runs
         refused = distrain(command, "./run.toml")
         assert refused.returncode == 2
         assert "benches and checks need a preset without one" in refused.stderr
+
+
+def test_ranks_of_a_scheduler_run_a_script(
+    write: Write, environment: dict[str, str], tmp_path: Path, runs_dir: Path
+) -> None:
+    write("train.py", SUM)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [
+        sys.executable,
+        "-m",
+        "distrain",
+        "run",
+        "--launcher",
+        "env",
+        "train.py",
+        "--lr",
+        "1",
+    ]
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=environment | given | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    record = only_run(runs_dir)
+    assert [log_of(record, rank).splitlines()[-1] for rank in range(2)] == ["sum 3 --lr 1"] * 2

@@ -9,6 +9,7 @@ import pytest
 
 from distrain import Run, find
 from tests.integration.runs.conftest import wait_until
+from tests.support.programs import SAVES
 
 from .conftest import Write, log_of, start
 
@@ -32,16 +33,6 @@ ASKS = """
     assert distrain.should_stop()
     print("left in step", step)
     dist.destroy_process_group()
-"""
-SAVES = """
-    import os, time
-    print("ready", flush=True)
-    try:
-        time.sleep(600)
-    except KeyboardInterrupt:
-        time.sleep(1.5)
-        print("saved")
-        raise
 """
 IGNORES = """
     import signal, time

@@ -1,0 +1,47 @@
+"""A user's script on the nodes of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrain import Run, find
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.test_runs import LONG, distrain, ended, start, started, user_folder
+from tests.integration.runs.conftest import wait_until
+from tests.support.programs import SAVES, SUM
+
+__all__ = ["start", "started", "user_folder"]
+
+JOB = ("--launcher", "slurm", "--set", "slurm.nodes=2", "--set", "slurm.poll_s=0.5")
+
+
+def outputs(run: Run) -> list[str]:
+    return [path.read_text() for path in sorted((run.dir / "logs").glob("rank-*.log"))]
+
+
+@pytest.mark.parametrize("via", ["torchrun", "srun"])
+@pytest.mark.usefixtures("started")
+def test_a_script_runs_on_all_nodes(via: str, user_folder: Path) -> None:
+    (user_folder / "train.py").write_text(SUM)
+    done = distrain("run", *JOB, "--set", f"slurm.via={via}", "train.py", "--lr", "1")
+    assert done.returncode == 0, done.stderr
+    run = find("latest")
+    assert [output.splitlines()[-1] for output in outputs(run)] == ["sum 3 --lr 1"] * 2
+    assert run.record.state.hosts == ["n1", "n2"]
+    assert "[rank 1] sum 3 --lr 1\n" in done.stdout
+
+
+@pytest.mark.parametrize("via", ["torchrun", "srun"])
+@pytest.mark.usefixtures("started")
+def test_a_stop_interrupts_the_ranks_on_all_nodes(
+    via: str, user_folder: Path, cluster: Cluster
+) -> None:
+    (user_folder / "train.py").write_text(SAVES)
+    done = distrain("run", "--detach", *JOB, "--set", f"slurm.via={via}", "train.py")
+    run = find(done.stdout.strip())
+    wait_until(lambda: outputs(run) == ["ready\n", "ready\n"], LONG)
+    run.stop()
+    assert ended(run) == "stopped", run.reason
+    assert all("saved" in output for output in outputs(run))
