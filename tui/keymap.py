@@ -129,6 +129,7 @@ KEYMAP = (
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Launch the preset.", True),
+    Key(LAUNCH, "script", "s", "script", "Script", "Run a script of your own.", True),
     Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Launch when the devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),

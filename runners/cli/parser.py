@@ -91,15 +91,15 @@ def _split_program(
         if word == "-m":
             return words[:index], [*words[index:]]
         if not word.startswith("-"):
-            return (words[:index], [*words[index:]]) if _is_program(word) else (words, [])
+            return (words[:index], [*words[index:]]) if is_program(word) else (words, [])
         option = options.get(word)
         takes_value = option is not None and option.nargs is None
         index += 2 if takes_value else 1
     return words, []
 
 
-def _is_program(word: str) -> bool:
-    """Return whether a word names a program, not a preset."""
+def is_program(word: str) -> bool:
+    """Return whether a word on the command line names a program, not a preset."""
     return word.endswith(".py") or (os.sep in word and not word.endswith(".toml"))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shlex
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from distrain.runners import runs
 from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.parser import parse
 from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
@@ -38,6 +42,16 @@ def execute(arguments: Namespace) -> int:
         arguments,
         lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),
     )
+
+
+def script_of_words(words: Sequence[str]) -> RunConfig:
+    """Return the config of a script, from the words after `distrain run`. Raises ConfigError."""
+    # --help prints and exits, which is not for the caller.
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        arguments = parse(["run", *words])
+        if arguments.program:
+            return _program_config(arguments)
+    raise ConfigError("name a script (.py), a path that contains a slash, or -m and a module")
 
 
 def _config(arguments: Namespace) -> RunConfig:

@@ -25,10 +25,13 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """A preset in the list; if its file is invalid, `config` is None and `problem` says why."""
+    """A preset in the list; if its file is invalid, `config` is None and `problem` says why.
+
+    A script without a file is listed by its command line.
+    """
 
     name: str
-    origin: Literal["built-in", "yours"]
+    origin: Literal["built-in", "yours", "script"]
     path: str
     hides_built_in: bool = False
     config: RunConfig | None = None
@@ -106,6 +109,8 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
         raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
     if config.code_dir == str(path.parent.absolute()):
         config = structs.replace(config, code_dir=None)  # its default there
+    elif config.is_script and config.code_dir is None:
+        config = structs.replace(config, code_dir=os.getcwd())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, config.to_toml(whole=False).encode())

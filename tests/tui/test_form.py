@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrain.models.datasets import digits, synthetic
+from distrain.runners.cli.run import script_of_words
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig, parse_assignment
 from distrain.runners.config.schema import parse_devices as devices_option
@@ -22,6 +23,9 @@ from distrain.tui.data.form import Draft, Field
 from distrain.tui.data.launch_preview import LaunchPreview, PastRun
 
 CPUS = [Device(kind="cpu", index=index) for index in range(8)]
+
+
+COMMON_OF_TRAINING = {key for key in form.COMMON if not key.startswith("script.")}
 
 
 def field(key: str) -> Field:
@@ -189,7 +193,7 @@ def keys(fields: list[Field]) -> set[str]:
 def test_slurm_runs_show_the_fields_of_slurm_first_and_no_devices() -> None:
     draft = a_draft().with_value("launcher", "slurm")
     shown = [field.key for field in form.visible_fields(draft, everything=False)]
-    assert set(shown) == form.COMMON - {"devices"} | form.COMMON_WITH_SLURM
+    assert set(shown) == COMMON_OF_TRAINING - {"devices"} | form.COMMON_WITH_SLURM
     assert shown.index("slurm.nodes") < shown.index("train.epochs")
     wrong = draft.with_value("devices", [0])
     assert "devices" in keys(form.visible_fields(wrong, everything=False)), (
@@ -208,9 +212,26 @@ def test_a_list_of_texts_is_typed_as_toml() -> None:
 
 
 def test_fields_in_common_use_come_first() -> None:
-    assert keys(form.visible_fields(a_draft(), everything=False)) == form.COMMON
+    assert keys(form.visible_fields(a_draft(), everything=False)) == COMMON_OF_TRAINING
     shown = keys(form.visible_fields(a_draft(), everything=True))
     assert shown == {field.key for field in form.fields() if field.group != "script"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train.py", "--lr", "0.1"],
+        ["--devices", "cpu:2", "train.py"],
+        ["--devices", "0,1", "--set", "launcher=inline", "train.py", "a b"],
+        ["--set", "dist.max_restarts=2", "-m", "package.train"],
+        ["--", "accelerate", "launch", "train.py"],
+    ],
+)
+def test_the_command_of_a_script_is_the_one_that_was_typed(words: list[str]) -> None:
+    config = script_of_words(words)
+    draft = form.Draft.of("it", config, is_preset=False)
+    assert draft.command() == ["distrain", "run", *words]
+    assert script_of_words(draft.command(Path("r"))[2:]) == config
 
 
 def test_a_script_has_no_fields_of_the_training_loop() -> None:

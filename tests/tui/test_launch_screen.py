@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.screen import Screen
+from textual.widgets import Input, Label, Static
 
 from distrain.runners import runs
 from distrain.runners.config.presets import load_preset, user_folder
@@ -358,3 +359,44 @@ def test_the_maximized_form_includes_its_input_line() -> None:
         assert screen.query_one("#editor").region.width > 0
 
     on_screen(steps)
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def test_a_script_is_typed_completed_launched_and_remembered(
+    home: Path, monkeypatch: pytest.MonkeyPatch, launched: list[dict[str, Any]]
+) -> None:
+    monkeypatch.chdir(home)
+    (home / "train.py").write_text("print()")
+    (home / "training.txt").write_text("")
+
+    async def add(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press("s")
+        dialog = pilot.app.screen
+        await pilot.press(*"--devices cpu:2 tr")
+        await until(pilot, lambda: "name a script" in labels_of(dialog), "refused")
+        await pilot.press("right")
+        await pilot.press(*" --lr 1")
+        await until(pilot, lambda: "name a script" not in labels_of(dialog), "accepted")
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.drafts.current_name == "train.py --lr 1", "chosen")
+        await until(pilot, lambda: screen.is_preview_current, "previewed")
+        assert screen.command == "distrain run --devices cpu:2 train.py --lr 1"
+        await pilot.press("f5")
+        await until(pilot, lambda: bool(launched), "launched")
+
+    on_screen(add)
+    assert launched[0]["name"] == "train"
+    assert launched[0]["config"].script.args == ["--lr", "1"]
+
+    async def again(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert screen.query_one(PresetList).name_now == "train.py --lr 1"
+        assert screen.drafts.current is not None
+        assert screen.drafts.current.config == launched[0]["config"]
+
+    on_screen(again)
+
+
+def labels_of(screen: Screen[Any]) -> str:
+    return " ".join(str(label.render()) for label in screen.query(Label))

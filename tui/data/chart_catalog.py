@@ -42,6 +42,9 @@ _STEP_COLUMNS = (
 MOST_LINES = 16  # with more ranks or GPUs a chart shows their mean as one line
 
 DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
+# Of a script, which reports none of these.
+CHARTS_ON_CPU = ("cpu", "memory", "host cpu", "host memory")
+CHARTS_ON_GPU = ("gpu busy", "gpu memory", "cpu", "memory")
 
 
 class ChartView(NamedTuple):

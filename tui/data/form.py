@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import tomli_w
 
 from distrain.models.catalog import BUILTINS, torchvision_networks
+from distrain.runners.cli.parser import is_program
 from distrain.runners.config.schema import RunConfig, parse_assignment, parse_devices
 from distrain.runners.config.validation import Devices, Section, choices_of, wanted
 from distrain.runners.errors import ConfigError
@@ -32,6 +33,9 @@ COMMON = frozenset(
         "model.name",
         "data.name",
         "data.root",
+        "script.args",
+        "script.cwd",
+        "script.env",
         "data.workers",
         "train.epochs",
         "train.batch_size",
@@ -216,18 +220,27 @@ def known_names(key: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Draft:
-    """A preset with unsaved changes. `config` is valid; `distrain.runners.runs.check` decides
-    whether it can run here.
+    """A preset, or a script without one, with unsaved changes.
+
+    `config` is valid; `distrain.runners.runs.check` decides whether it can run here.
     """
 
     name: str
     base: RunConfig
     config: RunConfig
+    is_preset: bool = True
 
     @classmethod
-    def of(cls, name: str, config: RunConfig, assignments: Iterable[str] = ()) -> Draft:
+    def of(
+        cls,
+        name: str,
+        config: RunConfig,
+        assignments: Iterable[str] = (),
+        *,
+        is_preset: bool = True,
+    ) -> Draft:
         """Return a preset with changes; those that are not valid any more are left out."""
-        draft = cls(name, config, config)
+        draft = cls(name, config, config, is_preset)
         for assignment in assignments:
             with suppress(ConfigError):
                 draft = draft.with_value(*parse_assignment(assignment))
@@ -268,13 +281,37 @@ class Draft:
 
         Pass `runs_dir` if it is not the default one.
         """
-        words = ["distrain", "run", self.name]
-        for field in self.changes:
+        options = [] if runs_dir is None else ["--runs-dir", str(runs_dir)]
+        if not self.is_preset:
+            return ["distrain", "run", *self._script_options(), *options, *self._program()]
+        return ["distrain", "run", self.name, *self._options(self.changes), *options]
+
+    def _options(self, changed: Iterable[Field]) -> list[str]:
+        words = []
+        for field in changed:
             if field.kind == "devices":
                 words += ["--devices", editable_text(self.get(field.key))]
             else:
                 words += ["--set", self._assignment(field)]
-        return words + ([] if runs_dir is None else ["--runs-dir", str(runs_dir)])
+        return words
+
+    def _script_options(self) -> list[str]:
+        """Return the options that make this config of the bare script."""
+        words = {"path": self.config.script.path, "module": self.config.script.module}
+        given = {name: word for name, word in words.items() if word}
+        data: dict[str, Any] = {"script": {**given, "args": self.config.script.args}}
+        if self.config.devices != "auto":
+            data["devices"] = self.config.devices
+        bare = RunConfig.from_dict(data)
+        changed = [field for field in fields() if self.get(field.key) != _at(bare, field.key)]
+        if "devices" in data:
+            changed.insert(0, next(field for field in fields() if field.key == "devices"))
+        return self._options(changed)
+
+    def _program(self) -> list[str]:
+        words = self.config.script.words
+        is_clear = self.config.script.module or is_program(words[0])
+        return words if is_clear else ["--", *words]
 
 
 def find_problem(draft: Draft, field: Field, text: str) -> str:
@@ -307,7 +344,8 @@ def _assigned(key: str, value: Any) -> str:
 
 def used_fields(config: RunConfig) -> list[Field]:
     """Return the fields that have a meaning in a config: a script has none of the training loop."""
-    return [field for field in fields() if field.key.partition(".")[0] not in config.unused_keys]
+    unused = {*config.unused_keys, *(("strategy",) if config.is_script else ())}
+    return [field for field in fields() if field.key.partition(".")[0] not in unused]
 
 
 def visible_fields(

@@ -26,7 +26,12 @@ class PresetDrafts:
         self.presets = {preset.name: preset for preset in presets}
         changes = draft_store.load_changes()
         self.by_name = {
-            preset.name: Draft.of(preset.name, preset.config, changes.get(preset.name, ()))
+            preset.name: Draft.of(
+                preset.name,
+                preset.config,
+                changes.get(preset.name, ()),
+                is_preset=preset.origin != "script",
+            )
             for preset in presets
             if preset.config is not None
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual.app import App
@@ -39,7 +40,8 @@ def save_as(
 
     preset = presets_by_name.get(draft.name)
     is_own = preset is not None and preset.origin == "yours"
-    value = draft.name if is_own else f"my-{draft.name}"
+    source = draft.name if draft.is_preset else Path(draft.config.script.name).stem
+    value = draft.name if is_own else f"my-{source}"
     text = f"The file is saved in {presets.user_folder()}."
     check = partial(find_problem, presets_by_name)
     app.push_screen(PromptDialog("Save as a preset", text, value, check), named)

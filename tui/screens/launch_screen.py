@@ -20,12 +20,13 @@ from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
-from distrain.tui.data import draft_store, form
+from distrain.tui.data import draft_store, form, recent_scripts
 from distrain.tui.data.form import Draft
 from distrain.tui.data.launch_preview import LaunchPreview, PreviewBuilder
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.choice import Answer, ChoiceDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.dialogs.run_script import RunScriptDialog
 from distrain.tui.dialogs.save_preset import save_as
 from distrain.tui.keymap import LAUNCH
 from distrain.tui.requests import LaunchRequest
@@ -44,7 +45,8 @@ class LaunchScreen(AppScreen):
     """Show the presets, the draft of the current one as a form, and a preview of its run."""
 
     HELP = (
-        "Enter on a preset launches it; {launch.start} launches from any pane. Changes to a preset "
+        "Enter on a preset launches it; {launch.start} launches from any pane. {launch.script} "
+        "runs a script of your own, unchanged. Changes to a preset "
         "are kept for the next time; {launch.save} saves them as a preset of your own, "
         "{launch.reset} discards them. {launch.verify} checks that a preset computes what one "
         "plain process computes. {launch.mark} in the list marks presets, and {launch.bench} "
@@ -100,7 +102,7 @@ class LaunchScreen(AppScreen):
         if self.drafts.presets:
             self._read_presets()
         else:  # the first time at once, so that every key finds the presets
-            self.on_launch_screen_presets_read(self.PresetsRead(presets.listing()))
+            self.on_launch_screen_presets_read(self.PresetsRead(_read_all()))
 
     def maximize(self, widget: Widget, container: bool = True) -> bool:
         """Maximize the whole form instead of its table, which has no input line."""
@@ -122,7 +124,7 @@ class LaunchScreen(AppScreen):
 
     @work(thread=True, exclusive=True, group="presets")
     def _read_presets(self) -> None:
-        self.post_message(self.PresetsRead(presets.listing()))
+        self.post_message(self.PresetsRead(_read_all()))
 
     def on_launch_screen_presets_read(self, event: PresetsRead) -> None:
         self.drafts.update(event.presets)
@@ -148,6 +150,25 @@ class LaunchScreen(AppScreen):
             self.distrain.refuse(self.drafts.problem)
         else:
             self._form.go_in()
+
+    def action_script(self) -> None:
+        """Ask for a script and add it to the list."""
+        self._after_commit(self._ask_for_script)
+
+    def _ask_for_script(self) -> None:
+        self.app.push_screen(RunScriptDialog(), self._add_script)
+
+    def _add_script(self, config: RunConfig | None) -> None:
+        if config is None:
+            return
+        try:
+            recent_scripts.remember(config)
+        except OSError as error:
+            self.notify(f"cannot write {recent_scripts.path()}: {error.strerror}")
+            return
+        self.drafts.current_name = config.workload
+        self._list.focus()
+        self._read_presets()
 
     def action_mark(self) -> None:
         if not self._list.has_focus:
@@ -323,7 +344,7 @@ class LaunchScreen(AppScreen):
         start = partial(
             runs.launch,
             draft.config,
-            name=draft.name,
+            name=draft.name if draft.is_preset else Path(draft.config.script.name).stem,
             runs_dir=self.distrain.runs_dir,
             command=shlex.split(self.command),
         )
@@ -407,3 +428,8 @@ class LaunchScreen(AppScreen):
         self.preview = None
         self._paint()
         self._build_preview_soon(0)
+
+
+def _read_all() -> list[Preset]:
+    """Return the last scripts of this folder and all presets."""
+    return [*recent_scripts.as_presets(recent_scripts.load()), *presets.listing()]

@@ -14,10 +14,17 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
+from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import CHART_KINDS, DEFAULT_CHARTS, ChartView
+from distrain.tui.data.chart_catalog import (
+    CHART_KINDS,
+    CHARTS_ON_CPU,
+    CHARTS_ON_GPU,
+    DEFAULT_CHARTS,
+    ChartView,
+)
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, PLOT, RUN
 from distrain.tui.screens.linked_plots import LinkedPlotsScreen
@@ -57,7 +64,12 @@ class RunScreen(LinkedPlotsScreen):
             self.problem = problem
 
     def __init__(self, run: Run) -> None:
-        super().__init__(_plots_to_show(self.distrain.settings))
+        self._is_script = run.record.config.is_script
+        if self._is_script:
+            super().__init__(_plots_of_script(run.record.state.plan))
+            self.view = self.view._replace(axis="time")
+        else:
+            super().__init__(_plots_to_show(self.distrain.settings))
         self.run = run
         self.frame: RunFrame | None = None
         self._was_live = run.is_live
@@ -83,7 +95,7 @@ class RunScreen(LinkedPlotsScreen):
         if (error := self.run.record.state.error) and error.rank is not None:
             self._logs.choose(f"rank-{error.rank}")
         self._set_up(*self.query(PlotPane), *self._tables)
-        self._show_logs(self.distrain.settings.logs)
+        self._show_logs(self._is_script or self.distrain.settings.logs)
         self._run_logs.start()
         self._follow()
 
@@ -207,13 +219,15 @@ class RunScreen(LinkedPlotsScreen):
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         super()._choose_plots(plots)
-        self.distrain.remember(plots=list(plots))
+        if not self._is_script:
+            self.distrain.remember(plots=list(plots))
 
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
         self._show_logs(shown)
         self._go_to(self._logs if shown else self.panes[0])
-        self.distrain.remember(logs=shown)
+        if not self._is_script:
+            self.distrain.remember(logs=shown)
 
     def action_stop(self) -> None:
         self.distrain.sessions.stop(self.run)
@@ -252,6 +266,11 @@ class RunScreen(LinkedPlotsScreen):
     def action_copy(self) -> None:
         summary = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
         self.distrain.copy(summary, "summary of the run")
+
+
+def _plots_of_script(plan: Plan | None) -> tuple[str, ...]:
+    has_gpus = plan is not None and plan.devices[0].kind == "cuda"
+    return CHARTS_ON_GPU if has_gpus else CHARTS_ON_CPU
 
 
 def _plots_to_show(settings: Settings) -> tuple[str, ...]:

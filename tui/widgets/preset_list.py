@@ -13,7 +13,9 @@ from textual.widgets.option_list import Option
 from distrain.runners import formatting
 from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import Preset
+from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
+from distrain.tui.data.form import editable_text
 
 
 class PresetList(OptionList):
@@ -125,7 +127,7 @@ class PresetList(OptionList):
 def entry(preset: Preset, signs: str, width: int) -> Text:
     """Return three lines: name with signs, combination, description."""
     lines = [_name(preset, signs, width), Text(f"  {combination(preset)}", "dim")]
-    about = formatting.single_line(preset.config.description) if preset.config else reason(preset)
+    about = describe(preset.config) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
@@ -137,9 +139,7 @@ def short_entry(preset: Preset, signs: str, width: int) -> Text:
     line = _name(preset, signs, 24)
     line.append(" " * max(24 - line.cell_len, 1))
     if preset.config:
-        line.append(
-            combination(preset).ljust(29) + formatting.single_line(preset.config.description), "dim"
-        )
+        line.append(combination(preset).ljust(29) + describe(preset.config), "dim")
     else:
         line.append(reason(preset), "red")
     line.truncate(width, overflow="ellipsis")
@@ -163,6 +163,13 @@ def combination(preset: Preset) -> str:
     if config is None:
         return "cannot be used"
     return " · ".join(describe_setup(config, None))
+
+
+def describe(config: RunConfig) -> str:
+    """Return the description, or the devices of a script."""
+    if config.is_script and not config.description:
+        return "one process" if config.is_one_process else f"on {editable_text(config.devices)}"
+    return formatting.single_line(config.description)
 
 
 def reason(preset: Preset) -> str:

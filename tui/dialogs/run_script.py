@@ -1,0 +1,94 @@
+"""The dialog in which a person types the command line of a script."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.suggester import Suggester
+from textual.widgets import Input, Label, Static
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError
+from distrain.runners.runs import check
+from distrain.tui.dialogs.dialog import Dialog
+
+HELP = (
+    "Type a script, or any program, with its arguments:\n"
+    "  train.py --lr 0.1\n"
+    "  --devices 0,1 train.py    one process per device\n"
+    "  -m package.train          a module"
+)
+
+
+class RunScriptDialog(Dialog[RunConfig]):
+    """Return the config of the command line that was typed."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label("Run a script", classes="dialog-title")
+            yield Static(HELP, markup=False)
+            yield Input(placeholder="train.py --lr 0.1", suggester=PathSuggester())
+            yield Label("", classes="complaint", markup=False)
+            yield Label("→ completes · enter adds it to the list · esc cancels", classes="quiet")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._complain(read_command_line(event.value)[1] if event.value.strip() else "")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        config, problem = read_command_line(event.value)
+        if config is None:
+            self._complain(problem)
+        else:
+            self.dismiss(config)
+
+    def _complain(self, problem: str) -> None:
+        self.query_one(".complaint", Label).update(problem)
+
+
+def read_command_line(text: str) -> tuple[RunConfig | None, str]:
+    """Return the config of the words after `distrain run`, or None and what is wrong with them."""
+    from distrain.runners.cli.run import script_of_words  # only this dialog needs a parser
+
+    try:
+        config = script_of_words(shlex.split(text))
+        check(config)
+    except ConfigError as error:
+        return None, "; ".join(problem for _, problem in error.problems)
+    except ValueError as error:  # of shlex
+        return None, f"{error}".lower()
+    return config, ""
+
+
+class PathSuggester(Suggester):
+    """Completes the last word as a path: folders, then Python scripts, then other files."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        word = value.rpartition(" ")[2]
+        if not word or word.startswith("-"):
+            return None
+        completed = complete_path(word)
+        return value + completed[len(word) :] if completed else None
+
+
+def complete_path(word: str) -> str | None:
+    """Return the first path that begins with a word, scripts first; None if there is none."""
+    start = word.rpartition(os.sep)[2]
+    prefix = word[: len(word) - len(start)]
+    try:
+        entries = list(Path(prefix or ".").expanduser().iterdir())
+    except OSError:
+        return None
+    matches = [entry for entry in entries if entry.name.startswith(start)]
+    if not start:
+        matches = [entry for entry in matches if not entry.name.startswith(".")]
+    if not matches:
+        return None
+    best = min(matches, key=lambda entry: (entry.suffix != ".py", not entry.is_dir(), entry.name))
+    return prefix + best.name + (os.sep if best.is_dir() else "")
