@@ -244,9 +244,10 @@ def _check_communication(findings: _Findings) -> Diagnosis | None:
     facts = findings.state.facts
     config = findings.record.config
     evidence = f"the ranks wait for gradients {formatting.percent(comm)} of a step"
-    if config.strategy != "horovod":  # it does not report when each gradient was ready
-        overlap = formatting.percent(findings.shares["overlap"])
-        evidence += f"; another {overlap} of communication overlaps with backward"
+    overlap = findings.shares["overlap"]
+    if overlap >= 0.005:  # Horovod does not report when each gradient was ready
+        share = formatting.percent(overlap)
+        evidence += f"; another {share} of communication overlaps with backward"
     if facts:
         parameters = formatting.count(facts.parameters)
         evidence += f"; {parameters} parameters, backend {facts.backend}"

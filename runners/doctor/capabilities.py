@@ -36,6 +36,7 @@ class HostFacts(msgspec.Struct, frozen=True):
     failed: dict[str, str] = {}
     horovod: Presence = Presence()
     sbatch: bool = False
+    slurm_problem: str = ""  # why Slurm does not answer, though its commands are here
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -112,8 +113,10 @@ def _check_horovodrun(facts: HostFacts) -> Capability:
 
 
 def _check_slurm(facts: HostFacts) -> Capability:
-    if facts.problem or facts.sbatch:
+    if facts.problem or (facts.sbatch and not facts.slurm_problem):
         return _check_torch(facts)
+    if facts.sbatch:
+        return Capability(False, facts.slurm_problem, "check the cluster with sinfo")
     fix = "log in to one; or use torchrun, which can train on several hosts without Slurm"
     return Capability(False, NO_SBATCH, fix)
 

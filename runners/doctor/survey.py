@@ -58,7 +58,10 @@ def run_survey(on_progress: Callable[[str], None] = lambda text: None) -> dict[s
     on_progress("loading torch")
     facts = gather_facts()
     operations = _try_backends(facts, on_progress)
-    facts = msgspec.structs.replace(facts, failed=_failed_backends(operations))
+    slurm = describe_slurm()
+    facts = msgspec.structs.replace(
+        facts, failed=_failed_backends(operations), slurm_problem=slurm["why"]
+    )
     return {
         "versions": versions(facts),
         "devices": _devices(facts),
@@ -66,7 +69,7 @@ def run_survey(on_progress: Callable[[str], None] = lambda text: None) -> dict[s
         "launchers": _check_all(LAUNCHERS, facts),
         "backends": _check_all(BACKENDS, facts),
         "operations": operations,
-        "slurm": describe_slurm(),
+        "slurm": slurm,
     }
 
 

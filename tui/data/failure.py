@@ -50,7 +50,9 @@ def read_failure(record: Record) -> FailureDetails | None:
     state = record.state
     if state.error is None or state.live:
         return None
-    log_lines = last_lines(log_path(record.dir, state.error.log_name), LOG_LINES)
+    log_lines: Sequence[Text] = ()
+    if not state.error.usage:  # else the message says all, and the log ends with our traceback
+        log_lines = last_lines(log_path(record.dir, state.error.log_name), LOG_LINES)
     return FailureDetails(state.error, log_lines, bool(record.last_checkpoint))
 
 

@@ -147,7 +147,7 @@ def _status_warnings(state: RunState) -> list[str]:
 
 def _rate_warnings(part: SteadyPart | None) -> list[str]:
     if part is None:
-        return ["has no timed window: all of its steps are warm-up"]
+        return ["has no measured rate: it took no step after the warm-up"]
     if len(part.rates) < MIN_MEASUREMENTS:
         windows = formatting.plural(len(part.rates), "timed window")
         return [f"has {windows}: too few for an interval"]
