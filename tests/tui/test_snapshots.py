@@ -197,6 +197,11 @@ def test_a_preset_is_saved_under_a_name(looks: Look) -> None:
 
 
 @at_usual_sizes
+def test_a_script_is_asked_for(looks: Look) -> None:
+    assert looks("s", *"--devices cpu:2 ", until_seen="name a script")
+
+
+@at_usual_sizes
 def test_presets_are_verified(looks: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VerificationFeed, "updates", lambda verifier: iter([verified()]))
     assert looks(over=lambda: VerifyScreen([]))
