@@ -78,11 +78,13 @@ class RunLines:
         self._waiting_for = reasons
 
     def _print_progress(self) -> None:
-        snapshot = self._follower.snapshot()
-        text = format_progress(snapshot)
+        text = self._describe_progress()
         if text and text != self._progress:
             self._progress = text
-            self._print(snapshot.time, "progress", text)
+            self._print(time.time(), "progress", text)
+
+    def _describe_progress(self) -> str:
+        return format_progress(self._follower.snapshot())
 
     def _print(self, moment: float, event: str, description: str) -> None:
         line = f"{formatting.time_of_day(moment)}  {event:<10}  {description}"
@@ -104,7 +106,8 @@ def describe_event(event: Event) -> tuple[str, str] | None:
         case Evaluation():
             metrics = {name: metric.value for name, metric in event.metrics.items()}
             figures = format_evaluation({**metrics, "samples": event.samples})
-            return "evaluation", f"epoch {event.epoch}  step {event.step:,}  {figures}"
+            epoch = f"epoch {event.epoch}  " if event.epoch else ""
+            return "evaluation", f"{epoch}step {event.step:,}  {figures}"
         case Saved():
             size = formatting.size(event.bytes)
             best = "  best so far" if event.best else ""

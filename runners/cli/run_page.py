@@ -75,6 +75,8 @@ def format_page(record: Record) -> str:
         ("effective settings", format_fields(_settings(record.config, state))),
         ("changed from the defaults", format_fields(_changed_settings(record.config))),
         ("progress", format_fields(_progress(state, summary, snapshot, checkpoints))),
+        ("logged", format_fields(_logged(snapshot))),
+        ("settings of the script", format_fields(_script_settings(record))),
         ("diagnosis", _format_diagnosis(diagnose(record))),
         ("ranks", _format_ranks(snapshot.ranks)),
         ("notices", "\n".join(notices)),
@@ -171,7 +173,8 @@ def _progress(
     steps = f"{summary['steps']:,}"
     if state.facts:
         steps += f" of {state.facts.total_steps:,}"
-    steps += f", {formatting.plural(summary['epochs'], 'full epoch')}"
+    if summary["epochs"] is not None:
+        steps += f", {formatting.plural(summary['epochs'], 'full epoch')}"
     last = _format_evaluation(snapshot.last)
     best = ""
     if snapshot.best:
@@ -191,6 +194,17 @@ def _progress(
         ("checkpoints", _format_checkpoints(checkpoints)),
         ("attempts", restarts),
     ]
+
+
+def _logged(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Return the last values that a script has logged."""
+    return [(name, formatting.figure(value)) for name, value in snapshot.logged.items()]
+
+
+def _script_settings(record: Record) -> list[tuple[str, str]]:
+    if not record.config.is_script:
+        return []
+    return [(key, str(value)) for key, value in record.script_settings().config.items()]
 
 
 def _format_evaluation(event: Evaluation | None) -> str:

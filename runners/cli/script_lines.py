@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from distrain.runners import formatting
 from distrain.runners.cli.logs import LogPrinter, rank_logs
 from distrain.runners.cli.run_lines import RunLines
 from distrain.runners.records.reader import Record
+
+MOST_FIGURES = 8  # in a line of progress
 
 
 class ScriptLines(RunLines):
@@ -23,6 +26,14 @@ class ScriptLines(RunLines):
         self._print_output(final=not is_live)
         super().update()
         return is_live
+
+    def _describe_progress(self) -> str:
+        now = self._follower.snapshot()
+        parts = [f"step {now.step:,}"] if now.step else []
+        parts += [f"{name} {formatting.figure(value)}" for name, value in now.logged.items()]
+        if now.samples_per_s is not None:
+            parts.append(formatting.rate(now.samples_per_s))
+        return "  ".join(parts[:MOST_FIGURES])
 
     def _print_output(self, final: bool) -> None:
         plan = self._record.state.plan

@@ -1,52 +1,216 @@
-"""What a program can ask of the run that it is a rank of."""
+"""A rank of a script, from inside its program: what it reports and what it can ask.
+
+Values are collected in windows, as those of the training loop: in a step nothing is sent unless the
+last window was sent long ago. Values on a device are read one window later.
+"""
 
 from __future__ import annotations
 
-import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from distrain.runners.protocol.events import StopSupport
+from distrain.runners.instrumentation.logged_values import LoggedValues
+from distrain.runners.protocol.events import (
+    RankEvaluation,
+    ScriptSettings,
+    StopSupport,
+    Window,
+)
 from distrain.runners.protocol.reporter import NullReporter, Reporter
+
+Batch = TypeVar("Batch")
+STEP_CALLS = "distrain.step()"
+TRACKED_BATCHES = "batches of distrain.track()"
 
 
 class RankSession:
-    """A rank of a run, from inside its program."""
+    """Counts steps and samples, and collects what is logged.
 
-    def __init__(self, reporter: Reporter | NullReporter, rank: int) -> None:
+    A step is a call of `step`; where there is none, a batch of `track`. `window_s` is the least
+    time between two reports in seconds; the first `skip_steps` steps do not count for throughput.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter | NullReporter,
+        rank: int,
+        window_s: float = 0.1,
+        skip_steps: int = 10,
+    ) -> None:
         self._reporter = reporter
         self._rank = rank
-        self.calls = 0  # of `should_stop`
+        self._window_s = window_s
+        self._skip_steps = skip_steps
+        self._logged = LoggedValues()
+        self._sources: dict[str, str] = {}
+        self._evaluations = 0
+        self.steps = 0
+        self.stop_calls = 0
         self.is_stopped = False
+        self._began: float | None = None  # the open window
+        self._last_report = 0.0
+        self._reset_window()
+
+    def _reset_window(self) -> None:
+        self._window_steps = 0
+        self._samples: int | None = 0
+        self._data_s = 0.0
+        self._pending: int | None = 0  # samples of the step that is not finished
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def step(self, samples: int | None = None) -> None:
+        """Finish a step of this many samples; None: those of the batches since the last one."""
+        self._note_source("steps", STEP_CALLS)
+        if samples is not None:
+            self._pending = samples
+            self._note_source("samples", STEP_CALLS)
+        self._finish_step(time.perf_counter())
+
+    def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of a loader, and measure the wait for each."""
+        batches = iter(loader)
+        is_first = True
+        while True:
+            asked = time.perf_counter()
+            if self._began is None:
+                self._began = asked
+            if not is_first and self._sources.get("steps") != STEP_CALLS:
+                self._note_source("steps", TRACKED_BATCHES)
+                self._finish_step(asked)
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            self._data_s += time.perf_counter() - asked
+            is_first = False
+            self._add_samples(count_samples(batch))
+            yield batch
+
+    def _add_samples(self, samples: int | None) -> None:
+        if samples is None or self._pending is None:
+            self._pending = None
+        else:
+            self._pending += samples
+            self._note_source("samples", "the first dimension of the batches")
+
+    def _finish_step(self, now: float) -> None:
+        if self._began is None:  # the time of the first step is unknown
+            self._began = now
+        self.steps += 1
+        self._window_steps += 1
+        is_known = self._samples is not None and self._pending is not None
+        self._samples = self._samples + self._pending if is_known else None  # type: ignore[operator]
+        self._pending = 0
+        is_warm = self.steps == self._skip_steps
+        if now - self._began >= self._window_s or is_warm:
+            self._close_window(now)
+            self._send_logged()
+
+    def _close_window(self, now: float) -> None:
+        if not self._window_steps or self._began is None:
+            return
+        samples = self._samples
+        if self._sources.get("samples") is None:
+            samples = None
+        self._reporter.send(
+            Window(
+                time=time.time(),
+                rank=self._rank,
+                epoch=0,
+                step=self.steps,
+                steps=self._window_steps,
+                samples=samples or 0,
+                loss_sum=None,
+                loss_min=None,
+                loss_max=None,
+                lr=None,
+                seconds=max(now - self._began, 1e-9),
+                data=self._data_s,
+                warmup=self.steps <= self._skip_steps or samples is None,
+            )
+        )
+        self._reset_window()
+        self._began = now
+
+    # --- values ----------------------------------------------------------------------------
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Keep values by name; `step` is where they are drawn, by default the current step."""
+        self._logged.add(values, self._x(step))
+        if time.perf_counter() - self._last_report >= self._window_s:
+            self._send_logged()
+
+    def _x(self, step: int | None) -> int:
+        if step is not None:
+            return int(step)
+        return self.steps if self._sources.get("steps") else self._logged.calls + 1
+
+    def _send_logged(self, *, wait: bool = False) -> None:
+        self._last_report = time.perf_counter()
+        for event in self._logged.take(self._rank, wait=wait):
+            self._reporter.send(event)
+
+    def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
+        """Report this rank's share of an evaluation, or with `reduced` that of all ranks."""
+        self._evaluations += 1
+        self._reporter.send(
+            RankEvaluation(
+                time=time.time(),
+                rank=self._rank,
+                number=self._evaluations,
+                step=self.steps,
+                samples=int(samples),
+                metrics={str(name): float(value) for name, value in metrics.items()},
+                reduced=reduced,
+            )
+        )
+
+    def describe(self, config: Mapping[str, Any]) -> None:
+        """Report the settings of the script; values that JSON has no form for become text."""
+        self._send_settings({str(key): _plain(value) for key, value in config.items()})
+
+    def _note_source(self, figure: str, source: str) -> None:
+        if self._sources.get(figure) != source:
+            self._sources[figure] = source
+            self._send_settings({})
+
+    def _send_settings(self, config: dict[str, Any]) -> None:
+        self._reporter.send(
+            ScriptSettings(
+                time=time.time(), rank=self._rank, config=config, sources=dict(self._sources)
+            )
+        )
+
+    # --- the end ---------------------------------------------------------------------------
 
     def should_stop(self) -> bool:
-        """Return whether to leave the training loop; see `should_stop` of this module."""
+        """Return whether to leave the training loop. Once True, it stays so."""
         if self.is_stopped:
             return True
-        self.calls += 1
-        if self.calls == 1:
+        self.stop_calls += 1
+        if self.stop_calls == 1:
             self._reporter.send(StopSupport(rank=self._rank))
-        self.is_stopped = not self._reporter.should_continue(self.calls)
+        self.is_stopped = not self._reporter.should_continue(self.stop_calls)
         return self.is_stopped
 
-
-_session: RankSession | None = None
-
-
-def begin(session: RankSession) -> None:
-    """Make this process the rank; processes that it forks are none."""
-    global _session
-    _session = session
-    os.register_at_fork(after_in_child=_forget)
+    def flush(self) -> None:
+        """Send everything, at the end of the program."""
+        self._close_window(time.perf_counter())
+        self._send_logged(wait=True)
 
 
-def should_stop() -> bool:
-    """Return whether the run is to stop; then save a checkpoint and leave the training loop.
+def count_samples(batch: Any) -> int | None:
+    """Return dimension 0 of the first tensor in a batch; None where there is no such tensor."""
+    if isinstance(batch, Mapping):
+        batch = [*batch.values()]
+    if isinstance(batch, list | tuple):
+        counts = (count_samples(part) for part in batch)
+        return next((count for count in counts if count is not None), None)
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape else None
 
-    Every rank calls it once per step, at the same place: all ranks get True in the same step. Once
-    it has returned True it always does. Where no run has started this process it returns False.
-    """
-    return _session is not None and _session.should_stop()
 
-
-def _forget() -> None:
-    global _session
-    _session = None
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -13,8 +14,7 @@ from pathlib import Path
 from distrain.runners import formatting
 from distrain.runners.config.programs import program_path, working_folder
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ScriptConfig
-from distrain.runners.instrumentation import python_program, rank_session
+from distrain.runners.instrumentation import api, python_program
 from distrain.runners.instrumentation.executable import Executable
 from distrain.runners.instrumentation.rank_process import (
     exit_without_supervisor,
@@ -44,23 +44,31 @@ def main() -> int:
     path = program_path(config, Path.cwd())
     os.chdir(working_folder(config, Path.cwd()))
     if script.is_python:
-        return _run_python(script, path, rank)
+        return _run_python(config, path, rank)
     return _run_executable(path, script.args, rank)
 
 
-def _run_python(script: ScriptConfig, path: str, rank: int) -> int:
+def _run_python(config: RunConfig, path: str, rank: int) -> int:
+    script = config.script
     reporter = Reporter.from_env(exit_without_supervisor)
     reporter.send(Phase(time=time.time(), rank=rank, phase="running"))
-    session = RankSession(reporter, rank)
-    rank_session.begin(session)
+    report = config.report
+    session = RankSession(reporter, rank, report.window_s, report.skip_steps)
+    api.begin(session)
     has_failed = False
 
     def report_end() -> None:
+        with contextlib.suppress(Exception):
+            session.flush()
         if not has_failed:
-            finished = Finished(
-                time=time.time(), rank=rank, step=session.calls, stopped=session.is_stopped
+            reporter.send(
+                Finished(
+                    time=time.time(),
+                    rank=rank,
+                    step=session.steps or session.stop_calls,
+                    stopped=session.is_stopped,
+                )
             )
-            reporter.send(finished)
         reporter.close()
 
     # Before those of the program, so that it is called after them, and after all its threads.

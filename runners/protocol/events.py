@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -101,7 +101,7 @@ class Window(Event, frozen=True, tag="window"):
     loss_sum: float | None
     loss_min: float | None
     loss_max: float | None
-    lr: float
+    lr: float | None
     seconds: float
     data: float = 0.0
     forward: float = 0.0
@@ -139,6 +139,58 @@ PHASES = ("data", "forward", "backward", "comm", "optimizer")
 OTHER = "other"  # the rest of a window: work of the loop that belongs to no phase
 OVERLAPPING = ("overlap", "wait")  # seconds that overlap the phases
 WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, *OVERLAPPING, "skipped")
+
+
+class LoggedStats(msgspec.Struct, frozen=True):
+    """Values of one name that were logged one after another; None where none was finite."""
+
+    count: Int
+    total: float | None
+    low: float | None
+    high: float | None
+    last: float | None
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> LoggedStats:
+        """Summarise values; those that are not finite are counted and otherwise left out."""
+        given = [*values]
+        finite = [value for value in given if math.isfinite(value)]
+        if not finite:
+            return cls(len(given), None, None, None, None)
+        return cls(len(finite), math.fsum(finite), min(finite), max(finite), finite[-1])
+
+
+class Logged(Event, frozen=True, tag="logged"):
+    """What a script has logged on a rank, by name: values of the steps up to `step`."""
+
+    time: float
+    rank: Int
+    step: Int
+    values: dict[str, LoggedStats]
+
+
+class RankEvaluation(Event, frozen=True, tag="rank_evaluation"):
+    """A rank's share of an evaluation of a script: means over its `samples`.
+
+    The `number`-th of each rank belong together. `reduced` means are those of all ranks already.
+    """
+
+    time: float
+    rank: Int
+    number: Int
+    step: Int
+    samples: Int
+    metrics: dict[str, float]
+    reduced: bool = False
+
+
+class ScriptSettings(Event, frozen=True, tag="script_settings"):
+    """What a script has passed to `init`, and where its figures come from, by name."""
+
+    time: float
+    rank: Int
+    config: dict[str, Any] = {}
+    sources: dict[str, str] = {}
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -438,6 +490,9 @@ Message = (
     | Phase
     | Facts
     | Window
+    | Logged
+    | RankEvaluation
+    | ScriptSettings
     | Evaluation
     | Saved
     | Notice

@@ -1,7 +1,7 @@
 """metrics.db: how it is created, opened for writing, and opened read-only.
 
-SQLite in WAL mode with one writer and any number of readers. Its tables are `events`, `ranks`
-and two for each series of `timeseries.series`.
+SQLite in WAL mode with one writer and any number of readers. Its tables are `events`, `ranks`,
+`curves` and two for each series of `timeseries.series`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
-from distrain.runners.records.compat import add_missing_columns
+from distrain.runners.records.compat import add_missing_columns, add_missing_curves
 from distrain.runners.records.ranks import RANK_FIELDS
 from distrain.runners.records.timeseries.series import SERIES
 
@@ -22,6 +23,7 @@ _TABLES = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
     "step INTEGER, body TEXT)",
     "CREATE INDEX events_kind ON events (kind)",
+    "CREATE TABLE curves (id INTEGER PRIMARY KEY, name TEXT, rank INTEGER)",
     f"CREATE TABLE ranks ({', '.join(RANK_FIELDS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
 )
 
@@ -40,22 +42,30 @@ def create_database(path: Path) -> None:
     # The file is synchronised once, at the end, not after each table.
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA journal_mode = WAL")
-    for statement in _TABLES:
-        db.execute(statement)
-    for series in SERIES:
-        for statement in series.schema():
-            db.execute(statement)
+    _create_tables(db)
     db.close()
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     draft.replace(path)
 
 
+def _create_tables(db: sqlite3.Connection) -> None:
+    """Create the tables that do not exist."""
+    statements = [*_TABLES, *chain.from_iterable(series.schema() for series in SERIES)]
+    for statement in statements:
+        create, kind, rest = statement.split(" ", 2)
+        db.execute(f"{create} {kind} IF NOT EXISTS {rest}")
+
+
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open an existing database for its one writer. Raises sqlite3.Error."""
+    """Open an existing database for its one writer. Raises sqlite3.Error.
+
+    An older version may have begun it: tables that it lacks are added.
+    """
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
+    _create_tables(db)
     # A thousand ranks append at a thousand places: keep those pages, in KiB.
     db.execute("PRAGMA cache_size = -16000")
     return db
@@ -79,6 +89,7 @@ def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
     try:
         db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        add_missing_curves(db)
         for series in SERIES:
             add_missing_columns(db, series)
     except sqlite3.DatabaseError:

@@ -19,7 +19,14 @@ import msgspec
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
-from distrain.runners.protocol.events import Attempt, Evaluation, Message, Window, decode
+from distrain.runners.protocol.events import (
+    Attempt,
+    Evaluation,
+    Message,
+    ScriptSettings,
+    Window,
+    decode,
+)
 from distrain.runners.records import job_status
 from distrain.runners.records.database import DATABASE, UNDONE, open_for_reading
 from distrain.runners.records.journal import JOURNAL
@@ -44,7 +51,7 @@ from distrain.runners.records.timeseries.rows import (
     read_totals,
 )
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
-from distrain.runners.records.timeseries.series import STEPS
+from distrain.runners.records.timeseries.series import LOGGED, STEPS
 
 T = TypeVar("T", bound=msgspec.Struct)
 _EVENTS_AT_ONCE = 1000
@@ -220,6 +227,30 @@ class Record:
         with self._transaction() as db:
             return read_latest(db, series) if db else {}
 
+    def logged(self) -> dict[str, dict[int, int]]:
+        """Return the curves that a script has logged: by name, then rank, the key in LOGGED."""
+        found: dict[str, dict[int, int]] = {}
+        for curve, name, rank in self._query("SELECT id, name, rank FROM curves ORDER BY id"):
+            found.setdefault(name, {})[rank] = curve
+        return found
+
+    def last_logged(self) -> dict[str, float | None]:
+        """Return the last value of each name that a script has logged, of its lowest rank."""
+        latest = self.latest(LOGGED)
+        curves = {name: ranks[min(ranks)] for name, ranks in self.logged().items()}
+        return {name: latest[curve].newest for name, curve in curves.items() if curve in latest}
+
+    def script_settings(self) -> ScriptSettings:
+        """Return what the lowest rank of a script has reported of its settings."""
+        found = ScriptSettings(time=0.0, rank=0)
+        for _, event in self.events(kinds=("script_settings",)):
+            event = cast(ScriptSettings, event)
+            if event.rank <= found.rank:
+                found = msgspec.structs.replace(
+                    found, config=found.config | event.config, sources=event.sources
+                )
+        return found
+
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
         """Yield every row in order, values as in `series.fields`, in constant memory.
 
@@ -305,6 +336,8 @@ class Record:
                 self.totals(),
                 self.evaluations(),
                 self.attempts(),
+                self.last_logged(),
+                self.script_settings().sources,
             )
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.

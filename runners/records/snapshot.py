@@ -67,6 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     all steps that is done, including those before a resume. `eta` is the seconds to the end at
     the pace of the last minute. `last` is the last evaluation, `best` the one at which the best
     checkpoint was saved. `repeated_steps` were discarded because ranks were restarted.
+    `logged` are the last values that a script has logged, by name.
     """
 
     time: float
@@ -84,6 +85,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     last: Evaluation | None = None
     best: Evaluation | None = None
     repeated_steps: int = 0
+    logged: dict[str, float | None] = {}
 
 
 class Follower:
@@ -151,6 +153,7 @@ class Follower:
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
             repeated_steps=self._repeated_steps,
+            logged=self.record.last_logged() if self.record.config.is_script else {},
         )
 
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:

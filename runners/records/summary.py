@@ -12,6 +12,9 @@ from distrain.runners.protocol.events import Attempt, Evaluation, Facts
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
 
+FIGURES = ("steps", "samples")  # of a script, whose sources a summary names
+NOT_REPORTED = "not reported by the script"
+
 
 def summarize(
     folder: Path,
@@ -20,10 +23,13 @@ def summarize(
     totals: Mapping[int, dict[str, Any]],
     evaluations: Sequence[Evaluation],
     attempts: Sequence[Attempt],
+    metrics: Mapping[str, float | None],
+    sources: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the figures of a run as it is now; see `Record.summary`. None is unknown.
 
-    `totals` are those of the windows of each rank.
+    `totals` are those of the windows of each rank. `metrics` are the last values that a script has
+    logged, and `sources` where its figures come from.
     """
     plan = state.plan
     facts = state.facts
@@ -49,8 +55,15 @@ def summarize(
         "eval": None,
     }
     if config.is_script:
-        unknown = dict.fromkeys(("precision", "epochs", "steps", "samples"))
-        summary |= {"script": config.workload, **unknown}
+        summary |= {
+            "script": config.workload,
+            "precision": None,
+            "epochs": None,
+            "steps": steps if "steps" in sources else None,
+            "samples": summary["samples"] if "samples" in sources else None,
+            "metrics": dict(metrics),
+            "sources": {figure: sources.get(figure, NOT_REPORTED) for figure in FIGURES},
+        }
     if evaluations:
         last = evaluations[-1]
         metrics = {name: metric.value for name, metric in last.metrics.items()}

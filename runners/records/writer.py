@@ -18,6 +18,7 @@ from distrain.runners.protocol.events import (
     Event,
     GpuSample,
     HostSample,
+    Logged,
     RankSample,
     Window,
     encode,
@@ -31,7 +32,7 @@ from distrain.runners.records.database import (
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, update_ranks
 from distrain.runners.records.state import RunState, Status, read_state, write_state
 from distrain.runners.records.timeseries.appender import Appender
-from distrain.runners.records.timeseries.series import SERIES
+from distrain.runners.records.timeseries.series import SERIES, LoggedRow
 
 Item = Event | GpuSample | HostSample | RankSample
 
@@ -72,6 +73,7 @@ class RecordWriter:
         self._pending: list[Item] = []
         self._appenders = {series.kind: Appender(series) for series in SERIES}
         self._known_events: set[tuple[str, int]] = set()
+        self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
         try:
@@ -91,6 +93,8 @@ class RecordWriter:
         for row in self._db.execute(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks").fetchall():
             info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
             self.ranks[info.rank] = info
+        for curve, name, rank in self._db.execute("SELECT id, name, rank FROM curves").fetchall():
+            self._curves[name, rank] = curve
         last = "SELECT step FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
         for (step,) in self._db.execute(last).fetchall():
             self._known_events = self._find_events_at(step)
@@ -158,7 +162,8 @@ class RecordWriter:
         self._insert(part, now)
 
     def _discard_later_steps(self, attempt: Attempt) -> None:
-        self._appenders[Window].discard(self._db, "step", attempt.step)
+        for kind in (Window, LoggedRow):
+            self._appenders[kind].discard(self._db, "step", attempt.step)
         self._db.execute(
             f"UPDATE events SET kind = ? WHERE kind IN ({_KIND_MARKS}) AND step > ?",
             (UNDONE, *_KINDS_OF_A_STEP, attempt.step),
@@ -174,7 +179,10 @@ class RecordWriter:
         samples: dict[type, list[Any]] = {kind: [] for kind in self._appenders}
         events: list[Event] = []
         for item in batch:
-            samples.get(type(item), events).append(item)
+            if isinstance(item, Logged):
+                samples[LoggedRow] += self._rows_of(item)
+            else:
+                samples.get(type(item), events).append(item)
         # A run that had completed evaluates and saves its last step again: it counts once.
         events = [
             event for event in events if (_kind(event), _step(event)) not in self._known_events
@@ -192,6 +200,28 @@ class RecordWriter:
             f"INSERT OR REPLACE INTO ranks VALUES ({marks})",
             [msgspec.structs.astuple(self.ranks[rank]) for rank in changed],
         )
+
+    def _rows_of(self, logged: Logged) -> list[LoggedRow]:
+        """Return what a rank has logged as rows, each with the number of its curve."""
+        rows = []
+        for name, stats in logged.values.items():
+            curve = self._curves.setdefault((name, logged.rank), len(self._curves) + 1)
+            self._db.execute(
+                "INSERT OR IGNORE INTO curves VALUES (?, ?, ?)", (curve, name, logged.rank)
+            )
+            rows.append(
+                LoggedRow(
+                    time=logged.time,
+                    curve=curve,
+                    step=logged.step,
+                    n=stats.count,
+                    total=stats.total,
+                    low=stats.low,
+                    high=stats.high,
+                    newest=stats.last,
+                )
+            )
+        return rows
 
     def _recount(self) -> None:
         for appender in self._appenders.values():

@@ -28,6 +28,7 @@ from distrain.runners.protocol.events import (
     Notice,
     Phase,
     Printed,
+    RankEvaluation,
     Rendezvous,
     Requeue,
     RunEnded,
@@ -48,6 +49,7 @@ from distrain.runners.supervision.evidence import Evidence, RunConditions
 from distrain.runners.supervision.membership import Membership
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.rank_connections import RankConnections
+from distrain.runners.supervision.script_evaluations import ScriptEvaluations
 from distrain.runners.supervision.stall_watch import StallWatch
 from distrain.runners.supervision.stop_protocol import StopProtocol
 from distrain.runners.system.devices import device_of_rank
@@ -92,6 +94,7 @@ class Coordinator:
         self.ranks = RankConnections(host)
         self.membership = Membership(writer.state.run_id, config, plan, host, self._save_hosts)
         self.stall_watch = StallWatch(plan.world_size, config.report.stall_s)
+        self.script_evaluations = ScriptEvaluations(plan.world_size)
         self.stop_protocol = StopProtocol(
             self.ranks,
             self.evidence,
@@ -175,6 +178,9 @@ class Coordinator:
                 self._handle_stop(connection, event)
             case Stopping():
                 self.stop_protocol.add_answer(event.rank, event.step)
+            case RankEvaluation():
+                if evaluation := self.script_evaluations.add(event):
+                    self.writer.add(evaluation)
             case StopSupport():
                 self.stop_protocol.note_support(event.rank)
             case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
@@ -340,6 +346,7 @@ class Coordinator:
         self.ranks.discard_all()
         self.stall_watch.reset()
         self.evidence.reset(job=self.evidence.job, stop_requested=self.is_stopping)
+        self.script_evaluations.reset()
         self.stop_protocol.reset(keep_timeout=self.is_stopping)
         self.conditions.reset_for_attempt()
         self._attempt = attempt

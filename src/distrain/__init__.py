@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from distrain.runners.config.schema import RunConfig as RunConfig
     from distrain.runners.errors import ConfigError as ConfigError
     from distrain.runners.errors import DistrainError as DistrainError
-    from distrain.runners.instrumentation.rank_session import should_stop as should_stop
+    from distrain.runners.instrumentation.api import init as init
+    from distrain.runners.instrumentation.api import log as log
+    from distrain.runners.instrumentation.api import log_eval as log_eval
+    from distrain.runners.instrumentation.api import should_stop as should_stop
+    from distrain.runners.instrumentation.api import step as step
+    from distrain.runners.instrumentation.api import track as track
     from distrain.runners.protocol.reporter import Reporter as Reporter
     from distrain.runners.records.reader import Record as Record
     from distrain.runners.runs import Run as Run
@@ -33,9 +38,14 @@ _HOMES = {
     "all_runs": "runs",
     "compare": "analysis.comparison.recorded_runs",
     "find": "runs",
+    "init": "instrumentation.api",
     "launch": "runs",
     "load_preset": "config.presets",
-    "should_stop": "instrumentation.rank_session",
+    "log": "instrumentation.api",
+    "log_eval": "instrumentation.api",
+    "should_stop": "instrumentation.api",
+    "step": "instrumentation.api",
+    "track": "instrumentation.api",
     "verify": "verification.cases",
 }
 __all__ = sorted(_HOMES)

@@ -25,9 +25,14 @@ PUBLIC = (
     "all_runs",
     "compare",
     "find",
+    "init",
     "launch",
     "load_preset",
+    "log",
+    "log_eval",
     "should_stop",
+    "step",
+    "track",
     "verify",
 )
 # These load torch in the functions that ranks run, and not before: a rank greets first.

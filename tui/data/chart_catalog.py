@@ -17,7 +17,7 @@ from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
-from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
+from distrain.runners.records.timeseries.series import GPU, HOST, LOGGED, PROCS, STEPS
 from distrain.tui import marks
 from distrain.tui.data.chart import Chart, ChartLine
 from distrain.tui.marks import RUN_MARK
@@ -42,7 +42,8 @@ _STEP_COLUMNS = (
 MOST_LINES = 16  # with more ranks or GPUs a chart shows their mean as one line
 
 DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
-# Of a script, which reports none of these.
+LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
+# Of a script that has logged nothing.
 CHARTS_ON_CPU = ("cpu", "memory", "host cpu", "host memory")
 CHARTS_ON_GPU = ("gpu busy", "gpu memory", "cpu", "memory")
 
@@ -340,9 +341,45 @@ CHART_KINDS: dict[str, ChartKind] = {
 }
 
 
+def chart_kind(name: str) -> ChartKind:
+    """Return a chart of CHART_KINDS, or that of what a script has logged; raises KeyError."""
+    if name.startswith(LOGGED_CHART):
+        logged = name.removeprefix(LOGGED_CHART)
+        return ChartKind(logged, partial(_logged, logged))
+    return CHART_KINDS[name]
+
+
+def _logged(name: str, source: ChartSource) -> list[ChartLine]:
+    """Draw the values of one name: a line for each rank, or the mean of many ranks."""
+    ranks = source.record.logged().get(name, {})
+    axis = source.view.axis if source.view.axis in LOGGED.axes else "step"
+    start, end = source.view.span or (None, None)
+    curves = source.record.curves(
+        LOGGED,
+        list(ranks.values())[:MOST_LINES],
+        columns=("value", "low", "high"),
+        points=source.view.points,
+        axis=axis,
+        start=start,
+        end=end,
+    )
+    return [
+        ChartLine(
+            f"rank {rank}" if len(ranks) > 1 else name,
+            marks.rank_mark(rank),
+            curves[key][axis],
+            curves[key]["value"],
+            curves[key]["low"],
+            curves[key]["high"],
+        )
+        for rank, key in sorted(ranks.items())
+        if key in curves
+    ]
+
+
 def draw_chart(name: str, source: ChartSource) -> Chart:
-    """Draw a chart of CHART_KINDS; raises KeyError for another name."""
-    kind = CHART_KINDS[name]
+    """Draw a chart; raises KeyError as `chart_kind` does."""
+    kind = chart_kind(name)
     lines = kind.lines(source)
     format_value = kind.format_value
     if name == "evaluation" and lines:

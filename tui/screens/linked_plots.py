@@ -10,7 +10,7 @@ from typing import Any
 from textual.widget import Widget
 
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, chart_kind
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.plotting.chart_layout import STRONGEST
 from distrain.tui.screens.app_screen import AppScreen
@@ -30,7 +30,7 @@ class LinkedPlotsScreen(AppScreen):
     `-current`.
     """
 
-    CHARTS: Collection[str] = CHART_KINDS  # what a plot may show
+    CHARTS: Collection[str] = CHART_KINDS
     PANE_BINDINGS = (
         keymap.make_hidden_binding("tab", "pane(1)"),
         keymap.make_hidden_binding("shift+tab", "pane(-1)"),
@@ -147,8 +147,12 @@ class LinkedPlotsScreen(AppScreen):
             if name:
                 self._choose_plots((*plots[:index], name, *plots[index + 1 :]))
 
-        options = [(name, CHART_KINDS[name].title) for name in self.CHARTS]
+        options = [(name, chart_kind(name).title) for name in self.chart_names()]
         self.app.push_screen(PickOneDialog("Metric of this plot", options, plots[index]), choose)
+
+    def chart_names(self) -> list[str]:
+        """Return what a plot may show."""
+        return list(self.CHARTS)
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         self._change_view(plots=plots)

@@ -16,6 +16,7 @@ from textual.worker import get_current_worker
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
+from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.runs import Run
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import (
@@ -23,6 +24,7 @@ from distrain.tui.data.chart_catalog import (
     CHARTS_ON_CPU,
     CHARTS_ON_GPU,
     DEFAULT_CHARTS,
+    LOGGED_CHART,
     ChartView,
 )
 from distrain.tui.data.run_feed import RunFeed, RunFrame
@@ -43,6 +45,7 @@ from distrain.tui.widgets.run_header import RunHeader
 TABLES_PART = 3
 LEAST_TABLE = 5  # lines
 BORDER = 2  # lines
+PLOTS = len(DEFAULT_CHARTS)
 
 
 class RunScreen(LinkedPlotsScreen):
@@ -65,6 +68,7 @@ class RunScreen(LinkedPlotsScreen):
 
     def __init__(self, run: Run) -> None:
         self._is_script = run.record.config.is_script
+        self._shows_logged = False
         if self._is_script:
             super().__init__(_plots_of_script(run.record.state.plan))
             self.view = self.view._replace(axis="time")
@@ -168,6 +172,7 @@ class RunScreen(LinkedPlotsScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
+        self._show_logged(now)
         self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
@@ -219,8 +224,25 @@ class RunScreen(LinkedPlotsScreen):
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         super()._choose_plots(plots)
-        if not self._is_script:
+        if self._is_script:
+            self._shows_logged = True  # what was chosen stays
+        else:
             self.distrain.remember(plots=list(plots))
+
+    def chart_names(self) -> list[str]:
+        """Return what a script has logged, and the charts of every run."""
+        logged = self.frame.snapshot.logged if self.frame else ()
+        return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
+
+    def _show_logged(self, snapshot: Snapshot) -> None:
+        """Show what a script logs, once it has logged something."""
+        if not self._is_script or self._shows_logged or not snapshot.logged:
+            return
+        self._shows_logged = True
+        logged = [LOGGED_CHART + name for name in snapshot.logged]
+        measured = ["throughput"] if snapshot.samples_per_s is not None else []
+        plots = [*logged[: PLOTS - len(measured)], *measured, *self.view.plots]
+        self._change_view(plots=tuple(plots[:PLOTS]), axis="step")
 
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
@@ -277,4 +299,4 @@ def _plots_to_show(settings: Settings) -> tuple[str, ...]:
     """Return the plots that were shown last, completed with the usual ones."""
     names = [name for name in settings.plots if name in CHART_KINDS]
     names += [name for name in DEFAULT_CHARTS if name not in names]
-    return tuple(names[: len(DEFAULT_CHARTS)])
+    return tuple(names[:PLOTS])

@@ -36,7 +36,7 @@ def header(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list
     return [
         _description(now, config, width, hint),
         _progress(now, config, width),
-        Text() if config.is_script else _figures(now, width),
+        _logged(now, width) if config.is_script else _figures(now, width),
     ]
 
 
@@ -78,7 +78,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
         return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")
     if config.is_script and state.live and state.status != "queued":
         elapsed = formatting.duration(now.time - (state.started or state.created))
-        return Text(f"running for {elapsed}; the script reports no progress", "dim")
+        steps = f"step {now.step:,}" if now.step else "the script reports no steps"
+        return Text(f"{steps}  running for {elapsed}", "" if now.step else "dim")
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")
@@ -110,6 +111,19 @@ def _waiting(now: Snapshot) -> str:
     elapsed = f"{seconds:.0f} s" if seconds < 60 else formatting.duration(seconds)
     details = "" if phases == ["starting"] else f" ({', '.join(phases)})"
     return f"starting ranks{details}… {elapsed}"
+
+
+def _logged(now: Snapshot, width: int) -> Text:
+    """Return the last values that a script has logged, its rate and its last evaluation."""
+    parts = [
+        Text.assemble(f"{name} ", (formatting.figure(value), "bold"))
+        for name, value in now.logged.items()
+    ]
+    if now.samples_per_s is not None:
+        parts.insert(0, Text(formatting.rate(now.samples_per_s), "bold"))
+    if now.last:
+        parts = [*_evaluation("val", now.last), *parts]
+    return _fitted(parts, width) if parts else Text("the script has logged nothing", "dim")
 
 
 def _figures(now: Snapshot, width: int) -> Text:
@@ -144,7 +158,8 @@ def _evaluation(title: str, found: Evaluation) -> list[Text]:
     """Return the metrics, shares of correct answers first: "val (epoch 30): top1 98.2 %"."""
     names = formatting.sort_metrics(found.metrics)
     metrics = [Text(formatting.metric(name, found.metrics[name].value)) for name in names]
-    first = Text.assemble((f"{title} (epoch {found.epoch:,}):", "dim"), " ", *metrics[:1])
+    where = f"epoch {found.epoch:,}" if found.epoch else f"step {found.step:,}"
+    first = Text.assemble((f"{title} ({where}):", "dim"), " ", *metrics[:1])
     return [first, *metrics[1:]]
 
 

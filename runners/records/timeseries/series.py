@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from distrain.runners.protocol.events import (
     PHASES,
     WINDOW_SUMS,
@@ -62,6 +64,39 @@ STEPS = Series(
     },
 )
 
+
+class LoggedRow(msgspec.Struct, frozen=True):
+    """Values that a rank of a script has logged under one name: see LoggedStats.
+
+    `curve` is a row of the table `curves`, which has the name and the rank.
+    """
+
+    time: float
+    curve: int
+    step: int
+    n: int
+    total: float | None
+    low: float | None
+    high: float | None
+    newest: float | None
+
+
+# `value` is the mean of the finite values; `newest` the last one.
+LOGGED = Series(
+    "logged",
+    LoggedRow,
+    key="curve",
+    axes=("step", "time"),
+    columns=[
+        RollupColumn("total"),
+        RollupColumn("finite", "sum", "CASE WHEN total NOTNULL THEN n ELSE 0 END"),
+        RollupColumn("low", "min"),
+        RollupColumn("high", "max"),
+        RollupColumn("newest", "last"),
+    ],
+    ratios={"value": ("total", "finite")},
+)
+
 _columns, _ratios = _gauges(
     "utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock"
 )
@@ -87,4 +122,4 @@ HOST = Series(
 _columns, _ratios = _gauges("cpu", "rss", "processes")
 PROCS = Series("procs", RankSample, key="rank", axes=("time",), columns=_columns, ratios=_ratios)
 
-SERIES: tuple[Series[Any], ...] = (STEPS, GPU, HOST, PROCS)
+SERIES: tuple[Series[Any], ...] = (STEPS, LOGGED, GPU, HOST, PROCS)
