@@ -182,6 +182,8 @@ class Run:
     ) -> Run:
         """Start a new run that continues from the last checkpoint, with dotted keys changed.
 
+        A script is started again, and finds the folder of this run as `previous_dir`.
+
         Raises DistrainError if the run is live or has no checkpoint, and ConfigError if it has
         completed all its epochs or steps.
         """
@@ -205,6 +207,8 @@ class Run:
     def _resume_config(self, changes: dict[str, Any] | None) -> RunConfig:
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.status}")
+        if self.record.config.is_script:  # it finds its own checkpoint in the folder of this run
+            return self.record.config.with_changes(changes or {})
         checkpoint = self.record.last_checkpoint
         if checkpoint is None:
             raise DistrainError(f"run {self.id} has no checkpoint to resume from; rerun it")

@@ -40,6 +40,10 @@ class LoggedValues:
             if len(pending) < MOST_PENDING:
                 pending.append(copied)
 
+    def restart(self) -> None:
+        """Let the curves begin again at step 0, before any of them was reported."""
+        self._steps = dict.fromkeys(self._steps, 0)
+
     def take(self, rank: int, *, wait: bool) -> Iterator[Logged]:
         """Yield what has been read since the last call; with `wait` all, also from devices."""
         if self._values:

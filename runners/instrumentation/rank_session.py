@@ -20,6 +20,9 @@ from distrain.runners.protocol.events import (
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 
 Batch = TypeVar("Batch")
+# Nothing is reported before so many batches or seconds, as `step` may not have been called yet.
+HELD_STEPS = 32
+HELD_S = 10.0
 STEP_CALLS = "distrain.step()"
 TRACKED_BATCHES = "batches of distrain.track()"
 
@@ -27,8 +30,10 @@ TRACKED_BATCHES = "batches of distrain.track()"
 class RankSession:
     """Counts steps and samples, and collects what is logged.
 
-    A step is a call of `step`; where there is none, a batch of `track`. `window_s` is the least
-    time between two reports in seconds; the first `skip_steps` steps do not count for throughput.
+    A step is a call of `step`; where there is none, a batch of `track`. Gradients may be
+    accumulated over several batches before the first call, so batches are not reported at once.
+    `window_s` is the least time between two reports in seconds; the first `skip_steps` steps do
+    not count for throughput.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class RankSession:
         self.stop_calls = 0
         self.is_stopped = False
         self._began: float | None = None  # the open window
+        self._held_until: float | None = None
         self._last_report = 0.0
         self._reset_window()
 
@@ -62,6 +68,8 @@ class RankSession:
 
     def step(self, samples: int | None = None) -> None:
         """Finish a step of this many samples; None: those of the batches since the last one."""
+        if self._sources.get("steps") == TRACKED_BATCHES and self._is_held():
+            self._forget_steps()
         self._note_source("steps", STEP_CALLS)
         if samples is not None:
             self._pending = samples
@@ -76,6 +84,7 @@ class RankSession:
             asked = time.perf_counter()
             if self._began is None:
                 self._began = asked
+                self._held_until = asked + HELD_S
             if not is_first and self._sources.get("steps") != STEP_CALLS:
                 self._note_source("steps", TRACKED_BATCHES)
                 self._finish_step(asked)
@@ -87,6 +96,21 @@ class RankSession:
             is_first = False
             self._add_samples(count_samples(batch))
             yield batch
+
+    def _is_held(self) -> bool:
+        """Return whether it may still turn out that batches are not the steps of the program."""
+        if self._held_until is None or self._sources.get("steps") == STEP_CALLS:
+            return False
+        return self.steps < HELD_STEPS and time.perf_counter() < self._held_until
+
+    def _forget_steps(self) -> None:
+        """Take batches that were counted as steps, but not reported, for parts of this step."""
+        is_known = self._samples is not None and self._pending is not None
+        self._pending = self._samples + self._pending if is_known else None  # type: ignore[operator]
+        self._samples = 0
+        self._window_steps = 0
+        self.steps = 0
+        self._logged.restart()
 
     def _add_samples(self, samples: int | None) -> None:
         if samples is None or self._pending is None:
@@ -104,7 +128,8 @@ class RankSession:
         self._samples = self._samples + self._pending if is_known else None  # type: ignore[operator]
         self._pending = 0
         is_warm = self.steps == self._skip_steps
-        if now - self._began >= self._window_s or is_warm:
+        is_due = now - self._began >= self._window_s or is_warm
+        if is_due and not self._is_held():
             self._close_window(now)
             self._send_logged()
 
@@ -139,7 +164,8 @@ class RankSession:
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Keep values by name; `step` is where they are drawn, by default the current step."""
         self._logged.add(values, self._x(step))
-        if time.perf_counter() - self._last_report >= self._window_s:
+        is_due = time.perf_counter() - self._last_report >= self._window_s
+        if is_due and not self._is_held():
             self._send_logged()
 
     def _x(self, step: int | None) -> int:

@@ -37,6 +37,8 @@ LAUNCHER_MODULES = {
     "env": "distrain.runners.launchers.env",
 }
 
+PREVIOUS_RUN = "DISTRAIN_PREVIOUS_RUN"  # the folder of the run that a script continues
+
 # Arguments of launchers `node` (the agent of the first host) and `env` (rank 0, or one that joins).
 FIRST_NODE = "first"
 KEEP_TOKEN, SHARE_TOKEN = "keep-token", "share-token"
@@ -53,6 +55,7 @@ INHERITED = {
     "GROUP_RANK",
     "DISTRAIN_NODE",
     "DISTRAIN_TOKEN",
+    PREVIOUS_RUN,
     TOKEN_FILE_VARIABLE,
 }
 
@@ -90,7 +93,10 @@ def launcher_environment(
     }
     if addresses.remote:
         own[TOKEN_FILE_VARIABLE] = str(folder / TOKEN_FILE_NAME)
-    own |= _script_variables(config) if config.is_script else _training_variables(config, plan)
+    if config.is_script:
+        own |= _script_variables(config, folder)
+    else:
+        own |= _training_variables(config, plan)
     communicates = plan.world_size > 1 or not config.is_script
     if communicates and not (plan.spread or plan.scheduled):  # else each host finds out for itself
         own |= choose_interface(config.dist.interface).variables
@@ -111,13 +117,18 @@ def _training_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
     return variables
 
 
-def _script_variables(config: RunConfig) -> dict[str, str]:
+def _script_variables(config: RunConfig, folder: Path) -> dict[str, str]:
     """Return the user's variables; apart from these a script sees those of its launcher only."""
-    if config.launcher == "inline":
-        return config.script.env
-    # torchrun waits so long for ranks that it has asked to end.
-    timeout = math.ceil(config.report.stop_timeout_s)
-    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(timeout), **config.script.env}
+    from distrain.runners.records.state import read_state  # no other launcher process needs it
+
+    variables = {}
+    if parent := read_state(folder).parent:
+        variables[PREVIOUS_RUN] = str(folder.parent / parent)
+    if config.launcher != "inline":
+        # torchrun waits so long for ranks that it has asked to end.
+        timeout = math.ceil(config.report.stop_timeout_s)
+        variables["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(timeout)
+    return variables | config.script.env
 
 
 def _device_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
