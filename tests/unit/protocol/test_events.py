@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrain.runners.protocol import events
-from distrain.runners.protocol.events import (
+from distrain.runners.protocol.events import LoggedStats, (
     OVERLAPPING,
     PHASES,
     WINDOW_SUMS,
@@ -66,6 +66,9 @@ EVENTS: list[events.Event] = [
     events.Stop(now=True),
     events.Stopping(rank=1, step=4),
     events.StopSupport(rank=1),
+    events.Logged(time=2.0, rank=1, step=4, values={"loss": LoggedStats(2, 3.0, 1.0, 2.0, 1.0)}),
+    events.RankEvaluation(time=2.0, rank=1, number=1, step=4, samples=9, metrics={"top1": 0.5}),
+    events.ScriptSettings(time=2.0, rank=1, config={"lr": 0.1}, sources={"steps": "step()"}),
     events.StopAt(step=6, save=False),
 ]
 
