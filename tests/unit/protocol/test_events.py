@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrain.runners.protocol import events
-from distrain.runners.protocol.events import LoggedStats, (
+from distrain.runners.protocol.events import (
     OVERLAPPING,
     PHASES,
     WINDOW_SUMS,
+    LoggedStats,
     Metric,
     Window,
     decode,
