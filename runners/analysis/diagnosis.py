@@ -80,6 +80,9 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
         return Diagnosis(kind="failed", sentence=sentence)
     curves = read_recent_steps(record, after_step)
     paces = measure_paces(record, curves)
+    if not paces and record.config.is_script:
+        sentence = "the script does not report where its time goes"
+        return Diagnosis(kind="unknown", sentence=sentence)
     if not paces:
         return Diagnosis(kind="unknown", sentence="too few steps to tell where the time goes")
     findings = _Findings(record, state, shares_of_time(curves), find_straggler_among(paces))

@@ -16,6 +16,7 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
+from distrain.runners import formatting
 from distrain.runners.config.sections import (
     ONE_PROCESS,
     SCRIPT,
@@ -38,6 +39,8 @@ from distrain.runners.config.sections import (
 from distrain.runners.config.validation import Devices, Section, build
 from distrain.runners.errors import ConfigError
 
+# Variables that the launchers of ranks set.
+LAUNCHERS_OWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # What only the training loop of distrain uses: a script decides all this itself.
 OF_THE_LOOP = ("precision", "task", "model", "data", "train", "eval", "checkpoint", "ddp")
 
@@ -98,7 +101,7 @@ class RunConfig(Section, frozen=True):
     def workload(self) -> str:
         """What is trained: "mlp on digits", or the words of the script."""
         if self.is_script:
-            return shlex.join(self.script.words)
+            return formatting.single_line(shlex.join(self.script.words))
         return f"{self.model.name} on {self.data.name}"
 
     @property
@@ -113,7 +116,7 @@ class RunConfig(Section, frozen=True):
         A script without a launcher is one process, or one for each of the devices that are named.
         """
         problems: list[tuple[str, str]] = []
-        if data.get("script") or data.get("strategy") == SCRIPT:
+        if "script" in data or data.get("strategy") == SCRIPT:
             is_single = data.get("devices", "auto") == "auto"
             defaults = {"strategy": SCRIPT, "launcher": "inline" if is_single else "torchrun"}
             data = {**defaults, **data}
@@ -158,6 +161,8 @@ class RunConfig(Section, frozen=True):
         Raises ConfigError.
         """
         data = self.to_dict()
+        if self.is_script and self.launcher == "inline" and self.devices == "auto":
+            del data["launcher"]  # the default, which depends on the devices
         problems = []
         for key, value in changes.items():
             *path, last = key.split(".")
@@ -184,10 +189,25 @@ def _script_problems(data: dict[str, Any]) -> list[tuple[str, str]]:
         problems.append(("strategy", text))
     if bool(script.get("path")) == bool(script.get("module")):
         problems.append(("script", "name one program, by script.path or by script.module"))
+    env = script.get("env")
+    for name, value in env.items() if isinstance(env, dict) else ():
+        if problem := _variable_problem(name, value):
+            problems.append((f"script.env.{name}", problem))
     if unused := [key for key in OF_THE_LOOP if data.get(key)]:
         text = f"the script decides this itself; leave out {', '.join(unused)}"
         problems.append((unused[0], text))
     return problems
+
+
+def _variable_problem(name: str, value: Any) -> str:
+    """Return why a script cannot set a variable; empty if it can."""
+    if not isinstance(value, str):
+        return f"must be text, not {value!r}"
+    if not name or "=" in name or "\0" in name + value:
+        return "is no variable that a process can have"
+    if name in LAUNCHERS_OWN or name.startswith("DISTRAIN_"):
+        return "is set by the launcher"
+    return ""
 
 
 def json_schema() -> dict[str, Any]:

@@ -47,7 +47,10 @@ class ScriptConfig(Section, frozen=True):
     ] = None
     module: Annotated[
         Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None,
-        Meta(description="Python module to run instead, as `python -m` does."),
+        Meta(
+            description="Python module to run instead, as `python -m` does.",
+            extra={FORM: 'the name of a module, e.g. "package.train"'},
+        ),
     ] = None
     args: Annotated[list[str], Meta(description="Arguments of the program.")] = []  # noqa: RUF012
     env: Annotated[

@@ -84,6 +84,8 @@ def wanted(hint: Any) -> str:
     """Return the type of a field with its range, in words: "a whole number ≥ 1"."""
     if hint == Devices:
         return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
+    if hint == dict[str, str]:
+        return "a table of texts"
     if hint == list[str]:
         return 'a list of strings, e.g. ["one", "two"]'
     if choices := choices_of(hint):

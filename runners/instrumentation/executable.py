@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from typing import NoReturn
 
 from distrain.runners.system.processes import die_with_parent
 
@@ -31,6 +33,12 @@ class Executable:
     def wait(self) -> int:
         """Return the exit code; a negative one is a signal."""
         return self._process.wait()
+
+    def kill(self) -> NoReturn:
+        """Kill the whole group, and end this process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        os._exit(1)
 
     def _forward(self, number: int, _: object) -> None:
         if self._process.poll() is None:

@@ -64,13 +64,20 @@ def _find(name: str) -> ModuleSpec:
         name = f"{name}.__main__"
         spec = importlib.util.find_spec(name)
     if spec is None or not hasattr(spec.loader, "get_code"):
-        raise ModuleNotFoundError(f"No module named {name}", name=name)
+        package = name.removesuffix(".__main__")
+        hint = f"; {package!r} is a package and cannot be executed" if package != name else ""
+        raise ModuleNotFoundError(f"No module named {name}{hint}", name=name)
     return spec
 
 
 def _run(code: CodeType, **attributes: Any) -> None:
     main = ModuleType("__main__")
-    defaults = {"__builtins__": __builtins__, "__package__": None, "__cached__": None}
+    defaults = {
+        "__annotations__": {},
+        "__builtins__": __builtins__,
+        "__cached__": None,
+        "__package__": None,
+    }
     vars(main).update(defaults | attributes)
     sys.modules["__main__"] = main
     exec(code, vars(main))

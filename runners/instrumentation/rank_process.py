@@ -41,10 +41,10 @@ def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool 
     return Failure(
         time=time.time(),
         rank=rank,
-        error=_make_sendable(type(error).__name__, MAX_MESSAGE),
-        message=_make_sendable(message, MAX_MESSAGE),
+        error=make_sendable(type(error).__name__, MAX_MESSAGE),
+        message=make_sendable(message, MAX_MESSAGE),
         step=step,
-        traceback=_make_sendable(trace, MAX_TRACEBACK),
+        traceback=make_sendable(trace, MAX_TRACEBACK),
         usage=usage,
         secondary=is_secondary_failure(error, message),
     )
@@ -59,7 +59,7 @@ def _message_of(error: BaseException) -> str:
         return f"{type(error).__name__}, whose message cannot be formatted"
 
 
-def _make_sendable(text: str, limit: int) -> str:
+def make_sendable(text: str, limit: int) -> str:
     """Return valid UTF-8 of a bounded length; a text that is too long keeps its end."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= limit else "… " + clean[-limit:]

@@ -17,8 +17,10 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.instrumentation import api, python_program
 from distrain.runners.instrumentation.executable import Executable
 from distrain.runners.instrumentation.rank_process import (
+    MAX_MESSAGE,
     exit_without_supervisor,
     make_failure,
+    make_sendable,
     redirect_output,
 )
 from distrain.runners.instrumentation.rank_session import RankSession
@@ -27,6 +29,7 @@ from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.system.rank_identity import set_rank_variables
 
+ORPHANED = signal.SIGUSR2
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -79,9 +82,10 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
         else:
             python_program.run_script(path, script.args)
     except SystemExit as error:
-        if error.code not in (None, 0):
+        code = exit_code(error)
+        if code:
             has_failed = True
-            reporter.send(_exit_failure(rank, error))
+            reporter.send(_exit_failure(rank, error, code))
         raise
     except BaseException as error:
         has_failed = True
@@ -92,16 +96,25 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     return 0
 
 
-def _exit_failure(rank: int, error: SystemExit) -> Failure:
+def exit_code(error: SystemExit) -> int:
+    """Return the exit code of a process that ends with this exception."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _exit_failure(rank: int, error: SystemExit, code: int) -> Failure:
     """Return the report of a `sys.exit` with a code or with a message."""
-    is_code = isinstance(error.code, int)
-    message = f"exited with code {error.code}" if is_code else str(error.code)
-    return Failure(time=time.time(), rank=rank, error="SystemExit", message=message)
+    message = "" if isinstance(error.code, int) else str(error.code)
+    text = make_sendable(message, MAX_MESSAGE) or f"exited with code {code}"
+    return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
 
 
 def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
     try:
         program = Executable(path, arguments)
+        die_with_parent(number=ORPHANED)  # in place of SIGKILL, which would spare its children
+        signal.signal(ORPHANED, lambda *_: program.kill())
     except OSError as error:
         with Reporter.from_env() as reporter:
             reporter.send(make_failure(rank, error, usage=True))

@@ -88,6 +88,9 @@ class Coordinator:
         self.evidence = Evidence(
             world_size=plan.world_size,
             is_script=config.is_script,
+            ends_by_itself=config.is_script
+            and config.launcher in ("inline", "torchrun")
+            and not plan.spread,
             watchdog_aborts=plan.backend in ("nccl", "horovod"),
             queued=writer.state.status == "queued",
         )
@@ -274,17 +277,22 @@ class Coordinator:
                 self._save_facts(event)
             case Failure():
                 self.evidence.failures[event.rank] = (time.monotonic(), event)
-                self.conditions.trouble.set()
+                self._note_trouble()
             case Finished():
                 self._note_finished(event)
             case Exited():
                 self.evidence.exits[event.rank] = event
                 if event.code:
-                    self.conditions.trouble.set()
+                    self._note_trouble()
             case NonFinite():
                 self._note_nonfinite(event)
             case Job():
                 self._note_job(event)
+
+    def _note_trouble(self) -> None:
+        """Let the run end, unless the launcher does that: a script may need time to end well."""
+        if not self.evidence.ends_by_itself:
+            self.conditions.trouble.set()
 
     def _save_facts(self, facts: Facts) -> None:
         """Save the facts of the first attempt, which contain the step at which the run began."""
@@ -329,6 +337,7 @@ class Coordinator:
     def disconnected(self, connection: Connection) -> None:
         """Handle the end of a connection that had greeted."""
         self._disconnections.handle(connection)
+        self.stop_protocol.decide()
 
     def _report_unreachable(self, host: str, since: float) -> None:
         self.notice(f"{host} has not answered since {formatting.time_of_day(since)}")

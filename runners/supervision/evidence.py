@@ -18,6 +18,7 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     world_size: int
     is_script: bool = False  # a program of the user's: its exit code decides how it ended
+    ends_by_itself: bool = False  # a script whose launcher waits for all ranks and ends them
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
@@ -38,12 +39,14 @@ class Evidence(msgspec.Struct, kw_only=True):
     stop_origin: str = "on request"
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
+    interrupted: bool = False  # ranks of a script, which did not ask whether to stop
 
     def reset(self, **kept: Any) -> None:
         """Forget what was observed of earlier attempts, apart from the values in `kept`."""
         fresh = Evidence(
             world_size=self.world_size,
             is_script=self.is_script,
+            ends_by_itself=self.ends_by_itself,
             watchdog_aborts=self.watchdog_aborts,
             **kept,
         )

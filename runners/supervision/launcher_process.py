@@ -6,8 +6,10 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from msgspec import structs
 
 from distrain.runners.config.plan import Plan
@@ -17,13 +19,15 @@ from distrain.runners.launchers.batch_scheduler import BatchScheduler
 from distrain.runners.protocol.events import Exited, Job
 from distrain.runners.records import job_status
 from distrain.runners.supervision.coordinator import Coordinator
-from distrain.runners.system.processes import AT_ONCE, GENTLY, end_descendants
+from distrain.runners.system.processes import AT_ONCE, GENTLY, descendants, end_descendants
 
 MAX_RESTARTS = 3  # of a launcher that is killed while its job goes on
 CHECK_S = 0.1
 # Seconds from the first sign of an end until the launcher is ended.
 SETTLE_S = 2.0  # long enough to learn how each rank ended
 RESTART_S = 60.0  # where ranks may be restarted
+SCRIPT_S = 30.0  # for the other ranks of a script that has failed on one
+END_SCRIPT = [(signal.SIGTERM, SCRIPT_S), (signal.SIGKILL, 3.0)]
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 
 
@@ -100,7 +104,9 @@ class LauncherProcess:
     def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
         if self._scheduler:
             return self._scheduler.end_launcher
-        return AT_ONCE if self._conditions.end_now.is_set() else GENTLY
+        if self._conditions.end_now.is_set():
+            return AT_ONCE
+        return END_SCRIPT if self._evidence.is_script else GENTLY
 
     def _has_left_job(self) -> bool:
         """Return whether the launcher was killed, and its job may still run."""
@@ -147,6 +153,7 @@ class LauncherProcess:
         are any, have received a message.
         """
         if not (self._plan.spread or self._plan.scheduled):
+            await asyncio.to_thread(self._interrupt_children_of_ranks)
             self._process.send_signal(signal.SIGINT)
         end_now = asyncio.create_task(self._conditions.end_now.wait())
         timeout_s = self._config.report.stop_timeout_s
@@ -155,6 +162,16 @@ class LauncherProcess:
         )
         self._evidence.stop_overdue = not (exit_task.done() or end_now.done())
         end_now.cancel()
+
+    def _interrupt_children_of_ranks(self) -> None:
+        """Interrupt what the ranks have started themselves, as Ctrl-C in a terminal would."""
+        if not self._config.script.is_python:
+            return  # its rank passes the signal on
+        known = {self._process.pid, *self._coordinator.ranks.pids.values()}
+        for process in descendants():
+            if process.pid not in known:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGINT)
 
     async def _training_continues(self, exit_task: asyncio.Task[int]) -> bool:
         """Return whether training continues after a sign that it ends.
@@ -179,7 +196,9 @@ class LauncherProcess:
     def _grace_period_s(self) -> float:
         """Return the seconds from the first sign of an end until the launcher is ended."""
         if self._coordinator.is_complete or not self._coordinator.may_restart:
-            return LEAVE_S if self._conditions.all_finished.is_set() else SETTLE_S
+            if self._conditions.all_finished.is_set():
+                return LEAVE_S
+            return SCRIPT_S if self._evidence.is_script else SETTLE_S
         if self._scheduler is None:
             return RESTART_S
         if self._evidence.unreachable and not self._scheduler.requeues:

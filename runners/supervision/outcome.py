@@ -15,6 +15,7 @@ HANG = "Hang"
 JOB_ENDED = "JobEnded"
 # Two ends within this time are independent: no launcher reacts to a failure as fast.
 REACTION_S = 0.02
+STOP_ERRORS = ("KeyboardInterrupt", "SystemExit", "Exit")  # what ends an interrupted script
 ALL_EXITED = "all processes exited with code 0"
 # Sort keys of suspects: a config error first, then an error of the rank's own, then a disconnection
 # without a report.
@@ -78,14 +79,21 @@ def _finished(evidence: Evidence) -> Outcome:
 
 def _stop_of_script(evidence: Evidence) -> str:
     """Return how a script ended after a stop was requested, with whatever exit code."""
-    if all(finished.stopped for finished in evidence.finished.values()) and evidence.finished:
-        step = max(finished.step for finished in evidence.finished.values())
-        return f"stopped {evidence.stop_origin} in step {step:,}"
     if evidence.stopped_now:
         return "stopped immediately on request"
+    reason = "interrupted on request"
     if evidence.stop_overdue:
-        return "interrupted on request, and ended because that took too long"
-    return "interrupted on request"
+        reason += ", and ended because that took too long"
+    elif not evidence.interrupted:
+        reason = f"stopped {evidence.stop_origin}"
+        if steps := [each.step for each in evidence.finished.values() if each.stopped]:
+            reason += f" in step {max(steps):,}"
+    failures = sorted(evidence.failures.items())
+    mistakes = [(rank, each) for rank, (_, each) in failures if each.error not in STOP_ERRORS]
+    for rank, failure in mistakes[:1]:  # it may have been saving
+        message = formatting.single_line(failure.message)
+        reason += f"; then rank {rank} failed: {failure.error}: {message}"
+    return reason
 
 
 def _failed(error: RunError) -> Outcome:

@@ -39,6 +39,7 @@ class StopProtocol:
         self._on_interrupt = on_interrupt
         self._answers: dict[int, int] = {}
         self._supporting: set[int] = set()
+        self._is_decided = False
         self._save = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -47,7 +48,7 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
-        if self._evidence.is_script and len(self._supporting) < self._evidence.world_size:
+        if self._evidence.is_script and not self._remaining() <= self._supporting:
             self._interrupt()
             return
         self._save = save
@@ -67,18 +68,31 @@ class StopProtocol:
     def add_answer(self, rank: int, step: int) -> None:
         """Note the step that a rank is in; once all have answered, send where to stop."""
         self._answers[rank] = step
-        if len(self._answers) == self._evidence.world_size:
+        self.decide()
+
+    def decide(self) -> None:
+        """Send where to stop, once every rank that has not ended has answered."""
+        if self._answers and not self._is_decided and self._remaining() <= self._answers.keys():
+            self._is_decided = True
             last_step = max(self._answers.values()) + 1
             self._ranks.broadcast(StopAt(step=last_step, save=self._save))
+
+    def _remaining(self) -> set[int]:
+        """Return the ranks that have not ended."""
+        evidence = self._evidence
+        ended = {*evidence.finished, *evidence.failures, *evidence.disconnected}
+        return set(range(evidence.world_size)) - ended
 
     def reset(self, keep_timeout: bool) -> None:
         """Forget the answers of an earlier attempt, and its time limit unless `keep_timeout`."""
         self._answers.clear()
+        self._is_decided = False
         self._supporting.clear()
         if self._timer and not keep_timeout:
             self._timer.cancel()
 
     def _interrupt(self) -> None:
+        self._evidence.interrupted = True
         self._conditions.interrupt.set()
         self._on_interrupt()
 

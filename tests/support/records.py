@@ -18,7 +18,16 @@ import psutil
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.protocol.events import Evaluation, Facts, Hello, Metric, Phase, Window
+from distrain.runners.protocol.events import (
+    Evaluation,
+    Facts,
+    Hello,
+    Logged,
+    LoggedStats,
+    Metric,
+    Phase,
+    Window,
+)
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record
@@ -81,7 +90,10 @@ class RunBuilder:
             changes["dist.nodes"] = len(hosts)
         self.began = time.time() - ago
         self.now, self.step_s = self.began, STEP_S
-        config = RunConfig().with_changes({"train.epochs": 4, **changes})
+        if "script" in changes:  # it reports no facts
+            config = RunConfig.from_dict({"devices": f"cpu:{self.world}", **changes})
+        else:
+            config = RunConfig().with_changes({"train.epochs": 4, **changes})
         plan = plan_here(config, each)
         self.dir = create_run(
             runs_dir,
@@ -115,6 +127,8 @@ class RunBuilder:
             )
             self.writer.add(hello)
             self.writer.add(Phase(time=self.began, rank=rank, phase="training"))
+        if config.is_script:
+            return
         facts = Facts(
             time=self.began,
             train_samples=640,
@@ -154,6 +168,16 @@ class RunBuilder:
             comm=0.02,
             optimizer=0.01,
         )
+
+    def logged(self, **values: float) -> RunBuilder:
+        """Add values that a script logs in a step of its own; rank 1 logs one more, and so on."""
+        self.step += 1
+        self.now += self.step_s
+        for rank in range(self.world):
+            found = {name: LoggedStats.of([value + rank]) for name, value in values.items()}
+            self.writer.add(Logged(time=self.now, rank=rank, step=self.step, values=found))
+        self.writer.commit()
+        return self
 
     def evaluation(self, **metrics: float) -> RunBuilder:
         """Add an evaluation of 100 samples at the current step, with these metrics."""

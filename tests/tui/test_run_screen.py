@@ -561,3 +561,50 @@ def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
         assert formatting.rate(run.record.summary()["samples_per_s"]) in shown(app)
 
     watch(run, scenario)
+
+
+# --- a script -------------------------------------------------------------------------------------
+
+SCRIPT = {"path": "train.py", "args": ["--lr", "1"]}
+
+
+def test_a_script_that_logs_nothing_shows_its_output_and_the_machine(make: Make) -> None:
+    run = make(script=SCRIPT)
+    (run.dir / "logs").mkdir(exist_ok=True)
+    (run.dir / "logs" / "rank-0.log").write_text("hello from the script\n")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "hello from the script" in shown(app), "log shown")
+        text = shown(app)
+        assert "train.py --lr 1" in text
+        assert "the script reports no steps" in text
+        assert "CPU of the ranks" in text
+        assert "Training loss" not in text
+
+    watch(run, scenario)
+
+
+def test_what_a_script_logs_is_drawn_and_can_be_chosen(make: Make) -> None:
+    run = make(script=SCRIPT)
+    for step in range(5):
+        run.logged(error=1 / (step + 1), grad_norm=step)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        titles = ["error", "grad_norm", "CPU of the ranks", "Memory of the ranks"]
+        await until(
+            pilot,
+            lambda: (
+                [str(plot.border_title).partition(" (")[0] for plot in screen.query(PlotPane)]
+                == titles
+            ),
+            "drawn",
+        )
+        assert "error 0.2" in shown(app)
+        await pilot.press("m")
+        await until(pilot, lambda: "Metric of this plot" in shown(app), "asked")
+        assert "grad_norm" in shown(app)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: screen.view.plots[0] == "logged/grad_norm", "chosen")
+        assert settings.load()[0].plots == []
+
+    watch(run, scenario, size=(200, 60))

@@ -147,7 +147,7 @@ def test_incomplete_runs_are_in_the_table_with_a_warning(
         "stopped was stopped early (Ctrl-C)",
         "short has 3 timed windows: too few for an interval",
         "live is running: its figures may change",
-        "waiting has no timed window: all of its steps are warm-up",
+        "waiting has no measured rate: it took no step after the warm-up",
     ):
         assert text in found.warnings
 

@@ -175,6 +175,26 @@ def test_processes_threads_and_exit_handlers_of_a_script_work(
     ]
 
 
+def test_a_script_that_fails_may_finish_its_work(write: Write, distrain: Distrain) -> None:
+    write(
+        "train.py",
+        """
+        import atexit, threading, time
+
+        def save():
+            time.sleep(3.5)
+            print("the thread has saved")
+
+        atexit.register(print, "goodbye")
+        threading.Thread(target=save).start()
+        raise ValueError("bad lr")
+        """,
+    )
+    done = distrain("run", "train.py")
+    assert done.returncode == 1
+    assert "the thread has saved\ngoodbye\n" in done.stdout
+
+
 def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Path) -> None:
     script = write("train.sh", '#!/bin/sh\necho "$RANK of $WORLD_SIZE: $*"\nexit "$1"\n')
     script.chmod(0o755)

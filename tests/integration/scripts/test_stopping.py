@@ -130,3 +130,76 @@ def test_a_shell_script_is_interrupted_with_its_children(
     run.wait(60)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
     assert log_of(run.record).splitlines() == ["ready", "saved"]
+
+
+def test_a_rank_that_has_ended_does_not_keep_the_others_from_stopping(launch: Launch) -> None:
+    run = launch(
+        """
+        import os, time
+        import distrain
+        step = 0
+        while True:
+            step += 1
+            time.sleep(0.01)
+            if distrain.should_stop():
+                print("left in step", step, flush=True)
+                break
+            if step == 5:
+                print("has asked", flush=True)
+                if os.environ["RANK"] == "0":
+                    break
+        """,
+        *TWO,
+    )
+    wait_for_text(run, "has asked", 2)
+    wait_until(lambda: any(rank.finished for rank in run.record.ranks()))
+    run.stop()
+    run.wait(60)
+    assert run.reason.startswith("stopped on request in step ")
+    assert "left in step" in log_of(run.record, 1)
+
+
+def test_an_error_while_saving_is_named(launch: Launch) -> None:
+    run = launch(
+        """
+        import time
+        print("ready", flush=True)
+        try:
+            time.sleep(600)
+        except KeyboardInterrupt:
+            raise OSError("disk full")
+        """
+    )
+    wait_for_text(run, "ready")
+    run.stop()
+    run.wait(60)
+    expected = "interrupted on request; then rank 0 failed: OSError: disk full"
+    assert (run.status, run.reason) == ("stopped", expected)
+
+
+def test_processes_of_a_script_are_interrupted_with_it(launch: Launch) -> None:
+    run = launch(
+        """
+        import multiprocessing, time
+
+        def work():
+            print("ready", flush=True)
+            try:
+                time.sleep(600)
+            except KeyboardInterrupt:
+                print("child saved", flush=True)
+
+        if __name__ == "__main__":
+            child = multiprocessing.get_context("spawn").Process(target=work)
+            child.start()
+            try:
+                child.join()
+            finally:
+                child.join()
+        """
+    )
+    wait_for_text(run, "ready")
+    run.stop()
+    run.wait(60)
+    assert (run.status, run.reason) == ("stopped", "interrupted on request")
+    assert "child saved" in log_of(run.record)

@@ -79,7 +79,12 @@ OWN_PROGRAM = st.builds(
     lambda config, script: structs.replace(
         RunConfig(),
         strategy="script",
-        script=structs.replace(script, path="train.py", module=None),
+        script=structs.replace(
+            script,
+            path="train.py",
+            module=None,
+            env={f"V{n}": text.replace("\0", "") for n, text in enumerate(script.env.values())},
+        ),
         **{name: getattr(config, name) for name in ("devices", "launcher", "dist", "slurm")},
     ),
     configs_of(RunConfig),
@@ -111,8 +116,9 @@ def test_a_script_is_one_process_unless_devices_are_named(devices: str, launcher
     config = RunConfig.from_toml(f'{devices}\n[script]\npath = "train.py"\n')
     assert (config.strategy, config.launcher) == ("script", launcher)
     assert RunConfig.from_toml(config.to_toml(whole=False)) == config
-    moved = config.with_changes({"devices": "cpu:2"})
-    assert moved.launcher == launcher
+    assert config.with_changes({"devices": "cpu:2"}).launcher == "torchrun"
+    one = config.with_changes({"launcher": "inline", "devices": [0]})
+    assert one.with_changes({"devices": [1]}).launcher == "inline"
 
 
 def test_the_default_is_a_config() -> None:
@@ -134,6 +140,9 @@ def problems_of(text: str) -> dict[str, str]:
     [
         ('strategy = "script"', "script", "name one program"),
         ('[script]\nargs = ["x"]', "script", "name one program"),
+        ("[script]", "script", "name one program"),
+        ('[script]\npath = "a.py"\nenv = { RANK = "1" }', "script.env.RANK", "by the launcher"),
+        ('[script]\npath = "a.py"\nenv = { "A=B" = "1" }', "script.env.A=B", "no variable"),
         ('[script]\npath = "a.py"\nmodule = "b"', "script", "name one program"),
         ('strategy = "ddp"\n[script]\npath = "a.py"', "strategy", "leave strategy out"),
         (
@@ -142,7 +151,7 @@ def problems_of(text: str) -> dict[str, str]:
             "leave out model, train",
         ),
         ("script = 3", "script", "must be a table"),
-        ('[script]\nmodule = "no-module"', "script.module", "must be text"),
+        ('[script]\nmodule = "no-module"', "script.module", "must be the name of a module"),
     ],
 )
 def test_what_a_script_cannot_be_combined_with(text: str, key: str, sentence: str) -> None:

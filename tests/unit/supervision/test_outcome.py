@@ -336,9 +336,24 @@ def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
             "rank 0: exited with code 4 without reporting an error",
         ),
         (
-            {"failures": {1: (5.0, failure(1))}, "launcher_code": 1, "stop_requested": True},
+            {
+                "failures": {1: (5.0, failure(1, error="KeyboardInterrupt"))},
+                "stop_requested": True,
+                "interrupted": True,
+                "launcher_code": 1,
+            },
             "stopped",
             "interrupted on request",
+        ),
+        (
+            {
+                "failures": {1: (5.0, failure(1, "disk full", error="OSError"))},
+                "finished": finished(0, stopped=True, step=7),
+                "stop_requested": True,
+                "launcher_code": 1,
+            },
+            "stopped",
+            "stopped on request in step 7; then rank 1 failed: OSError: disk full",
         ),
         (
             {"finished": finished(0, 1, stopped=True, step=7), "stop_requested": True},
@@ -346,7 +361,7 @@ def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
             "stopped on request in step 7",
         ),
         (
-            {"stop_requested": True, "stop_overdue": True, "launcher_code": -9},
+            {"stop_requested": True, "stop_overdue": True, "interrupted": True},
             "stopped",
             "interrupted on request, and ended because that took too long",
         ),
