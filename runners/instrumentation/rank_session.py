@@ -24,6 +24,8 @@ Batch = TypeVar("Batch")
 HELD_STEPS = 32
 HELD_S = 10.0
 STEP_CALLS = "distrain.step()"
+UNKNOWN = ""  # the source of a figure that some batch does not have
+FIRST_DIMENSION = "the first dimension of the batches"
 TRACKED_BATCHES = "batches of distrain.track()"
 
 
@@ -53,7 +55,7 @@ class RankSession:
         self.steps = 0
         self.stop_calls = 0
         self.is_stopped = False
-        self._began: float | None = None  # the open window
+        self._began: float | None = None  # the open window, unless it is paused
         self._held_until: float | None = None
         self._last_report = 0.0
         self._reset_window()
@@ -61,6 +63,7 @@ class RankSession:
     def _reset_window(self) -> None:
         self._window_steps = 0
         self._samples: int | None = 0
+        self._seconds = 0.0  # before the last pause
         self._data_s = 0.0
         self._pending: int | None = 0  # samples of the step that is not finished
 
@@ -77,13 +80,18 @@ class RankSession:
         self._finish_step(time.perf_counter())
 
     def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches of a loader, and measure the wait for each."""
+        """Yield the batches of a loader, and measure the wait for each.
+
+        The time between the end of a loader and the next one belongs to no window: the program may
+        evaluate or save.
+        """
         batches = iter(loader)
         is_first = True
         while True:
             asked = time.perf_counter()
             if self._began is None:
                 self._began = asked
+            if self._held_until is None:
                 self._held_until = asked + HELD_S
             if not is_first and self._sources.get("steps") != STEP_CALLS:
                 self._note_source("steps", TRACKED_BATCHES)
@@ -91,11 +99,17 @@ class RankSession:
             try:
                 batch = next(batches)
             except StopIteration:
+                self._pause(time.perf_counter())
                 return
             self._data_s += time.perf_counter() - asked
             is_first = False
             self._add_samples(count_samples(batch))
             yield batch
+
+    def _pause(self, now: float) -> None:
+        if self._began is not None:
+            self._seconds += now - self._began
+            self._began = None
 
     def _is_held(self) -> bool:
         """Return whether it may still turn out that batches are not the steps of the program."""
@@ -113,11 +127,14 @@ class RankSession:
         self._logged.restart()
 
     def _add_samples(self, samples: int | None) -> None:
+        if samples is None and self._sources.get("samples") != STEP_CALLS:
+            self._note_source("samples", UNKNOWN)  # a total without this batch would be wrong
         if samples is None or self._pending is None:
             self._pending = None
         else:
             self._pending += samples
-            self._note_source("samples", "the first dimension of the batches")
+            if self._sources.get("samples") not in (STEP_CALLS, UNKNOWN):
+                self._note_source("samples", FIRST_DIMENSION)
 
     def _finish_step(self, now: float) -> None:
         if self._began is None:  # the time of the first step is unknown
@@ -134,10 +151,12 @@ class RankSession:
             self._send_logged()
 
     def _close_window(self, now: float) -> None:
-        if not self._window_steps or self._began is None:
+        if not self._window_steps:
             return
+        is_open = self._began is not None
+        self._pause(now)
         samples = self._samples
-        if self._sources.get("samples") is None:
+        if not self._sources.get("samples"):
             samples = None
         self._reporter.send(
             Window(
@@ -151,13 +170,13 @@ class RankSession:
                 loss_min=None,
                 loss_max=None,
                 lr=None,
-                seconds=max(now - self._began, 1e-9),
+                seconds=max(self._seconds, 1e-9),
                 data=self._data_s,
                 warmup=self.steps <= self._skip_steps or samples is None,
             )
         )
         self._reset_window()
-        self._began = now
+        self._began = now if is_open else None
 
     # --- values ----------------------------------------------------------------------------
 

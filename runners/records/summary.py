@@ -59,10 +59,10 @@ def summarize(
             "script": config.workload,
             "precision": None,
             "epochs": None,
-            "steps": steps if "steps" in sources else None,
-            "samples": summary["samples"] if "samples" in sources else None,
+            "steps": steps if sources.get("steps") else None,
+            "samples": summary["samples"] if sources.get("samples") else None,
             "metrics": dict(metrics),
-            "sources": {figure: sources.get(figure, NOT_REPORTED) for figure in FIGURES},
+            "sources": {figure: sources.get(figure) or NOT_REPORTED for figure in FIGURES},
         }
     if evaluations:
         last = evaluations[-1]

@@ -9,7 +9,7 @@ import torch
 
 from distrain.runners.instrumentation import rank_session
 from distrain.runners.instrumentation.rank_session import RankSession, count_samples
-from distrain.runners.protocol.events import Event, Logged, Window
+from distrain.runners.protocol.events import Event, Logged, ScriptSettings, Window
 from distrain.runners.protocol.reporter import NullReporter
 
 
@@ -84,6 +84,40 @@ def test_evaluation_batches_outside_of_track_are_not_samples(sent: Sent) -> None
             pass
     session.flush()
     assert sum(window.samples for window in sent.windows) == 8
+
+
+def test_time_between_two_loops_belongs_to_no_window(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(rank_session.time, "perf_counter", lambda: clock[0])
+    session = RankSession(sent, 0, window_s=0.5, skip_steps=0)
+    for _ in range(3):
+        for _ in session.track(batches(40, 4)):
+            clock[0] += 1.0
+        clock[0] += 1000.0  # an evaluation
+    session.flush()
+    assert sum(window.seconds for window in sent.windows) == pytest.approx(120.0)
+    assert sum(window.samples for window in sent.windows) == 480
+
+
+def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for _ in session.track(batches(50, 4)):
+        session.step(samples=4)
+    session.flush()
+    assert sum(isinstance(event, ScriptSettings) for event in sent.events) < 5
+    assert sum(window.samples for window in sent.windows) == 200
+
+
+def test_a_batch_without_a_tensor_makes_the_samples_unknown(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for _ in session.track([*batches(3, 4), "no tensor", *batches(3, 4)]):
+        session.step()
+    session.flush()
+    last = [event for event in sent.events if isinstance(event, ScriptSettings)][-1]
+    assert last.sources["samples"] == ""
+    assert sent.windows[-1].warmup
 
 
 def test_windows_without_known_samples_do_not_count_for_throughput(sent: Sent) -> None:
