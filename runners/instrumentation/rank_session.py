@@ -93,9 +93,8 @@ class RankSession:
                 self._began = asked
             if self._held_until is None:
                 self._held_until = asked + HELD_S
-            if not is_first and self._sources.get("steps") != STEP_CALLS:
-                self._note_source("steps", TRACKED_BATCHES)
-                self._finish_step(asked)
+            if not is_first:
+                self._finish_batch(asked)
             try:
                 batch = next(batches)
             except StopIteration:
@@ -104,7 +103,18 @@ class RankSession:
             self._data_s += time.perf_counter() - asked
             is_first = False
             self._add_samples(count_samples(batch))
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:  # the program has left the loop
+                self._finish_batch(time.perf_counter())
+                self._pause(time.perf_counter())
+                raise
+
+    def _finish_batch(self, now: float) -> None:
+        """Count a batch as a step, unless the program counts its steps itself."""
+        if self._sources.get("steps") != STEP_CALLS:
+            self._note_source("steps", TRACKED_BATCHES)
+            self._finish_step(now)
 
     def _pause(self, now: float) -> None:
         if self._began is not None:

@@ -90,7 +90,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     except BaseException as error:
         has_failed = True
         error.__traceback__ = python_program.own_traceback(error)
-        reporter.send(make_failure(rank, error))
+        reporter.send(make_failure(rank, error, session.steps))
         sys.excepthook(type(error), error, error.__traceback__)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0

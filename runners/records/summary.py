@@ -61,6 +61,7 @@ def summarize(
             "epochs": None,
             "steps": steps if sources.get("steps") else None,
             "samples": summary["samples"] if sources.get("samples") else None,
+            "samples_per_s": summary["samples_per_s"] if sources.get("samples") else None,
             "metrics": dict(metrics),
             "sources": {figure: sources.get(figure) or NOT_REPORTED for figure in FIGURES},
         }

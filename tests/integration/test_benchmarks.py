@@ -33,6 +33,12 @@ def test_overhead_compares_both_loops(tmp_path: Path) -> None:
     assert float(next(row[case] for row in parts if row["what"].startswith("sum"))) > 0
 
 
+def test_script_compares_turns_with_and_without_calls(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, "script", "--seconds", "2", "--cases", "tiny").values()
+    assert [row["case"] for row in table] == ["tiny"]
+    assert float(table[0]["ratio"]) > 0
+
+
 def test_startup_compares_first_steps_and_reads_memory(tmp_path: Path) -> None:
     times, memory = tables(tmp_path, "startup", "--quick").values()
     assert [row["what"] for row in times] == ["first step", "import distrain"]

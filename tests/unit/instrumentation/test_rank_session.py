@@ -101,6 +101,15 @@ def test_time_between_two_loops_belongs_to_no_window(
     assert sum(window.samples for window in sent.windows) == 480
 
 
+def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for number, _ in enumerate(session.track(batches(50, 4)), 1):
+        if number == 5:
+            break
+    session.flush()
+    assert (session.steps, sum(window.samples for window in sent.windows)) == (5, 20)
+
+
 def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
     for _ in session.track(batches(50, 4)):
