@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from distrain.runners.protocol.events import Evaluation
 from distrain.runners.records.timeseries.series import LOGGED
 from tests.integration.cli.conftest import Distrain
+from tests.support import ROOT
 
 from .conftest import Plain, Write, log_of, only_run, summary
 
@@ -163,3 +165,13 @@ def test_a_resumed_script_finds_the_folder_of_the_run_before(
     resumed = distrain("resume", "first")
     assert resumed.stdout.startswith("continues from step 7\n"), resumed.stderr
     assert distrain("rerun", "first").returncode == 0
+
+
+def test_the_script_of_the_page_reports(write: Write, distrain: Distrain) -> None:
+    page = (ROOT / "docs" / "your-own-script.md").read_text()
+    code = re.search(r"```python\n# reporting.py\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    write("reporting.py", code[1])
+    found = summary(distrain, "reporting.py")
+    assert (found["steps"], found["samples"], found["eval"]["samples"]) == (60, 1920, 640)
+    assert found["metrics"]["loss"] > 0
