@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -33,6 +34,15 @@ class LogPrinter:
         self._offset = 0
         self._partial = b""  # the last line, as long as its end is missing
         self.has_printed = False
+
+    def skip_to_last(self, size: int) -> None:
+        """Leave out what is before the last lines of at most so many bytes."""
+        with self._path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end > size:
+                file.seek(end - size)
+                file.readline()
+                self._offset = file.tell()
 
     def print_new(self, final: bool) -> None:
         """Print complete lines since the last call; with `final`, an incomplete last line too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TextIO
 
 from distrain.runners import formatting
@@ -9,6 +10,8 @@ from distrain.runners.cli.logs import LogPrinter, rank_logs
 from distrain.runners.cli.run_lines import RunLines
 from distrain.runners.records.reader import Record
 
+LATE_S = 30.0  # after its start; then only the last lines of a run are printed
+LAST_BYTES = 1 << 16
 MOST_FIGURES = 8  # in a line of progress
 
 
@@ -20,6 +23,7 @@ class ScriptLines(RunLines):
         self._record = record
         self._output = output
         self._printers: dict[int, LogPrinter] = {}
+        self._is_late = time.time() - record.created > LATE_S
 
     def update(self) -> bool:
         is_live = self._record.state.live
@@ -41,5 +45,7 @@ class ScriptLines(RunLines):
             if rank not in self._printers:
                 prefix = f"[rank {rank}] " if plan and plan.world_size > 1 else ""
                 self._printers[rank] = LogPrinter(path, prefix, self._output)
+                if self._is_late:
+                    self._printers[rank].skip_to_last(LAST_BYTES)
             self._printers[rank].print_new(final)
         self._output.flush()

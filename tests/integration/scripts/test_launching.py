@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from distrain.runners.records.state import write_state
 from tests.integration.cli.conftest import Distrain
 from tests.support.programs import SUM
 
@@ -319,3 +321,17 @@ def test_ranks_of_a_scheduler_run_a_script(
     assert [rank.wait(120) for rank in ranks] == [0, 0]
     record = only_run(runs_dir)
     assert [log_of(record, rank).splitlines()[-1] for rank in range(2)] == ["sum 3 --lr 1"] * 2
+
+
+def test_who_comes_later_sees_the_last_lines(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", "for number in range(100_000):\n    print('line', number)\n")
+    first = distrain("run", "train.py").stdout
+    assert first.startswith("line 0\nline 1\n")
+    assert "line 99999\n" in first
+    record = only_run(runs_dir)
+    write_state(record.dir, structs.replace(record.state, created=record.created - 60))
+    later = distrain("watch", "latest").stdout
+    assert "line 99999\n" in later
+    assert "line 50000\n" not in later
