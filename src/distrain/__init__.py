@@ -54,5 +54,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     # Ranks, the supervisor and the command line each need a different part of the engine.
     if name in _HOMES:
-        return getattr(import_module(f"distrain.runners.{_HOMES[name]}"), name)
+        found = getattr(import_module(f"distrain.runners.{_HOMES[name]}"), name)
+        globals()[name] = found  # a script calls some of them in every step
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
