@@ -94,6 +94,7 @@ class _DeviceCopy:
 
 def _copy(value: Any) -> Any:
     """Return a float, or a copy of a tensor that is on a device: the program may change it."""
-    if getattr(value, "is_cuda", False):
-        return value.detach().reshape(()).float().clone()
-    return float(value)
+    if not hasattr(value, "detach"):
+        return float(value)
+    value = value.detach()
+    return value.reshape(()).float().clone() if value.is_cuda else value.item() * 1.0

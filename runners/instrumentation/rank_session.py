@@ -51,6 +51,8 @@ class RankSession:
         self._skip_steps = skip_steps
         self._logged = LoggedValues()
         self._sources: dict[str, str] = {}
+        self._samples_source: str | None = None
+        self._counts_batches = True  # as steps, because `step` was never called
         self._evaluations = 0
         self.steps = 0
         self.stop_calls = 0
@@ -71,12 +73,15 @@ class RankSession:
 
     def step(self, samples: int | None = None) -> None:
         """Finish a step of this many samples; None: those of the batches since the last one."""
-        if self._sources.get("steps") == TRACKED_BATCHES and self._is_held():
-            self._forget_steps()
-        self._note_source("steps", STEP_CALLS)
+        if self._counts_batches:
+            if self._is_held():
+                self._forget_steps()
+            self._counts_batches = False
+            self._note_source("steps", STEP_CALLS)
         if samples is not None:
             self._pending = samples
-            self._note_source("samples", STEP_CALLS)
+            if self._samples_source != STEP_CALLS:
+                self._note_samples(STEP_CALLS)
         self._finish_step(time.perf_counter())
 
     def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
@@ -93,7 +98,7 @@ class RankSession:
                 self._began = asked
             if self._held_until is None:
                 self._held_until = asked + HELD_S
-            if not is_first:
+            if not is_first and self._counts_batches:
                 self._finish_batch(asked)
             try:
                 batch = next(batches)
@@ -106,15 +111,17 @@ class RankSession:
             try:
                 yield batch
             except GeneratorExit:  # the program has left the loop
-                self._finish_batch(time.perf_counter())
-                self._pause(time.perf_counter())
+                now = time.perf_counter()
+                if self._counts_batches:
+                    self._finish_batch(now)
+                self._pause(now)
                 raise
 
     def _finish_batch(self, now: float) -> None:
-        """Count a batch as a step, unless the program counts its steps itself."""
-        if self._sources.get("steps") != STEP_CALLS:
+        """Count a batch as a step, because the program has not counted any itself."""
+        if not self.steps:
             self._note_source("steps", TRACKED_BATCHES)
-            self._finish_step(now)
+        self._finish_step(now)
 
     def _pause(self, now: float) -> None:
         if self._began is not None:
@@ -123,7 +130,7 @@ class RankSession:
 
     def _is_held(self) -> bool:
         """Return whether it may still turn out that batches are not the steps of the program."""
-        if self._held_until is None or self._sources.get("steps") == STEP_CALLS:
+        if self._held_until is None or not self._counts_batches:
             return False
         return self.steps < HELD_STEPS and time.perf_counter() < self._held_until
 
@@ -137,14 +144,14 @@ class RankSession:
         self._logged.restart()
 
     def _add_samples(self, samples: int | None) -> None:
-        if samples is None and self._sources.get("samples") != STEP_CALLS:
-            self._note_source("samples", UNKNOWN)  # a total without this batch would be wrong
-        if samples is None or self._pending is None:
-            self._pending = None
-        else:
+        if samples is not None and self._pending is not None:
             self._pending += samples
-            if self._sources.get("samples") not in (STEP_CALLS, UNKNOWN):
-                self._note_source("samples", FIRST_DIMENSION)
+            if self._samples_source is None:
+                self._note_samples(FIRST_DIMENSION)
+            return
+        self._pending = None
+        if self._samples_source != STEP_CALLS:
+            self._note_samples(UNKNOWN)  # a total without this batch would be wrong
 
     def _finish_step(self, now: float) -> None:
         if self._began is None:  # the time of the first step is unknown
@@ -166,7 +173,7 @@ class RankSession:
         is_open = self._began is not None
         self._pause(now)
         samples = self._samples
-        if not self._sources.get("samples"):
+        if not self._samples_source:
             samples = None
         self._reporter.send(
             Window(
@@ -200,7 +207,8 @@ class RankSession:
     def _x(self, step: int | None) -> int:
         if step is not None:
             return int(step)
-        return self.steps if self._sources.get("steps") else self._logged.calls + 1
+        is_counted = self._sources or self._began is not None
+        return self.steps if is_counted else self._logged.calls + 1
 
     def _send_logged(self, *, wait: bool = False) -> None:
         self._last_report = time.perf_counter()
@@ -226,10 +234,14 @@ class RankSession:
         """Report the settings of the script; values that JSON has no form for become text."""
         self._send_settings({str(key): _plain(value) for key, value in config.items()})
 
+    def _note_samples(self, source: str) -> None:
+        if self._samples_source != source:
+            self._samples_source = source
+            self._note_source("samples", source)
+
     def _note_source(self, figure: str, source: str) -> None:
-        if self._sources.get(figure) != source:
-            self._sources[figure] = source
-            self._send_settings({})
+        self._sources[figure] = source
+        self._send_settings({})
 
     def _send_settings(self, config: dict[str, Any]) -> None:
         self._reporter.send(
@@ -258,6 +270,8 @@ class RankSession:
 
 def count_samples(batch: Any) -> int | None:
     """Return dimension 0 of the first tensor in a batch; None where there is no such tensor."""
+    if type(batch) in (tuple, list) and batch and (shape := getattr(batch[0], "shape", None)):
+        return int(shape[0])  # the usual case, first because it is asked for in every step
     if isinstance(batch, Mapping):
         batch = [*batch.values()]
     if isinstance(batch, list | tuple):
