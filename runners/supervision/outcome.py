@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,6 +16,7 @@ HANG = "Hang"
 JOB_ENDED = "JobEnded"
 # Two ends within this time are independent: no launcher reacts to a failure as fast.
 REACTION_S = 0.02
+AGENT_S = 2.0  # until the end of a node agent is noticed after that of its ranks
 STOP_ERRORS = ("KeyboardInterrupt", "SystemExit", "Exit")  # what ends an interrupted script
 ALL_EXITED = "all processes exited with code 0"
 # Sort keys of suspects: a config error first, then an error of the rank's own, then a disconnection
@@ -115,7 +117,7 @@ def _first_error(evidence: Evidence) -> RunError:
     if all(order == DISCONNECTED for order, _ in suspects.values()):
         if evidence.unreachable:
             return _host_unreachable(evidence)
-        if _agent_was_lost_first(evidence):
+        if _agent_was_lost_first(evidence, suspects):
             return _agent_lost(evidence)
     if suspects:
         return _rank_error(evidence, min(suspects, key=lambda rank: suspects[rank]), suspects)
@@ -188,15 +190,19 @@ def _exit_code(evidence: Evidence, rank: int) -> int | None:
     return evidence.exits[rank].code if rank in evidence.exits else None
 
 
-def _agent_was_lost_first(evidence: Evidence) -> bool:
+def _agent_was_lost_first(evidence: Evidence, suspects: Iterable[int]) -> bool:
     """Return whether a host lost its node agent before any rank failed.
 
-    Where that agent was the launcher, the launcher's end is the better explanation.
+    Its ranks die with it, and on a busy host that may be noticed first; had they died before it,
+    it would have reported their exit codes. Where that agent was the launcher, the launcher's end
+    is the better explanation.
     """
     if not evidence.lost_agents or evidence.launcher_killed:
         return False
+    of_lost_hosts = [evidence.hosts.get(rank) in (None, *evidence.lost_agents) for rank in suspects]
+    reaction_s = AGENT_S if of_lost_hosts and all(of_lost_hosts) else REACTION_S
     first_failure = min(_reported(evidence).values(), default=float("inf"))
-    return min(evidence.lost_agents.values()) <= first_failure + REACTION_S
+    return min(evidence.lost_agents.values()) <= first_failure + reaction_s
 
 
 # --- errors and their sentences ------------------------------------------------------------------

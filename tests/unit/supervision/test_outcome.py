@@ -99,6 +99,16 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
         [0, 1, 2],
     ),
+    "a node agent is killed, and the ends of its ranks are noticed first": (
+        {
+            "disconnected": {1: 5.0, 0: 5.0},
+            "lost_agents": {"n1": 5.0 + LATER},
+            "failures": {2: (5.0 + SOON, secondary_failure(2))},
+            "hosts": {0: "n1", 1: "n1", 2: "n2"},
+        },
+        None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
+        [0, 1, 2],
+    ),
     "a scheduler ends the nodes after a hang": (
         {
             "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
@@ -314,6 +324,19 @@ def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
     assert outcome.error is not None
     assert outcome.error.type == "OSError"
     assert "the supervisor failed (disk full)" in outcome.reason
+
+
+def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> None:
+    evidence = Evidence(
+        world_size=3,
+        disconnected={1: 5.0},
+        lost_agents={"n2": 5.0 + LATER},
+        failures={0: (5.0 + SOON, secondary_failure(0))},
+        hosts={0: "n1", 1: "n1", 2: "n2"},
+    )
+    error = judge(evidence).error
+    assert error is not None
+    assert (error.rank, error.type, error.host) == (1, "Vanished", "n1")
 
 
 # --- scripts --------------------------------------------------------------------------------------
