@@ -81,7 +81,7 @@ def _split_program(
     """Return our own words, and those of a program with its arguments; none if it is a preset.
 
     The program begins with the first word that is not an option and names one, with `-m`, or after
-    `--`; what follows belongs to it. `options` are our own, by name.
+    `--`; all words after it are its own. `options` are our own, by name.
     """
     index = 0
     while index < len(words):
