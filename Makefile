@@ -1,28 +1,30 @@
 # Everything runs in .venv, made here on first use; a later call only checks two time stamps.
 PYTHON ?= python3
 VENV   := .venv
+INTEGRATIONS := .venv-integrations
 BIN    := $(VENV)/bin
 
 # More workers than cores, because tests wait most of their time.
 PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(nproc)))
 
 .PHONY: help demo tui horovod browser slurm slurm-down check test test-cluster test-horovod \
-	test-hosts test-slurm lint types layers bench clean
+	test-hosts test-slurm test-integrations lint types layers bench clean
 help:
 	@echo "make demo          train with two-process DDP on the digits images"
 	@echo "make tui           open the terminal app"
 	@echo "make check         lint, types, layers, unit tests and tests of the app: minutes"
 	@echo "make test          check, then the tests with real runs"
-	@echo "make test-cluster  the tests that make test leaves out: test-horovod, test-hosts, test-slurm"
+	@echo "make test-cluster  test-horovod, test-hosts and test-slurm, which make test leaves out"
 	@echo "make test-horovod  build and install Horovod, then run its tests"
 	@echo "make test-hosts    run the tests with several hosts (Linux, as root)"
 	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
+	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
 	@echo "make horovod       build Horovod for the installed torch and install it"
 	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down    stop that cluster"
 	@echo "make browser       install Chromium, in which tests open a report (Debian, as root)"
 	@echo "make bench         run the benchmarks (an hour and a half)"
-	@echo "make clean         remove .venv and caches"
+	@echo "make clean         remove both environments and caches"
 	@echo "The first call of most targets installs everything into .venv."
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -42,7 +44,7 @@ check: lint types layers
 
 test: check
 	$(PYTEST) tests/integration tests/gpu
-	@echo "Left to make test-cluster: tests with Horovod, with several hosts and with Slurm."
+	@echo "Left: make test-cluster (Horovod, several hosts, Slurm) and make test-integrations."
 
 test-cluster: test-horovod test-hosts test-slurm
 
@@ -67,6 +69,21 @@ test-slurm: slurm
 test-hosts: $(VENV)/ready
 	DISTRAIN_HOSTS=required $(PYTEST) tests/cluster/hosts
 
+# transformers and Lightning import torchvision where they find it, and its wheel from PyPI cannot be
+# imported with a CPU-only torch. Scripts do not need it.
+# Only the modules that the tests import are compiled, when they are imported first.
+$(INTEGRATIONS)/ready: pyproject.toml constraints.txt
+	@echo "setting up $(INTEGRATIONS): this takes a few minutes the first time"
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --no-compile --quiet --constraint constraints.txt \
+	  --editable ".[integrations]"
+	$(INTEGRATIONS)/bin/python -m pip uninstall --quiet --yes torchvision
+	@touch $@
+
+test-integrations: $(INTEGRATIONS)/ready
+	PYTHONDONTWRITEBYTECODE= DISTRAIN_INTEGRATIONS=required $(INTEGRATIONS)/bin/python -m pytest --durations=25 \
+	  --dist worksteal -n $$(nproc) tests/integrations
+
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 	  export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
@@ -83,7 +100,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	@for name in overhead script startup ingest open tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in overhead script startup ingest open open_logged tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The script of `benchmarks.script`: trains in turns with and without distrain's calls.
+"""The script of `benchmarks.script`: trains in turns bare, observed, and with distrain's calls.
 
 `python -m benchmarks.script_loop CASE SECONDS FILE` writes the seconds per step of each turn.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import distrain
+from distrain.runners.instrumentation.automatic import hooked
 
 TURN_S = 0.3
 TINY = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
@@ -25,14 +29,48 @@ CNN = nn.Sequential(
 CASES = {"tiny": (TINY, (64, 256)), "cnn": (CNN, (16, 1, 28, 28))}
 
 
+Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+
+
+class Endless(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """The same batch as often as it is asked for."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._batch = (torch.randn(shape), torch.randint(10, shape[:1]))
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._batch
+
+
+@contextmanager
+def without_hooks() -> Iterator[None]:
+    """Take the hooks out of torch, as if the script were not run by distrain."""
+    optimizers = import_module("torch.optim.optimizer")  # hidden by a name in torch.optim
+    before = dict(optimizers._global_optimizer_pre_hooks)
+    after = dict(optimizers._global_optimizer_post_hooks)
+    backward, next_batch = torch.autograd.backward, _BaseDataLoaderIter.__next__
+    optimizers._global_optimizer_pre_hooks.clear()
+    optimizers._global_optimizer_post_hooks.clear()
+    torch.autograd.backward = backward.__wrapped__
+    _BaseDataLoaderIter.__next__ = next_batch.__wrapped__
+    yield
+    torch.autograd.backward = backward
+    _BaseDataLoaderIter.__next__ = next_batch
+    optimizers._global_optimizer_pre_hooks.update(before)
+    optimizers._global_optimizer_post_hooks.update(after)
+
+
 def main() -> None:
     case, seconds, out = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     model, shape = CASES[case]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch = (torch.randn(shape), torch.randint(10, shape[:1]))
+    loader = torch.utils.data.DataLoader(Endless(shape), batch_size=None)
 
-    def turn(batches: Iterable[tuple[torch.Tensor, torch.Tensor]], logs: bool) -> float:
+    def turn(batches: Batches, logs: bool = False) -> float:
         began = time.perf_counter()
         count = 0
         for x, y in batches:
@@ -47,13 +85,21 @@ def main() -> None:
                 break
         return (time.perf_counter() - began) / count
 
-    endless = [batch] * 10**6
-    turn(endless, logs=False)
-    turns: list[tuple[float, float]] = []
+    def bare() -> float:
+        with without_hooks():
+            return turn(loader)
+
+    def automatic() -> float:
+        hooked.session.tracks = False
+        return turn(loader)
+
+    bare()
+    turns: list[tuple[float, float, float, float]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        bare = turn(endless, logs=False)
-        turns.append((bare, turn(distrain.track(endless), logs=True)))
+        again = bare()
+        found = bare(), automatic(), turn(distrain.track(loader), logs=True)
+        turns.append((again, *found))
     out.write_text(json.dumps(turns))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,6 +77,19 @@ def printable(text: str) -> str:
     return _NOT_PRINTABLE.sub("·", text)
 
 
+def shell_words(words: Iterable[str]) -> str:
+    """Return a command line of printable characters, which bash reads as these words."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if not has_control_characters(word):
+        return shlex.quote(word)
+    quoted = word.replace("\\", r"\\").replace("'", r"\'")
+    escaped = _NOT_PRINTABLE.sub(lambda found: ascii(found[0])[1:-1], quoted)
+    return f"$'{escaped}'"
+
+
 def has_control_characters(text: str) -> bool:
     """Return whether a text could control a terminal, or has more than one line."""
     return _NOT_PRINTABLE.search(text) is not None
@@ -99,9 +113,9 @@ def figure(value: float | None) -> str:
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
 
 
-def rate(per_second: float | None) -> str:
+def rate(per_second: float | None, unit: str = "samples/s") -> str:
     """Return a rate with its unit: "5,432 samples/s"."""
-    return MISSING if per_second is None else f"{round_rate(per_second)} samples/s"
+    return MISSING if per_second is None else f"{round_rate(per_second)} {unit}"
 
 
 def round_rate(per_second: float | None) -> str:

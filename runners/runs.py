@@ -119,7 +119,8 @@ class Run:
         """Ask the run to stop with a checkpoint, or with `now` to end at once, and return.
 
         A queued run leaves the queue and never starts. Raises DistrainError if the run has ended,
-        is still starting, or does not answer.
+        is still starting, or does not answer, or if distrain did not start its program, which
+        does not ask whether to stop.
         """
         self.recover()
         state = self.record.state
@@ -129,10 +130,13 @@ class Run:
         if not address:
             raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
-            send_to_supervisor(address, Stop(now=now))
+            refusal = send_to_supervisor(address, Stop(now=now))
         except OSError:
             if self.is_live:
                 raise DistrainError(f"run {self.id} does not answer at {address}") from None
+            return
+        if refusal:
+            raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
 
     def recover(self) -> bool:
         """Start a new supervisor if the run lost its own while its Slurm job continues.
@@ -189,6 +193,12 @@ class Run:
         """
         return self._relaunch(self._resume_config(changes), name, queue, parent=self.id)
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether distrain only records the run: its program was started by somebody else."""
+        plan = self.record.state.plan
+        return plan is not None and plan.observed
+
     def rerun_configs(self) -> list[RunConfig]:
         return [self._rerun_config(None)]
 
@@ -202,11 +212,13 @@ class Run:
         return cwd if cwd and Path(cwd).is_dir() else None
 
     def _rerun_config(self, changes: dict[str, Any] | None) -> RunConfig:
+        self._check_startable()
         return self.record.config.with_changes({"checkpoint.load": None, **(changes or {})})
 
     def _resume_config(self, changes: dict[str, Any] | None) -> RunConfig:
         if self.is_live:
             raise DistrainError(f"run {self.id} is still {self.status}")
+        self._check_startable()
         if self.record.config.is_script:  # it finds its own checkpoint in the folder of this run
             return self.record.config.with_changes(changes or {})
         checkpoint = self.record.last_checkpoint
@@ -217,6 +229,11 @@ class Run:
         if self.status == "completed":
             self._check_unfinished(config)
         return config
+
+    def _check_startable(self) -> None:
+        if self.is_observed:
+            text = "was not started by distrain; start its program again yourself"
+            raise DistrainError(f"run {self.id} {text}")
 
     def _check_unfinished(self, config: RunConfig) -> None:
         summary = self.summary()

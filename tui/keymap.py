@@ -132,7 +132,7 @@ KEYMAP = (
     Key(LAUNCH, "script", "s", "script", "Script", "Run a script of your own.", True),
     Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Launch when the devices are free.", True),
-    Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset, to bench several.", True),
+    Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset or script for a bench.", True),
     Key(LAUNCH, "bench", "c", "bench", "Bench", "Compare the speed of the marked presets.", True),
     Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Save the preset under a name.", True),
     Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare with one plain process.", True),

@@ -22,6 +22,7 @@ from distrain.runners.analysis.stragglers import (
 from distrain.runners.analysis.trends import find_drift, find_memory_growth
 from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.reader import Record
+from distrain.runners.records.snapshot import measured_shares
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.series import GPU, HOST
@@ -59,6 +60,19 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     straggler: Straggler | None = None
 
 
+TOO_FEW_STEPS = Diagnosis(kind="unknown", sentence="too few steps to tell where the time goes")
+UNREPORTED = Diagnosis(kind="unknown", sentence="the script does not report where its time goes")
+# In place of advice that names keys of a preset.
+_SCRIPT_ADVICE = {
+    "memory": "use smaller batches and accumulate gradients, or fewer ranks and loader processes "
+    "there",
+    "input": "load data in more processes (num_workers of the DataLoader), or reduce the work per "
+    "sample",
+    "communication": "use larger batches or accumulate gradients (no_sync), for fewer all-reduces",
+    "compute": "use bf16 or tf32, torch.compile, or more devices",
+}
+
+
 class _Findings(NamedTuple):
     """`shares`: of all ranks' time, by phase, "other" and "overlap"."""
 
@@ -80,13 +94,18 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
         return Diagnosis(kind="failed", sentence=sentence)
     curves = read_recent_steps(record, after_step)
     paces = measure_paces(record, curves)
-    if not paces and record.config.is_script:
-        sentence = "the script does not report where its time goes"
-        return Diagnosis(kind="unknown", sentence=sentence)
+    shares = shares_of_time(curves)
+    is_script = record.config.is_script
     if not paces:
-        return Diagnosis(kind="unknown", sentence="too few steps to tell where the time goes")
-    findings = _Findings(record, state, shares_of_time(curves), find_straggler_among(paces))
+        is_unreported = is_script and not record.script_settings().sources
+        return UNREPORTED if is_unreported else TOO_FEW_STEPS
+    findings = _Findings(record, state, shares, find_straggler_among(paces))
     diagnosis = next(found for check in _CHECKS if (found := check(findings)) is not None)
+    if is_script and diagnosis.kind == "nothing" and not measured_shares(shares):
+        diagnosis = UNREPORTED
+    if is_script and diagnosis.kind in _SCRIPT_ADVICE:
+        advice = _SCRIPT_ADVICE[diagnosis.kind]
+        diagnosis = msgspec.structs.replace(diagnosis, advice=advice)
     return msgspec.structs.replace(diagnosis, straggler=findings.straggler)
 
 
@@ -213,9 +232,9 @@ def _check_input(findings: _Findings) -> Diagnosis | None:
         return None
     cores = _core_count(findings.state)
     busy = _busy_cores(findings.record)
-    evidence = (
-        f"the ranks wait for data {formatting.percent(data)} of a step; loader processes: {workers}"
-    )
+    evidence = f"the ranks wait for data {formatting.percent(data)} of a step"
+    if not findings.record.config.is_script:
+        evidence += f"; loader processes: {workers}"
     if cores:
         evidence += f", cores: {cores}"
     if busy is not None:
@@ -273,9 +292,14 @@ def _check_compute(findings: _Findings) -> Diagnosis | None:
     phases = ("forward", "backward", "optimizer")
     if sum(findings.shares[name] for name in phases) < MIN_COMPUTE:
         return None
+    sentence = "compute-bound: the devices set the pace"
+    plan = findings.state.plan
+    is_alone = plan is None or plan.world_size == 1
+    if findings.record.config.is_script and not is_alone and not findings.shares["comm"]:
+        sentence = "the ranks compute, or wait for gradients, which is not measured by itself"
     return Diagnosis(
         kind="compute",
-        sentence="compute-bound: the devices set the pace",
+        sentence=sentence,
         evidence=f"of a step: {_format_shares(findings, phases)}",
         advice=_compute_advice(findings),
     )

@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distrain.runners.bench.candidate_texts import candidates as candidates
     from distrain.runners.bench.definition import Definition as Definition
     from distrain.runners.bench.definition import Target as Target
-    from distrain.runners.bench.definition import candidates as candidates
     from distrain.runners.bench.definition import make as make
     from distrain.runners.bench.definition import plans as plans
     from distrain.runners.bench.handle import Bench as Bench
@@ -33,7 +33,7 @@ _MODULES = {
     "Definition": "definition",
     "Target": "definition",
     "all_benches": "handle",
-    "candidates": "definition",
+    "candidates": "candidate_texts",
     "find": "handle",
     "make": "definition",
     "plans": "definition",

@@ -6,10 +6,8 @@ changed.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -18,19 +16,17 @@ from msgspec import Meta
 
 from distrain.models.errors import nearest
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison.fairness import compare_settings
+from distrain.runners.analysis.comparison.fairness import Reported, Settings, compare_candidates
 from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS
-from distrain.runners.config.plan import Plan, require_one_host, require_training_loop
-from distrain.runners.config.presets import load_preset
-from distrain.runners.config.schema import RunConfig, parse_assignment
+from distrain.runners.config.plan import Plan, require_one_host
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.validation import Section, build
 from distrain.runners.errors import ConfigError
 from distrain.runners.runs import check
 
 TABLES = ("bench", "target", "candidates")
 OLD_CANDIDATES_TABLE = "contestants"  # in files of older versions
-_ASSIGNMENT_COMMA = re.compile(r",(?=[\w.]+=)")  # the comma in "x=a, b" is part of the value
 
 
 class Target(Section, frozen=True):
@@ -58,6 +54,10 @@ class Rules(Section, frozen=True):
     seconds: Annotated[
         float, Meta(gt=0, le=86_400, description="Time measured in each run after its warm-up.")
     ] = 5.0
+    steps: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Steps measured in each run after its warm-up, in place of the time."),
+    ] = None
     precision: Annotated[
         float,
         Meta(
@@ -87,11 +87,37 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def baseline(self) -> str:
         return self.rules.baseline or next(iter(self.configs))
 
-    def settings(self, plans: Mapping[str, Plan]) -> tuple[dict[str, str], list[Difference]]:
-        """Return the settings that all candidates share, as they are printed, and the others."""
-        configs = list(self.configs.values())
-        ordered_plans = [plans[name] for name in self.configs]
-        return compare_settings(configs, ordered_plans, evaluated=self.target is not None)
+    @property
+    def has_scripts(self) -> bool:
+        return any(config.is_script for config in self.configs.values())
+
+    def settings(
+        self, plans: Mapping[str, Plan], reported: Mapping[str, Reported] | None = None
+    ) -> Settings:
+        """Return how the settings of the candidates compare.
+
+        `reported` is known of the candidates that have been measured.
+        """
+        settings = compare_candidates(
+            list(self.configs.values()),
+            [plans[name] for name in self.configs],
+            [(reported or {}).get(name, Reported()) for name in self.configs],
+            evaluated=self.target is not None,
+        )
+        names = list(self.configs)
+        differences = [
+            each
+            for each in settings.differences
+            if each.key != "script" or each.values != names  # the names say it
+        ]
+        return settings._replace(differences=differences)
+
+    def forbidden(self, settings: Settings) -> list[tuple[str, str]]:
+        """Return the keys and values that are unequal, unless the rules allow it."""
+        if self.rules.unequal:
+            return []
+        unfair = [difference for difference in settings.differences if not difference.fair]
+        return [(each.key, _format_values(each, list(self.configs))) for each in unfair]
 
     def with_changes(self, changes: dict[str, Any]) -> Definition:
         """Return a copy with dotted keys of every config changed. Raises ConfigError."""
@@ -99,7 +125,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, configs=configs)
 
     def to_toml(self) -> str:
-        data: dict[str, Any] = {"bench": msgspec.to_builtins(self.rules)}
+        rules = msgspec.to_builtins(self.rules)
+        data: dict[str, Any] = {
+            "bench": {key: value for key, value in rules.items() if value is not None}
+        }
         if self.target:
             data["target"] = msgspec.to_builtins(self.target)
         data["candidates"] = {name: config.to_dict() for name, config in self.configs.items()}
@@ -154,24 +183,6 @@ def make(
     return Definition(rules=checked_rules, configs=configs, target=target)
 
 
-def candidates(names: Sequence[str], changes: dict[str, Any]) -> dict[str, RunConfig]:
-    """Return the configs of presets or files, by the names of the candidates.
-
-    A name may be followed by changes of its own: "ddp", "./mine.toml", "ddp,precision=bf16".
-    `changes` are values by dotted key, for all. Raises ConfigError.
-    """
-    configs: dict[str, RunConfig] = {}
-    for text in names:
-        preset, *assignments = _ASSIGNMENT_COMMA.split(text)
-        own_changes = dict(parse_assignment(assignment) for assignment in assignments)
-        config = load_preset(preset, {**changes, **own_changes})
-        name = ",".join([Path(preset).stem, *assignments])
-        if name in configs:
-            raise ConfigError(f"{name} is given twice; name each candidate once")
-        configs[name] = config
-    return configs
-
-
 def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     """Return the plan of each candidate.
 
@@ -182,19 +193,29 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     problems: list[tuple[str, str]] = []
     for name, config in definition.configs.items():
         try:
-            found[name] = require_one_host(check(require_training_loop(config), cwd))
+            found[name] = require_one_host(check(config, cwd))
+            _check_measurable(config, definition.target)
         except ConfigError as error:
             for key, text in error.problems:
                 problems.append((f"{name}: {key}" if key else name, text))
     if problems:
         raise ConfigError(problems)
-    _, differences = definition.settings(found)
-    unfair = [difference for difference in differences if not difference.fair]
-    if unfair and not definition.rules.unequal:
+    if unequal := definition.forbidden(definition.settings(found)):
         heading = "the comparison would be unequal; make it equal with --set, or use --unequal"
-        values = [(each.key, _format_values(each, list(found))) for each in unfair]
-        raise ConfigError([("", heading), *values])
+        raise ConfigError([("", heading), *unequal])
     return found
+
+
+def _check_measurable(config: RunConfig, target: Target | None) -> None:
+    """Raise ConfigError if a script cannot be measured."""
+    if not config.is_script:
+        return
+    if not config.script.is_python:
+        text = "only Python scripts report steps; name a script (.py) or a module (-m)"
+        raise ConfigError([("script.path", text)])
+    if target is not None:
+        text = "a script evaluates when it wants, so that it cannot be trained to a target"
+        raise ConfigError([("target", text)])
 
 
 def _format_values(difference: Difference, names: Sequence[str]) -> str:

@@ -7,27 +7,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.figures import compute_figures
 from distrain.runners.analysis.diagnosis import diagnose
-from distrain.runners.analysis.statistics import find_steady_start
 from distrain.runners.bench.definition import Definition, Target
+from distrain.runners.bench.measured_part import (
+    MeasuredPart,
+    Patience,
+    find_measured_part,
+    windows_wanted,
+)
 from distrain.runners.bench.state import Measurement
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Evaluation, Phase
 from distrain.runners.records.reader import Record
-from distrain.runners.records.timeseries.series import STEPS
 from distrain.runners.runs import Run, launch
 
 POLL_S = 0.2  # pause between two checks of a run
+MIN_SCRIPT_WINDOWS = 5  # of a script that ended early; fewer cannot be told from its warm-up
 PAUSE_FACTOR = 50  # pause at least this many times the CPU time of a check
-MIN_WINDOWS = 12  # that are needed to judge what is steady
-TIMEOUT_FACTOR = 10.0  # times the seconds to measure; then the run is measured as it is
-TIMEOUT_EXTRA_S = 60.0  # in addition, for compilers and the like
-
 # Without a target a run trains until it has been measured.
 ENDLESS_CHANGES = {
     "train.epochs": 2**31 - 1,
@@ -35,13 +35,15 @@ ENDLESS_CHANGES = {
     "eval.every_epochs": 0,
     "eval.every_steps": None,
 }
-COMMON_CHANGES = {
-    "dist.max_restarts": 0,  # a candidate whose ranks die has failed
-    "slurm.requeue": False,
+WITHOUT_CHECKPOINTS = {
     "checkpoint.every_epochs": 0,
     "checkpoint.every_steps": None,
     "checkpoint.keep": 0,
     "checkpoint.load": None,
+}
+COMMON_CHANGES = {
+    "dist.max_restarts": 0,  # a candidate whose ranks die has failed
+    "slurm.requeue": False,
     "report.skip_steps": 0,  # the warm-up is determined here
     "report.sample_s": 0.5,
 }
@@ -51,28 +53,16 @@ class BenchStoppedError(Exception):
     """The bench is stopping, and so is its current run."""
 
 
-class RunProgress(NamedTuple):
-    """How long a run has trained after its warm-up.
-
-    The warm-up ended after step `warm_after`. If no steady pace was found (`steady`), it is the
-    first half of the run. `seconds` and `windows` are what followed.
-    """
-
-    warm_after: int
-    warmup_s: float
-    seconds: float
-    windows: int
-    steady: bool
-
-
 def config_for_round(config: RunConfig, target: Target | None, number: int) -> RunConfig:
     """Return what a candidate trains in a round.
 
     Without a target it trains without end, evaluation or checkpoints. With one it trains until the
     target or its own last epoch. How soon the target is reached depends on the seed, so each round
-    has its own seed, the same for all candidates.
+    has its own seed, the same for all candidates. A script does what it always does.
     """
-    changes = dict(COMMON_CHANGES)
+    if config.is_script:
+        return config.with_changes(COMMON_CHANGES)
+    changes = COMMON_CHANGES | WITHOUT_CHECKPOINTS
     if target is None:
         changes |= ENDLESS_CHANGES
     else:
@@ -107,24 +97,35 @@ def measure(
     on_launch(run.id)
     with run.record as record:
         try:
-            _wait_until_measured(run, definition, is_stopping)
+            part = _wait_until_measured(run, definition, is_stopping)
         finally:
             _end(run)
         if (error := record.state.error) is not None:
-            raise DistrainError(error.message)
-        progress = find_progress(record)
-        figures = compute_figures(record, progress.warm_after)
-        if not figures.rate:
+            is_raised = config.is_script and error.traceback
+            raise DistrainError(f"{error.type}: {error.message}" if is_raised else error.message)
+        rules = None if target else definition.rules
+        part = part or find_measured_part(record, rules, has_ended=True)
+        ended_early = target is None and run.status == "completed" and not part.complete
+        if problem := _describe_problem(record, part, ended_early):
+            raise DistrainError(problem)
+        until = None if target else part.until
+        figures = compute_figures(record, part.warm_after, until)
+        if not figures.step_rate:
             raise DistrainError(f"{record.id} ended before anything was measured")
-        diagnosis = diagnose(record, progress.warm_after)
+        diagnosis = diagnose(record, part.warm_after)
         return Measurement(
             candidate=name,
             round=number,
             run_id=run.id,
             rate=figures.rate,
+            step_rate=figures.step_rate,
+            steps=figures.steps,
+            samples_per_step=figures.samples_per_step,
+            ended_early=ended_early,
+            declared=record.script_settings().config if config.is_script else {},
             seconds=figures.seconds,
-            warmup_s=progress.warmup_s,
-            steady=progress.steady and progress.windows >= MIN_WINDOWS,
+            warmup_s=part.warmup_s,
+            steady=part.steady and part.windows >= windows_wanted(rules),
             duration_s=time.time() - began,
             phases=figures.phases,
             overlap=figures.overlap,
@@ -141,19 +142,19 @@ def measure(
         )
 
 
-def find_progress(record: Record) -> RunProgress:
-    """Return where the warm-up ended. Ranks train in step, so the windows of rank 0 suffice."""
-    rows = [STEPS.struct(row) for row in record.raw(STEPS, 0)]
-    windows = [window for window in rows if window.samples]
-    start = find_steady_start([window.seconds / window.samples for window in windows])
-    first = len(windows) // 2 if start is None else start
-    return RunProgress(
-        warm_after=windows[first - 1].step if first else 0,
-        warmup_s=sum(window.seconds for window in windows[:first]),
-        seconds=sum(window.seconds for window in windows[first:]),
-        windows=len(windows) - first,
-        steady=start is not None,
-    )
+def _describe_problem(record: Record, part: MeasuredPart, ended_early: bool) -> str:
+    """Return why a script cannot be measured; empty if it can."""
+    if not record.config.is_script or part.windows >= MIN_SCRIPT_WINDOWS or part.complete:
+        return ""
+    if not part.last_step:
+        return (
+            "no step of the script was observed; call distrain.step() after each, or iterate over "
+            "distrain.track(loader)"
+        )
+    steps = formatting.plural(part.last_step, "step")
+    if ended_early:
+        return f"the script ended by itself after {steps}, too few to measure its speed"
+    return f"the script took {steps}, too few to measure its speed"
 
 
 def seconds_to_target(target: Target, record: Record) -> float | None:
@@ -176,28 +177,34 @@ def _reaches(target: Target, evaluation: Evaluation) -> bool:
     return metric is not None and target.is_reached_by(metric.value)
 
 
-def _wait_until_measured(run: Run, definition: Definition, is_stopping: Callable[[], bool]) -> None:
-    """Return once the run has been measured for long enough, reached the target, or ended."""
-    rules = definition.rules
-    deadline = None
+def _wait_until_measured(
+    run: Run, definition: Definition, is_stopping: Callable[[], bool]
+) -> MeasuredPart | None:
+    """Wait until the run has been measured for long enough, reached the target, or ended.
+
+    Return the part in the first case, so that what follows changes nothing.
+    """
+    patience = Patience(definition.rules)
     while run.attend():
         if is_stopping():
             raise BenchStoppedError
         began = time.thread_time()
-        if deadline is None and run.status == "running":
-            timeout_s = TIMEOUT_FACTOR * rules.seconds + TIMEOUT_EXTRA_S
-            deadline = time.monotonic() + timeout_s
         if definition.target is not None:
             if _has_reached(definition.target, run.record):
-                return
-        else:
-            progress = find_progress(run.record)
-            is_long_enough = progress.seconds >= rules.seconds and progress.windows >= MIN_WINDOWS
-            if is_long_enough and progress.steady:
-                return
-            if deadline is not None and time.monotonic() > deadline:
-                return
+                return None
+        elif run.status == "running":
+            part = find_measured_part(run.record, definition.rules)
+            is_measured = part.complete and part.steady
+            if is_measured and _have_all_ranks_reached(part.until, run.record):
+                return part
+            if patience.is_over(part):
+                return None
         time.sleep(max(POLL_S, PAUSE_FACTOR * (time.thread_time() - began)))
+    return None
+
+
+def _have_all_ranks_reached(step: int, record: Record) -> bool:
+    return all(window.step >= step for window in record.latest().values())
 
 
 def _has_reached(target: Target, record: Record) -> bool:

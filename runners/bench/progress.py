@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 from distrain.runners import formatting
+from distrain.runners.bench.candidate_texts import command_words
 from distrain.runners.bench.definition import Definition, Rules
 from distrain.runners.bench.estimate import RemainingTime, estimate_remaining
 from distrain.runners.bench.state import BenchState
+from distrain.runners.config.schema import RunConfig
 
 
 def describe_current_run(definition: Definition, state: BenchState) -> str:
@@ -36,6 +40,8 @@ def describe_plan(definition: Definition) -> str:
     if rules.min_rounds < rules.repeats:
         figure = "each ratio" if len(definition.configs) > 1 else "its rate"
         text += f", until {figure} is known within ±{100 * rules.precision:g} %"
+    if rules.steps is not None:
+        return text  # nobody knows how long a step takes
     remaining = estimate_remaining(definition, BenchState(bench_id="", created=0.0))
     least = formatting.duration(remaining.least)
     most = formatting.duration(remaining.most)
@@ -44,13 +50,11 @@ def describe_plan(definition: Definition) -> str:
 
 
 def shell_command(definition: Definition) -> list[str]:
-    """Return the `distrain bench` command of a definition whose candidates are named by
-    `candidates`.
-    """
+    """Return the `distrain bench` command of a definition with names as `candidates` gives them."""
     rules = definition.rules
     defaults = Rules()
-    command = ["distrain", "bench", *definition.configs]
-    for name in ("repeats", "seconds", "precision", "seed"):
+    command = ["distrain", "bench", *map(_candidate_text, definition.configs.items())]
+    for name in ("repeats", "seconds", "steps", "precision", "seed"):
         value = getattr(rules, name)
         if value != getattr(defaults, name):
             command += [f"--{name}", str(value)]
@@ -61,6 +65,13 @@ def shell_command(definition: Definition) -> list[str]:
     if rules.unequal:
         command.append("--unequal")
     return command
+
+
+def _candidate_text(candidate: tuple[str, RunConfig]) -> str:
+    """Return what `candidates` reads as this candidate; only a preset's file sets `code_dir`."""
+    name, config = candidate
+    is_command_line = config.is_script and config.code_dir is None
+    return shlex.join(command_words(config)) if is_command_line else name
 
 
 def format_rounds(rules: Rules, separator: str) -> str:

@@ -12,12 +12,12 @@ from msgspec import structs
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
-from distrain.runners.analysis.comparison.fairness import count_resources
+from distrain.runners.analysis.comparison.fairness import Reported, count_resources
 from distrain.runners.analysis.comparison.figures import core_count, is_cpu_shared
-from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, Interval
 from distrain.runners.analysis.statistics import find_outliers, median_interval, paired_ratio
-from distrain.runners.bench.definition import Definition
+from distrain.runners.bench.definition import Definition, Rules
 from distrain.runners.bench.folder import RUNS
 from distrain.runners.bench.state import BenchState, Measurement
 from distrain.runners.records.meta import read_meta
@@ -25,8 +25,12 @@ from distrain.runners.records.meta import read_meta
 ByRound = Mapping[int, Measurement]
 Measured = Mapping[str, ByRound]  # by candidate, without those that were never measured
 GetValue = Callable[[Measurement], float | None]
-RATE: GetValue = attrgetter("rate")
 TIME_TO_TARGET: GetValue = attrgetter("seconds_to_target")
+WRONG_BATCH = 0.1  # share of the declared batch; smaller differences come from incomplete batches
+
+
+def rate_getter(unit: Unit) -> GetValue:
+    return lambda measurement: measurement.speed(unit)
 
 
 def compare(definition: Definition, state: BenchState, folder: Path) -> Comparison:
@@ -34,7 +38,8 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
     measured = _group_measurements(definition, state)
     baseline = _choose_baseline(definition, state, measured)
     family = _count_ratios(definition, measured)
-    ratios = _ratios_to(baseline, measured, family=family)
+    rate = rate_getter(state.unit)
+    ratios = _ratios_to(baseline, measured, rate, family=family)
     reached = _candidates_reaching_target(measured)
     time_ratios = _ratios_to(baseline, reached, TIME_TO_TARGET, family=family)
     efficiencies = _efficiencies(definition, state, measured)
@@ -47,8 +52,8 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
         )
         for name in definition.configs
     ]
-    equal, differences = definition.settings(state.plans)
-    results = _describe_rates(candidates, measured, baseline, family)
+    settings = definition.settings(state.plans, reported_by(state))
+    results = _describe_rates(candidates, measured, baseline, family, state.unit)
     target = str(definition.target) if definition.target else ""
     if target:
         results += _describe_times(target, measured, baseline, time_ratios)
@@ -58,10 +63,12 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
         baseline=baseline,
         candidates=candidates,
         results=results,
-        equal=equal,
-        differences=differences,
+        unit=state.unit,
+        equal=settings.equal,
+        differences=settings.differences,
+        unchecked=settings.unchecked,
         target=target,
-        warnings=[*state.warnings, *_find_warnings(state)],
+        warnings=[*state.warnings, *_find_warnings(definition, state)],
         provenance=state.provenance,
     )
 
@@ -80,13 +87,22 @@ def widest_interval(definition: Definition, state: BenchState) -> float:
     baseline = _choose_baseline(definition, state, measured)
     family = _count_ratios(definition, measured)
     reached = _candidates_reaching_target(measured)
+    rate = rate_getter(state.unit)
     intervals = [
-        *_ratios_to(baseline, measured, family=family).values(),
+        *_ratios_to(baseline, measured, rate, family=family).values(),
         *_ratios_to(baseline, reached, TIME_TO_TARGET, family=family).values(),
     ]
     if not intervals:
-        intervals = [median_interval(_values(rounds, RATE)) for rounds in measured.values()]
+        intervals = [median_interval(_values(rounds, rate)) for rounds in measured.values()]
     return max((interval.precision for interval in intervals), default=inf)
+
+
+def reported_by(state: BenchState) -> dict[str, Reported]:
+    """Return what the last run of each candidate has shown of its settings."""
+    return {
+        each.candidate: Reported(each.declared, each.samples_per_step)
+        for each in state.measurements
+    }
 
 
 # --- measurements ---------------------------------------------------------------------------------
@@ -129,7 +145,7 @@ def _values(rounds: ByRound, get_value: GetValue) -> list[float]:
 def _ratios_to(
     baseline: str,
     measured: Measured,
-    get_value: GetValue = RATE,
+    get_value: GetValue,
     *,
     min_rounds: int = 2,
     family: int | None = None,
@@ -174,7 +190,7 @@ def _efficiencies(
     single_resources = count_resources(state.plans[single])
     return {
         name: ratio.divided_by(count_resources(state.plans[name]) / single_resources)
-        for name, ratio in _ratios_to(single, measured).items()
+        for name, ratio in _ratios_to(single, measured, rate_getter(state.unit)).items()
     }
 
 
@@ -187,7 +203,7 @@ def _make_candidate(
     config = definition.configs[name]
     plan = state.plans[name]
     measurements = [rounds[number] for number in sorted(rounds)]
-    rates = [each.rate for each in measurements]
+    rates = _values(rounds, rate_getter(state.unit))
     times = _values(rounds, TIME_TO_TARGET)
     always_reached = bool(times) and len(times) == len(measurements)
     return Candidate(
@@ -200,7 +216,7 @@ def _make_candidate(
         folders=[str(folder / RUNS / each.run_id) for each in measurements],
         rates=rates,
         outliers=find_outliers(rates),
-        rate=median_interval(rates) if rates else None,
+        rate=median_interval(rates) if len(rates) > 1 else None,
         phases=_median_phases(measurements),
         overlap=_median(each.overlap for each in measurements),
         host_memory=_median(each.host_memory for each in measurements),
@@ -244,17 +260,19 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _describe_rates(
-    candidates: Sequence[Candidate], measured: Measured, baseline: str, family: int
+    candidates: Sequence[Candidate], measured: Measured, baseline: str, family: int, unit: Unit
 ) -> list[str]:
     """Describe the rates of the candidates that have enough rounds in common."""
 
     def ratio_of(candidate: Candidate, other: Candidate) -> Interval | None:
         pair = {name: measured.get(name, {}) for name in (candidate.name, other.name)}
-        ratios = _ratios_to(other.name, pair, min_rounds=MIN_MEASUREMENTS, family=family)
+        ratios = _ratios_to(
+            other.name, pair, rate_getter(unit), min_rounds=MIN_MEASUREMENTS, family=family
+        )
         return ratios.get(candidate.name)
 
     rated = [each for each in candidates if len(each.rates) >= MIN_MEASUREMENTS]
-    return sentences.describe_results(rated, baseline, ratio_of)
+    return sentences.describe_results(rated, baseline, ratio_of, unit)
 
 
 def _describe_times(
@@ -274,7 +292,7 @@ def _describe_times(
     return texts
 
 
-def _find_warnings(state: BenchState) -> list[str]:
+def _find_warnings(definition: Definition, state: BenchState) -> list[str]:
     warnings = [f"{name} was excluded: {reason}" for name, reason in state.excluded.items()]
     if 0 < state.rounds < MIN_MEASUREMENTS:
         rounds = formatting.plural(state.rounds, "round")
@@ -292,4 +310,51 @@ def _find_warnings(state: BenchState) -> list[str]:
             f"which used up to {max(shared):.1f} of {cores} cores"
         )
     unsteady = dict.fromkeys(each.candidate for each in state.measurements if not each.steady)
-    return warnings + [f"{name} did not reach a steady pace in some rounds" for name in unsteady]
+    warnings += [f"{name} did not reach a steady pace in some rounds" for name in unsteady]
+    return warnings + _find_script_warnings(definition, state)
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def _find_script_warnings(definition: Definition, state: BenchState) -> list[str]:
+    """Return what limits the measurements of scripts: early ends, missing or wrong samples."""
+    warnings = []
+    silent = {each.candidate for each in state.measurements if each.unit == "steps/s"}
+    if silent:
+        names = sentences.join_names([name for name in definition.configs if name in silent])
+        warnings.append(f"rates are steps/s: the samples of {names} are not known")
+    for name in definition.configs:
+        measurements = [each for each in state.measurements if each.candidate == name]
+        warnings += _describe_early_ends(name, definition.rules, measurements)
+        warnings += _describe_batch(name, measurements)
+    return warnings
+
+
+def _describe_early_ends(name: str, rules: Rules, measurements: Sequence[Measurement]) -> list[str]:
+    early = [each for each in measurements if each.ended_early]
+    if not early:
+        return []
+    least = min(early, key=attrgetter("seconds"))
+    if rules.steps is None:
+        wanted = formatting.duration(rules.seconds)
+        measured = f"{formatting.duration(least.seconds)} of {wanted}"
+    else:
+        measured = f"{least.steps:,} of {rules.steps:,} steps"
+    rounds = f"{len(early)} of {formatting.plural(len(measurements), 'round')}"
+    return [f"{name} ended by itself in {rounds}, after {measured} were measured"]
+
+
+def _describe_batch(name: str, measurements: Sequence[Measurement]) -> list[str]:
+    """Return whether the steps of a script have other samples than the batch that it declares."""
+    last = measurements[-1] if measurements else None
+    declared = last.declared.get("global_batch") if last else None
+    samples = last.samples_per_step if last else None
+    if not isinstance(declared, int | float) or samples is None:
+        return []
+    if abs(samples - declared) <= WRONG_BATCH * declared:
+        return []
+    return [
+        f"{name} declares a global batch of {declared:g}, but its steps had "
+        f"{formatting.figure(samples)} samples (mean, of all ranks together)"
+    ]

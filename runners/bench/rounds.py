@@ -34,7 +34,7 @@ from distrain.runners.bench.folder import (
     write_bench_state,
 )
 from distrain.runners.bench.measurement import BenchStoppedError, measure
-from distrain.runners.bench.results import widest_interval
+from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
@@ -102,7 +102,15 @@ class Rounds:
                     return f"every ratio is known within ±{100 * rules.precision:g} %"
             self._run_round(done + 1)
             self._set_state(rounds=done + 1)
+            self._check_what_scripts_declare()
         return f"completed all {rules.repeats} rounds"
+
+    def _check_what_scripts_declare(self) -> None:
+        """Raise DistrainError if it makes the comparison unequal: it is known once they run."""
+        settings = self.definition.settings(self.state.plans, reported_by(self.state))
+        if unequal := self.definition.forbidden(settings):
+            values = "; ".join(f"{key} is {text}" for key, text in unequal)
+            raise DistrainError(f"the comparison is unequal, use --unequal to allow that: {values}")
 
     def _run_round(self, number: int) -> None:
         order = self._included()

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.config.plan import Plan
 
 FORMAT = 1
@@ -16,19 +17,27 @@ LIVE: tuple[BenchStatus, ...] = ("starting", "running", "stopping")
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a round.
 
-    `rate` is in samples/s over the `seconds` after `warmup_s`. `duration_s` is the time from launch
-    to end, `other_cores` the number of cores that were busy with other programs. `kind` and
-    `diagnosis` are those of the run. The other fields are those of a `Candidate`.
+    `rate` is in samples/s over the `seconds` after `warmup_s`, and None if a script does not report
+    its samples; `step_rate` is in steps/s. `ended_early`: the program ended by itself before all
+    was measured that the rules ask for. `declared` is the config that a script has passed to
+    `init`. `duration_s` is the time from launch to end, `other_cores` the number of cores that were
+    busy with other programs. `kind` and `diagnosis` are those of the run. The other fields are
+    those of a `Candidate`.
     """
 
     candidate: str = msgspec.field(name="contestant")
     round: int
     run_id: str
-    rate: float
+    rate: float | None
     seconds: float
     warmup_s: float
     steady: bool
     duration_s: float = msgspec.field(name="took")
+    step_rate: float | None = None
+    steps: int = 0
+    samples_per_step: float | None = None
+    ended_early: bool = False
+    declared: dict[str, Any] = {}
     phases: dict[str, float] = {}
     overlap: float | None = None
     host_memory: float | None = None
@@ -41,6 +50,15 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float | None] = {}
     kind: str = ""
     diagnosis: str = ""
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of this run: that of the bench also depends on its other runs."""
+        return "steps/s" if self.rate is None else "samples/s"
+
+    def speed(self, unit: Unit) -> float | None:
+        """Return the rate in this unit."""
+        return self.rate if unit == "samples/s" else self.step_rate
 
 
 class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +109,12 @@ class BenchState(msgspec.Struct, frozen=True, kw_only=True):
     current: CurrentRun | None = msgspec.field(name="now", default=None)
     warnings: list[str] = []
     provenance: dict[str, Any] = {}
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of all rates: steps/s if a candidate does not report its samples."""
+        units = {each.unit for each in self.measurements}
+        return "steps/s" if "steps/s" in units else "samples/s"
 
     @property
     def live(self) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from distrain.runners.analysis.comparison import descriptions
+from distrain.runners.analysis.comparison import descriptions, sentences
 from distrain.runners.bench import handle
-from distrain.runners.bench.definition import Definition, Target, candidates, make, plans
+from distrain.runners.bench.candidate_texts import candidates, find_candidate
+from distrain.runners.bench.definition import Definition, Target, make, plans
 from distrain.runners.bench.progress import describe_plan
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.options import parse_share
@@ -21,11 +22,11 @@ from distrain.runners.cli.terminal import print_message
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError
 
-_RULES = ("repeats", "seconds", "precision", "baseline", "seed")
+_RULES = ("repeats", "seconds", "steps", "precision", "baseline", "seed")
 
 
 def execute(arguments: Namespace) -> int:
-    """Start a bench of presets, or of the definition in a file."""
+    """Start a bench of presets and scripts, or of the definition in a file."""
     definition = _definition(arguments)
     _print_settings(definition, plans(definition))
     return start_session(
@@ -49,9 +50,13 @@ def _definition(arguments: Namespace) -> Definition:
         rules["unequal"] = True
     target = _parse_target(arguments.target)
     changes = config_changes(arguments)
-    saved = _read_definition(arguments.presets[0]) if len(arguments.presets) == 1 else None
+    given = arguments.candidates
+    saved = _read_definition(given[0]) if len(given) == 1 else None
     if saved is None:
-        return make(candidates(arguments.presets, changes), rules, target)
+        configs = candidates(given, changes)
+        if arguments.baseline:
+            rules["baseline"] = find_candidate(arguments.baseline, configs)
+        return make(configs, rules, target)
     changed = saved.with_changes(changes)
     return make(changed.configs, asdict(saved.rules) | rules, target or saved.target)
 
@@ -83,12 +88,14 @@ def _parse_target(text: str | None) -> Target | None:
 
 def _print_settings(definition: Definition, candidate_plans: Mapping[str, Plan]) -> None:
     """Print what is equal, what differs, and how long the bench will take."""
-    equal, differences = definition.settings(candidate_plans)
-    print_message(f"equal: {descriptions.format_settings(equal)}", "dim")
-    for difference in differences:
+    settings = definition.settings(candidate_plans)
+    print_message(f"equal: {descriptions.format_settings(settings.equal)}", "dim")
+    for difference in settings.differences:
         values = descriptions.format_difference(difference, list(candidate_plans))
         if difference.fair:
             print_message(f"differs: {values}", "dim")
         else:
             print_message(f"UNEQUAL: {values}", "warning")
+    if settings.unchecked:
+        print_message(sentences.describe_unchecked(settings.unchecked), "warning")
     print_message(describe_plan(definition))

@@ -26,14 +26,6 @@ from distrain.runners.cli.terminal import (
 from distrain.runners.cli.views import View
 
 UPDATE_S = 1.0  # between two updates: the runs need the cores
-COLUMNS = (
-    TextColumn("candidate"),
-    TextColumn("rounds", right=True, drop_order=2),
-    TextColumn("samples/s", right=True),
-    TextColumn("95 % interval", drop_order=1),
-    TextColumn("ratio", right=True),
-    TextColumn("95 % interval"),
-)
 
 
 class BenchPresentation:
@@ -67,6 +59,8 @@ class BenchPresentation:
         if unequal:
             print(paint(unequal, "warning"))
         print(*format_results(comparison), *comparison.results, sep="\n", flush=True)
+        if unchecked := sentences.describe_unchecked(comparison.unchecked):
+            print_message(unchecked, "warning")
         for warning in comparison.warnings:
             print_message(f"note: {warning}", "warning")
 
@@ -101,7 +95,15 @@ class BenchPresentation:
 def format_results(comparison: Comparison, width: int | None = None) -> list[str]:
     """Return a header and a line for each candidate, at most `width` characters long."""
     rows = [descriptions.result_cells(each, comparison) for each in comparison.candidates]
-    return align_columns(COLUMNS, rows, width)
+    columns = (
+        TextColumn("candidate"),
+        TextColumn("rounds", right=True, drop_order=2),
+        TextColumn(comparison.unit, right=True),
+        TextColumn("95 % interval", drop_order=1),
+        TextColumn("ratio", right=True),
+        TextColumn("95 % interval"),
+    )
+    return align_columns(columns, rows, width)
 
 
 def format_progress(bench: Bench, state: BenchState) -> str:
@@ -126,9 +128,10 @@ class BenchLines:
     def update(self) -> bool:
         state = self._bench.state
         for measurement in state.measurements[self._printed :]:
+            unit = measurement.unit
             self.message(
                 f"round {measurement.round}  {measurement.candidate}  "
-                f"{formatting.rate(measurement.rate)} over "
+                f"{formatting.rate(measurement.speed(unit), unit)} over "
                 f"{formatting.duration(measurement.seconds)} after a warm-up of "
                 f"{formatting.duration(measurement.warmup_s)}"
             )

@@ -17,6 +17,7 @@ class Command(NamedTuple):
     add_arguments: Callable[[ArgumentParser], None]
     examples: str
     takes_program: bool = False
+    quotes_programs: bool = False
 
 
 GROUPS: dict[str, list[Command]] = {
@@ -114,12 +115,14 @@ GROUPS: dict[str, list[Command]] = {
         ),
         Command(
             "bench",
-            "measure which preset is fastest here, in rounds of random order",
+            "measure which preset or script is fastest here, in rounds of random order",
             options.add_bench_arguments,
             "distrain bench single ddp allreduce\n"
             "distrain bench ddp ddp,precision=bf16 --precision 1%\n"
             "distrain bench ddp ddp-spawn --target top1=95% --repeats 10\n"
+            'distrain bench "train.py --ddp" "train.py --fsdp" --devices 0,1 --steps 200\n'
             "distrain bench runs/20261121-044117-bench-x7k2/bench.toml",
+            quotes_programs=True,
         ),
     ],
     "manage": [

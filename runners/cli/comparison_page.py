@@ -12,7 +12,9 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
 from distrain.runners.analysis.comparison import table as comparison_table
 from distrain.runners.analysis.comparison.chart_style import needs_log_scale
+from distrain.runners.analysis.comparison.curves import LOGGED_PREFIX
 from distrain.runners.analysis.comparison.model import CandidateCurve, Comparison
+from distrain.runners.analysis.comparison.table import MAX_LOGGED
 from distrain.runners.cli.terminal import (
     TextColumn,
     align_columns,
@@ -42,6 +44,7 @@ def format_comparison(comparison: Comparison) -> str:
     )
     parts = [
         paint(sentences.describe_unequal(comparison), "warning"),
+        paint(sentences.describe_unchecked(comparison.unchecked), "warning"),
         paint(comparison.title, "bold"),
         _format_list(comparison.results),
         _format_candidates(comparison),
@@ -74,7 +77,7 @@ def _format_differences(comparison: Comparison) -> str:
     if not differences:
         return ""
     names = [each.name for each in comparison.candidates]
-    rows = [["" if fair else "≠", key, *values] for key, values, fair in differences]
+    rows = [[row.mark, row.key, *row.values] for row in differences]
     header, *lines = align_columns([TextColumn(name) for name in ("", "", *names)], rows)
     return "\n".join([f"  {paint(header, 'dim')}", *(f"  {line}" for line in lines)])
 
@@ -83,7 +86,10 @@ def _format_differences(comparison: Comparison) -> str:
 
 
 def _format_curves(comparison: Comparison) -> str:
-    """Return the loss and the first metric of the evaluations, each with its ends and bars."""
+    """Return the loss, the first metric of the evaluations and what scripts have logged first.
+
+    Each has its first and last value, and bars in between.
+    """
     rows = []
     for name in _shown_curves(comparison):
         candidates = [each for each in comparison.candidates if name in each.curves]
@@ -104,7 +110,8 @@ def _format_curves(comparison: Comparison) -> str:
 def _shown_curves(comparison: Comparison) -> list[str]:
     names = dict.fromkeys(name for each in comparison.candidates for name in each.curves)
     shown = ["loss"] if "loss" in names else []
-    return shown + [name for name in names if name.startswith("eval")][:1]
+    shown += [name for name in names if name.startswith("eval ")][:1]
+    return shown + [name for name in names if name.startswith(LOGGED_PREFIX)][:MAX_LOGGED]
 
 
 def _make_scale(curves: Sequence[CandidateCurve]) -> Callable[[float], str]:

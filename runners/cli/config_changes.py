@@ -27,7 +27,7 @@ def config_changes(arguments: Namespace) -> dict[str, Any]:
     devices = getattr(arguments, "devices", None)  # `presets save` has no --devices
     if devices is not None:
         changes["devices"] = parse_devices(devices)
-    launcher = getattr(arguments, "launcher", None)  # only `run` has it
+    launcher = getattr(arguments, "launcher", None)  # only `run` and `bench` have it
     if launcher is not None:
         changes["launcher"] = launcher
     return changes

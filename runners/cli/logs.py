@@ -87,7 +87,11 @@ def execute(arguments: Namespace) -> int:
         if not arguments.follow:
             raise
     if not any(printer.has_printed for printer in printers.values()):
-        print_message(f"no output in the logs of run {run.id}: {', '.join(printers)}")
+        if run.is_observed:
+            reason = "its output is where its program was started"
+        else:
+            reason = f"no output in its logs: {', '.join(printers)}"
+        print_message(f"run {run.id}: {reason}")
     return 0
 
 

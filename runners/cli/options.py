@@ -51,6 +51,15 @@ def _add_launch_options(parser: ArgumentParser) -> None:
     _add_json(parser, "the result")
 
 
+def _add_launcher(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--launcher",
+        metavar="L",
+        help="how ranks are started; a script without --devices is one process (inline), with "
+        "--devices one for each (torchrun)",
+    )
+
+
 # --- of one command -------------------------------------------------------------------------------
 
 
@@ -66,11 +75,11 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "-m", dest="module", metavar="MODULE", help="run a Python module, with the arguments after"
     )
     _add_launch_options(parser)
+    _add_launcher(parser)
     parser.add_argument(
-        "--launcher",
-        metavar="L",
-        help="how ranks are started; a script without --devices is one process (inline), with "
-        "--devices one for each (torchrun)",
+        "--no-auto",
+        action="store_true",
+        help="do not observe steps, batches and phases of a Python script",
     )
     parser.add_argument(
         "--dry-run",
@@ -219,11 +228,11 @@ def add_verify_arguments(parser: ArgumentParser) -> None:
 
 def add_bench_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "presets",
-        metavar="PRESET",
+        "candidates",
+        metavar="CANDIDATE",
         nargs="+",
-        help="names or TOML files, optionally with changed keys: ddp,precision=bf16; "
-        "or one bench.toml",
+        help="presets or TOML files, optionally with changed keys: ddp,precision=bf16; quoted "
+        'command lines of scripts: "train.py --ddp"; or one bench.toml',
     )
     parser.add_argument(
         "--repeats", metavar="N", type=int, help="maximum number of rounds (default: 20)"
@@ -235,6 +244,12 @@ def add_bench_arguments(parser: ArgumentParser) -> None:
         help="time measured in each run after its warm-up (default: 5)",
     )
     parser.add_argument(
+        "--steps",
+        metavar="N",
+        type=int,
+        help="steps measured in each run after its warm-up, instead of --seconds",
+    )
+    parser.add_argument(
         "--precision",
         metavar="P",
         type=parse_share,
@@ -242,7 +257,7 @@ def add_bench_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--baseline",
-        metavar="PRESET",
+        metavar="CANDIDATE",
         help="candidate that the others are compared to (default: the first)",
     )
     parser.add_argument(
@@ -259,6 +274,7 @@ def add_bench_arguments(parser: ArgumentParser) -> None:
         "--seed", metavar="N", type=int, help="seed of the order in each round (default: 0)"
     )
     _add_launch_options(parser)
+    _add_launcher(parser)
 
 
 def add_doctor_arguments(parser: ArgumentParser) -> None:

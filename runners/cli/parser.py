@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -68,6 +67,8 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
     arguments.program = program
     if unknown:
         word = unknown[0].partition("=")[0]
+        if command.quotes_programs and any(each.endswith(".py") for each in argv):
+            parser.error(f"unknown option {word!r}; quote a script together with its arguments")
         if word.startswith("-"):
             options = [option for action in parser._actions for option in action.option_strings]
             parser.error(f"unknown option {word!r}{nearest(word, options)}")
@@ -83,6 +84,8 @@ def _split_program(
     The program begins with the first word that is not an option and names one, with `-m`, or after
     `--`; all words after it are its own. `options` are our own, by name.
     """
+    from distrain.runners.config.command_line import is_program  # other commands do without
+
     index = 0
     while index < len(words):
         word = words[index]
@@ -96,11 +99,6 @@ def _split_program(
         takes_value = option is not None and option.nargs is None
         index += 2 if takes_value else 1
     return words, []
-
-
-def is_program(word: str) -> bool:
-    """Return whether a word on the command line names a program, not a preset."""
-    return word.endswith(".py") or (os.sep in word and not word.endswith(".toml"))
 
 
 def _suggest(word: str, commands: dict[str, Command]) -> str:

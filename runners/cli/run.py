@@ -9,7 +9,6 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from distrain.runners import runs
 from distrain.runners.cli.config_changes import config_changes
@@ -17,11 +16,10 @@ from distrain.runners.cli.parser import parse
 from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
+from distrain.runners.config.command_line import program_config
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import ServerAddresses
-
-OF_THE_PLACE = ("devices", "launcher")  # a script's default launcher depends on its devices
 
 
 def execute(arguments: Namespace) -> int:
@@ -50,29 +48,18 @@ def script_of_words(words: Sequence[str]) -> RunConfig:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         arguments = parse(["run", *words])
         if arguments.program:
-            return _program_config(arguments)
+            return program_config(arguments.program, config_changes(arguments))
     raise ConfigError("name a script (.py), a path that contains a slash, or -m and a module")
 
 
 def _config(arguments: Namespace) -> RunConfig:
+    if arguments.no_auto:
+        arguments.changes.append("script.auto=false")
     if arguments.program:
-        return _program_config(arguments)
+        return program_config(arguments.program, config_changes(arguments))
     if arguments.preset:
         return presets.load_preset(arguments.preset, config_changes(arguments))
     raise ConfigError("name a preset, or a script with its arguments; see `distrain run --help`")
-
-
-def _program_config(arguments: Namespace) -> RunConfig:
-    """Return the config of the program in the arguments. Raises ConfigError."""
-    program, *rest = arguments.program
-    script: dict[str, Any] = {"path": program, "args": rest}
-    if program == "-m":
-        if not rest:
-            raise ConfigError("-m takes the name of a module")
-        script = {"module": rest[0], "args": rest[1:]}
-    changes = config_changes(arguments)
-    place = {key: changes.pop(key) for key in OF_THE_PLACE if key in changes}
-    return RunConfig.from_dict({"script": script, **place}).with_changes(changes)
 
 
 def _print_launch(config: RunConfig, runs_dir: str | None) -> int:

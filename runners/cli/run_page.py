@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,8 +76,9 @@ def format_page(record: Record) -> str:
         ("progress", format_fields(_progress(state, summary, snapshot, checkpoints))),
         ("logged", format_fields(_logged(snapshot))),
         ("settings of the script", format_fields(_script_settings(record))),
+        ("sources", format_fields(_sources(summary))),
         ("diagnosis", _format_diagnosis(diagnose(record))),
-        ("ranks", _format_ranks(snapshot.ranks)),
+        ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
         ("notices", "\n".join(notices)),
         ("provenance", format_fields(_provenance(state))),
         ("error", _format_error(state)),
@@ -168,15 +168,17 @@ def _changed_settings(config: RunConfig) -> list[tuple[str, str]]:
 def _progress(
     state: RunState, summary: dict[str, Any], snapshot: Snapshot, checkpoints: list[Saved]
 ) -> list[tuple[str, str]]:
-    if summary["steps"] is None:
-        return []
-    steps = f"{summary['steps']:,}"
+    steps = ""
+    if summary["steps"] is not None:
+        steps = f"{summary['steps']:,}"
     if state.facts:
         steps += f" of {state.facts.total_steps:,}"
     if summary["epochs"] is not None:
         steps += f", {formatting.plural(summary['epochs'], 'full epoch')}"
     last = _format_evaluation(snapshot.last)
     best = ""
+    if last and "script" in summary:
+        last += ", reported by the script"
     if snapshot.best:
         if snapshot.best is snapshot.last:
             last += ", the best so far"
@@ -186,7 +188,7 @@ def _progress(
     restarts = job_status.describe_restarts(summary["attempts"], summary["steps_again"])
     return [
         ("steps", steps),
-        ("samples", formatting.count(summary["samples"])),
+        ("samples", "" if summary["samples"] is None else formatting.count(summary["samples"])),
         ("throughput", f"{formatting.rate(rate)} (mean)" if rate else ""),
         ("ETA", formatting.duration(snapshot.eta) if snapshot.eta is not None else ""),
         ("last evaluation", last),
@@ -197,8 +199,12 @@ def _progress(
 
 
 def _logged(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the last values that a script has logged."""
-    return [(name, formatting.figure(value)) for name, value in snapshot.logged.items()]
+    """Return the last values that a script has logged, of the first names if there are many."""
+    fields = [(name, formatting.figure(value)) for name, value in snapshot.logged.items()]
+    hidden = len(snapshot.logged_names) - len(fields)
+    if hidden > 0:
+        fields.append(("…", f"{formatting.plural(hidden, 'more name')} (see --json)"))
+    return fields
 
 
 def _script_settings(record: Record) -> list[tuple[str, str]]:
@@ -207,12 +213,24 @@ def _script_settings(record: Record) -> list[tuple[str, str]]:
     return [(key, str(value)) for key, value in record.script_settings().config.items()]
 
 
+def _sources(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return where the figures of a script come from, and what is not promised for a script."""
+    if "script" not in summary:
+        return []
+    return [
+        *summary.get("sources", {}).items(),
+        ("verify", "not possible: distrain does not know what the script computes"),
+        ("resume", "starts the script again, which loads its own checkpoint"),
+    ]
+
+
 def _format_evaluation(event: Evaluation | None) -> str:
     if event is None:
         return ""
     metrics = {name: metric.value for name, metric in event.metrics.items()}
     figures = run_result.format_evaluation({**metrics, "samples": event.samples})
-    return f"{figures}, epoch {event.epoch}, step {event.step:,}"
+    epoch = f"epoch {event.epoch}, " if event.epoch else ""
+    return f"{figures}, {epoch}step {event.step:,}"
 
 
 def _format_checkpoints(checkpoints: list[Saved]) -> str:
@@ -236,7 +254,7 @@ def _format_diagnosis(diagnosis: Diagnosis) -> str:
     return format_fields(fields)
 
 
-def _format_ranks(ranks: Sequence[RankNow]) -> str:
+def _format_ranks(ranks: Sequence[RankNow], is_script: bool) -> str:
     if not ranks:
         return ""
     columns = [
@@ -251,6 +269,8 @@ def _format_ranks(ranks: Sequence[RankNow]) -> str:
     phases = [*PHASES, OTHER]
     if any(rank.shares.get("overlap") for rank in ranks):
         phases.append("overlap")
+    if is_script:
+        phases = [name for name in phases if any(name in rank.shares for rank in ranks)]
     for phase in phases:
         title = "comm wait" if phase == "comm" else phase
         columns.append(TextColumn(title, right=True, drop_order=1))
@@ -292,7 +312,7 @@ def _provenance(state: RunState) -> list[tuple[str, str]]:
     machine = [host.get("name", state.host), host.get("cpu", ""), host.get("system", "")]
     environment = known.get("environment", {})
     return [
-        ("command", shlex.join(state.command)),
+        ("command", formatting.shell_words(state.command)),
         ("folder", known.get("cwd", "")),
         ("git", commit),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),

@@ -13,6 +13,7 @@ from distrain.runners.runs import Run
 STOP = "every rank stops after the same step and a checkpoint is written"
 STOP_NOW = "it ends at once, without a checkpoint"
 STOP_SCRIPT = "its processes are asked to stop, or else interrupted as by Ctrl-C"
+STOP_OBSERVED = "its program is asked to stop"
 STOP_SCRIPT_NOW = "it ends at once"
 LEAVE_QUEUE = "it leaves the queue and never starts"
 
@@ -57,6 +58,8 @@ class RunPresentation:
     def describe_stop(self, now: bool) -> str:
         if self._run.status == "queued":
             return LEAVE_QUEUE
+        if self._run.is_observed:
+            return STOP_OBSERVED
         if self._run.record.config.is_script:
             return STOP_SCRIPT_NOW if now else STOP_SCRIPT
         return STOP_NOW if now else STOP

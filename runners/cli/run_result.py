@@ -36,8 +36,11 @@ def format_result(record: Record, summary: dict[str, Any]) -> str:
         f"  {format_setup(summary)}",
         f"  {summary.get('script') or ' · '.join(_format_work(summary))}",
     ]
+    if summary.get("script") and summary["steps"] is not None:
+        lines.append(f"  {' · '.join(_format_work(summary))}")
     if summary.get("eval"):
-        lines.append(f"  {format_evaluation(summary['eval'])}")
+        reported = ", reported by the script" if "script" in summary else ""
+        lines.append(f"  {format_evaluation(summary['eval'])}{reported}")
     lines.append(f"  {paint(str(record.dir), 'dim')}")
     return "\n".join(lines)
 
@@ -98,9 +101,9 @@ def describe_error(error: RunError) -> str:
 
 def _format_work(summary: dict[str, Any]) -> list[str]:
     parts = [
-        formatting.plural(summary["epochs"], "epoch"),
-        formatting.plural(summary["steps"], "step"),
-        formatting.plural(summary["samples"], "sample"),
+        formatting.plural(summary[f"{noun}s"], noun)
+        for noun in ("epoch", "step", "sample")
+        if summary[f"{noun}s"] is not None
     ]
     if summary["samples_per_s"]:
         parts.append(f"{formatting.rate(summary['samples_per_s'])} (mean)")

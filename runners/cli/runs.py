@@ -114,7 +114,7 @@ def _format_bench(bench: dict[str, Any]) -> list[str]:
         bench["bench_id"],
         bench["name"],
         bench["status"],
-        f"bench of {' '.join(bench['contestants'])}",
+        f"bench of {', '.join(bench['contestants'])}",
         *(missing, missing, missing, missing),  # ranks, epochs, steps, samples/s
         formatting.plural(bench["rounds"], "round"),
         formatting.duration(bench["duration_s"]),

@@ -12,7 +12,7 @@ from distrain.runners.records.reader import Record
 
 LATE_S = 30.0  # after its start; then only the last lines of a run are printed
 LAST_BYTES = 1 << 16
-MOST_FIGURES = 8  # in a line of progress
+MOST_VALUES = 6  # in a line of progress
 
 
 class ScriptLines(RunLines):
@@ -34,10 +34,14 @@ class ScriptLines(RunLines):
     def _describe_progress(self) -> str:
         now = self._follower.snapshot()
         parts = [f"step {now.step:,}"] if now.step else []
-        parts += [f"{name} {formatting.figure(value)}" for name, value in now.logged.items()]
         if now.samples_per_s is not None:
             parts.append(formatting.rate(now.samples_per_s))
-        return "  ".join(parts[:MOST_FIGURES])
+        values = [*now.logged.items()][:MOST_VALUES]
+        parts += [f"{name} {formatting.figure(value)}" for name, value in values]
+        hidden = len(now.logged_names) - len(values)
+        if hidden > 0:
+            parts.append(f"and {formatting.plural(hidden, 'more value')}")
+        return "  ".join(parts)
 
     def _print_output(self, final: bool) -> None:
         plan = self._record.state.plan

@@ -28,7 +28,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `batch` is samples per rank of a full step, `micro_batch` the largest piece of it that goes
     through the model at once, `loader_workers` loader processes, `lr` the rate after warm-up and
     scaling, `precision` never "auto". A script decides these, and the backend, by itself: they
-    are empty, and shown nowhere.
+    are empty, and shown nowhere. `observed`: the program was not started by distrain, which only
+    records it.
     """
 
     world_size: int
@@ -44,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[str] = []
     scheduled: bool = False
     tasks: bool = False
+    observed: bool = False
 
     @property
     def spread(self) -> bool:
@@ -57,8 +59,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_setup(config: RunConfig, plan: Plan | None) -> list[str]:
     """Return strategy, launcher and precision; a script decides its precision by itself."""
-    precision = plan.precision if plan else config.precision
-    return [config.strategy, config.launcher, *([] if config.is_script else [precision])]
+    if config.is_script:
+        observed = ["observed"] if plan and plan.observed else []
+        return [config.strategy, config.launcher, *observed]
+    return [config.strategy, config.launcher, plan.precision if plan else config.precision]
 
 
 def share(total: int, parts: int) -> list[int]:
@@ -68,11 +72,9 @@ def share(total: int, parts: int) -> list[int]:
 
 
 def require_training_loop(config: RunConfig) -> RunConfig:
-    """Return the config of a bench or check; raises ConfigError if it is a script."""
+    """Return the config of a check; raises ConfigError if it is a script."""
     if config.is_script:
-        text = (
-            "a script decides itself what it trains; benches and checks need a preset without one"
-        )
+        text = "a script decides itself what it trains; a check needs a preset without one"
         raise ConfigError([("script", text)])
     return config
 

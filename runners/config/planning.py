@@ -67,6 +67,22 @@ def make_plan(config: RunConfig, host: Host, devices: list[Device] | None = None
     )
 
 
+def observed_plan(config: RunConfig, world_size: int, local_size: int) -> Plan:
+    """Return the plan of a program that runs already, of whose ranks `local_size` are here.
+
+    `devices` are the GPUs that it can see; which of them it uses is not known.
+    """
+    host = host_for(config)
+    gpus = host.gpus.devices if host.gpus and not host.gpus.problem else []
+    return Plan(
+        world_size=world_size,
+        devices=gpus or [Device(kind="cpu", index=index) for index in range(local_size)],
+        threads=_script_threads(config, host, local_size),
+        backend="",
+        observed=True,
+    )
+
+
 def _script_plan(
     config: RunConfig, host: Host, devices: list[Device], nodes: int, world_size: int
 ) -> Plan:

@@ -7,7 +7,6 @@ in the plan.
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from datetime import date, time
 from typing import Annotated, Any
@@ -101,7 +100,7 @@ class RunConfig(Section, frozen=True):
     def workload(self) -> str:
         """What is trained: "mlp on digits", or the words of the script."""
         if self.is_script:
-            return formatting.single_line(shlex.join(self.script.words))
+            return formatting.shell_words(self.script.words)
         return f"{self.model.name} on {self.data.name}"
 
     @property

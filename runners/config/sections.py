@@ -59,6 +59,10 @@ class ScriptConfig(Section, frozen=True):
     cwd: Annotated[
         str | None, Meta(description="Its working directory; unset: the folder of the launch.")
     ] = None
+    auto: Annotated[
+        bool,
+        Meta(description="Observe steps, batches and phases of a Python script that uses torch."),
+    ] = True
 
     @property
     def name(self) -> str:

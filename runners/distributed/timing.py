@@ -10,13 +10,15 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from distrain.runners.protocol.events import OTHER, PHASES
 
-Stamp = float | torch.cuda.Event
+if TYPE_CHECKING:  # a script that does not use torch has its time measured too
+    import torch
+
+Stamp: TypeAlias = "float | torch.cuda.Event"
+SKIPPED = "skipped"  # between two marks of a CudaClock: time that belongs to no window
 AllReduceSpan = tuple[Any, Any]
 """Two stamps: this rank arrives at an all-reduce; the all-reduce ends."""
 
@@ -41,14 +43,17 @@ class ClockReading:
 class Clock(Protocol):
     """Measures one window after another on the device of this rank."""
 
-    def start(self) -> None:
-        """Begin a window now. The time since the last window closed belongs to none."""
+    def start(self, at: Stamp | None = None) -> None:
+        """Begin a window now or at a stamp. The time since the last one closed belongs to none."""
 
     def stamp(self) -> Stamp:
         """Return this moment on the device's time line."""
 
     def mark(self, phase: str, at: Stamp | None = None) -> None:
         """End the phase now, or at an earlier stamp; the next phase begins at that moment."""
+
+    def skip(self, at: Stamp | None = None) -> None:
+        """Leave the time since the last mark out of the window, up to now or to a stamp."""
 
     def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
         """Add the all-reduces of one step, in the order in which this rank arrived at them.
@@ -93,8 +98,9 @@ def covered_seconds(spans: Iterable[tuple[float, float]], until: float) -> float
 class CpuClock:
     """Reads the host's clock: on CPU every operation has ended when its call returns."""
 
-    def start(self) -> None:
-        self._begin(time.perf_counter())
+    def start(self, at: Stamp | None = None) -> None:
+        now: Any = time.perf_counter() if at is None else at
+        self._begin(now)
 
     def _begin(self, now: float) -> None:
         self._reading = ClockReading()
@@ -107,6 +113,11 @@ class CpuClock:
     def mark(self, phase: str, at: Stamp | None = None) -> None:
         now: Any = time.perf_counter() if at is None else at
         self._phases[phase] += now - self._last
+        self._last = now
+
+    def skip(self, at: Stamp | None = None) -> None:
+        now: Any = time.perf_counter() if at is None else at
+        self._began += now - self._last
         self._last = now
 
     def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
@@ -142,13 +153,17 @@ class CpuReading:
 
 
 class CudaClock:
-    """Records CUDA events, which are read after the device has passed the last of a window."""
+    """Records events of a CUDA device, which are read after it has passed the last of a window."""
 
-    def __init__(self) -> None:
-        self._device = torch.cuda.current_device()
+    def __init__(self, device: int | None = None) -> None:
+        import torch
 
-    def start(self) -> None:
-        self._begin(self.stamp())
+        self._cuda = torch.cuda
+        self._device = torch.cuda.current_device() if device is None else device
+
+    def start(self, at: Stamp | None = None) -> None:
+        first: Any = self.stamp() if at is None else at
+        self._begin(first)
 
     def _begin(self, first: torch.cuda.Event) -> None:
         self._began = time.perf_counter()
@@ -158,14 +173,17 @@ class CudaClock:
 
     def stamp(self) -> torch.cuda.Event:
         # The device is explicit, because a callback's thread has no current one.
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
         return event
 
     def mark(self, phase: str, at: Stamp | None = None) -> None:
         event = self.stamp() if at is None else at
-        assert isinstance(event, torch.cuda.Event)
+        assert not isinstance(event, float)
         self._marks.append((phase, event))
+
+    def skip(self, at: Stamp | None = None) -> None:
+        self.mark(SKIPPED, at)
 
     def add_all_reduces(self, spans: Sequence[AllReduceSpan], until: Stamp | None = None) -> None:
         if spans:
@@ -197,12 +215,17 @@ class CudaReading:
         reading = ClockReading()
         previous = self.first
         self.last.synchronize()
+        skipped = 0.0
         for phase, event in self.marks:
-            reading.phases[phase] += previous.elapsed_time(event) / 1000
+            seconds = previous.elapsed_time(event) / 1000
             previous = event
+            if phase == SKIPPED:
+                skipped += seconds
+            else:
+                reading.phases[phase] += seconds
         for spans, until in self.steps:
             self._add_step(reading, spans, until)
-        reading.seconds = self._seconds_at(self.last)
+        reading.seconds = self._seconds_at(self.last) - skipped
         return reading
 
     def _add_step(self, reading: ClockReading, spans: Sequence[AllReduceSpan], until: Any) -> None:

@@ -1,19 +1,25 @@
 """What a program calls of distrain: `import distrain`, then `distrain.log(...)`.
 
-Nothing here raises into the program or waits for anybody, except `should_stop` during a stop. Where
-distrain has not started this process, all of it does nothing. A problem of ours is printed once.
+Nothing here raises into the program or waits for anybody, except `should_stop` during a stop. In a
+process that is no rank of a run all of it does nothing. A problem of ours is printed once.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.tracked import Tracked
+
+if TYPE_CHECKING:
+    from distrain.runners.instrumentation.joined_rank import JoinedRank
 
 Batch = TypeVar("Batch")
 
@@ -21,34 +27,68 @@ Batch = TypeVar("Batch")
 class ScriptRun:
     """The run that this process is a rank of, as `init` returns it.
 
-    `id`, `dir` and `rank` are None where distrain has not started this process. `previous_dir` is
-    the folder of the run that this one repeats, in which the program may find its own checkpoint.
+    Without a run, `id`, `dir` and `rank` are None. Where distrain has not started the program, they
+    belong to the record that `init` has begun; ranks other than 0 know `id` and `dir` only after a
+    moment, and on other hosts never. `previous_dir` is the folder of the run that this one repeats,
+    in which the program may find its own checkpoint.
     """
 
     def __init__(self) -> None:
-        folder = os.environ.get("DISTRAIN_RUN") if _session else None
         previous = os.environ.get("DISTRAIN_PREVIOUS_RUN") if _session else None
-        self.dir = Path(folder) if folder else None
-        self.id = self.dir.name if self.dir else None
         self.previous_dir = Path(previous) if previous else None
-        self.rank = int(os.environ.get("RANK", "0")) if _session else None
+        self.rank = _session.rank if _session else None
+        self._joined = _joined
+        self._folder = os.environ.get("DISTRAIN_RUN") if _session else None
+
+    @property
+    def dir(self) -> Path | None:
+        """The folder of the run."""
+        if self._joined:
+            return self._joined.folder
+        return Path(self._folder) if self._folder else None
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run, by which `distrain show` finds it."""
+        return self.dir.name if self.dir else None
 
     def finish(self) -> None:
-        """Send what has been logged so far."""
-        _attempt(RankSession.flush)
+        """Send what has been logged so far. It ends a run that distrain has not started."""
+        self._end(None)
 
     def __enter__(self) -> ScriptRun:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.finish()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._joined is None:
+            _attempt(RankSession.flush)
+        elif self._joined is _joined:  # not yet replaced by another run
+            _end_joined(error)
 
 
-def init(config: Mapping[str, Any] | None = None) -> ScriptRun:
+def init(
+    config: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    reuse: bool = False,
+) -> ScriptRun:
     """Return the run of this process, and record the settings of the program.
 
-    `config` is any mapping, such as `vars(args)`; values other than numbers and text become text.
+    If distrain has not started the program, this begins a record of it, called `name`, in the
+    folder of runs; a second call ends the first record, or with `reuse` continues it. `config` is
+    any mapping, such as `vars(args)`; values other than numbers and text become text. `rank` and
+    `world_size` are by default those of the process group, else of the environment. A child process
+    of a rank, e.g. a loader worker, is a rank only if it gives one.
     """
+    if _joined and not reuse:
+        _end_joined(None)
+    if _session is None:
+        _report_problems(_join, name or "", rank, world_size)
     if config is not None:
         _attempt(RankSession.describe, config)
     return ScriptRun()
@@ -60,7 +100,12 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     Tensors are copied on their device and read later, without synchronisation. `step` is where the
     values are drawn; by default it is the number of finished steps.
     """
-    _attempt(RankSession.log, values, step)
+    session = _session
+    if session is not None:
+        try:  # not by `_attempt`, because it may be called in every step
+            session.log(values, step)
+        except Exception:
+            problems.print_first()
 
 
 def log_eval(metrics: Mapping[str, Any], samples: int, *, reduced: bool = False) -> None:
@@ -80,15 +125,22 @@ def step(samples: int | None = None) -> None:
     _attempt(RankSession.step, samples)
 
 
-def track(loader: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the batches of the training data; measures the wait for each, and counts samples.
+def track(loader: Iterable[Batch]) -> Iterable[Batch]:
+    """Return the loader of the training data; measures the wait for each batch, counts samples.
 
-    Each batch counts as a step, unless the program calls `step`.
+    What it returns has the loader's length and attributes, and can be iterated as often. Each batch
+    counts as a step, unless an optimizer steps or the program calls `step`.
     """
-    if _session is None:
-        yield from loader
-    else:
-        yield from _session.track(loader)
+    return loader if _session is None else Tracked(loader, _session)
+
+
+def phase(name: str) -> AbstractContextManager[None]:
+    """Return a context whose body is a phase of the step.
+
+    `data`, `forward`, `backward`, `comm` and `optimizer` are shown per step; the seconds of any
+    other name are logged as the curve `phase/NAME`.
+    """
+    return _NO_PHASE if _session is None else NamedPhase(_session, str(name))
 
 
 def should_stop() -> bool:
@@ -100,34 +152,59 @@ def should_stop() -> bool:
     return _session is not None and _session.should_stop()
 
 
+_NO_PHASE = nullcontext()
 _session: RankSession | None = None
-_has_failed = False
+_joined: JoinedRank | None = None
 
 
-def begin(session: RankSession) -> None:
+def begin(session: RankSession, joined: JoinedRank | None = None) -> None:
     """Make this process the rank; processes that it forks are none."""
-    global _session
+    global _session, _joined
     _session = session
+    _joined = joined
     os.register_at_fork(after_in_child=_forget)
 
 
 def _forget() -> None:
-    global _session
+    global _session, _joined
     _session = None
+    _joined = None
+
+
+def _join(name: str, rank: int | None, world_size: int | None) -> None:
+    """Make this process a rank, if it is one."""
+    # Imported late: a program that distrain starts does not need it.
+    from distrain.runners.instrumentation import automatic
+    from distrain.runners.instrumentation.observation import join_run
+
+    if joined := join_run(name, rank, world_size, _print_problem):
+        begin(joined.session, joined)
+        automatic.install(joined.session)
+        joined.end_at_exit(_end_joined)
+
+
+def _end_joined(error: BaseException | None) -> None:
+    if joined := _joined:
+        from distrain.runners.instrumentation import automatic
+
+        automatic.end()
+        _forget()
+        _report_problems(joined.end, error)
 
 
 def _attempt(act: Callable[..., None], *arguments: Any) -> None:
-    """Call a method of the session. What it raises is printed once, and ends nothing."""
-    global _has_failed
-    if _session is None:
-        return
+    """Call a method of the session, if there is one."""
+    if _session is not None:
+        _report_problems(act, _session, *arguments)
+
+
+def _report_problems(act: Callable[..., None], *arguments: Any) -> None:
+    """Call a function of ours. What it raises is printed once, and ends nothing."""
     try:
-        act(_session, *arguments)
+        act(*arguments)
     except Exception:
-        if not _has_failed:
-            _has_failed = True
-            print(
-                "distrain could not record a value; further problems are not printed:",
-                file=sys.stderr,
-            )
-            traceback.print_exc()
+        problems.print_first()
+
+
+def _print_problem(text: str) -> None:
+    print(f"distrain: {text}", file=sys.stderr)

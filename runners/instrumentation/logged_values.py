@@ -11,6 +11,7 @@ from distrain.runners.protocol.events import Logged, LoggedStats
 MOST_NAMES = 5_000
 LONGEST_NAME = 200
 MOST_PENDING = 4096  # values of a name, until they are reported
+MOST_ADDED = 1_000_000  # values of all names
 
 
 class LoggedValues:
@@ -22,35 +23,56 @@ class LoggedValues:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._added: list[tuple[str, Any, int, str]] = []  # in the order of the calls
         self._steps: dict[str, int] = {}
-        self._values: dict[str, list[Any]] = {}
+        self._sources: dict[str, str] = {}
         self._copies: list[_DeviceCopy] = []
 
-    def add(self, values: Mapping[str, Any], step: int) -> None:
-        """Keep numbers, and copies of tensors with one element. Raises TypeError or ValueError."""
+    def add(self, values: Mapping[str, Any], step: int, source: str = "") -> None:
+        """Keep numbers, and copies of tensors with one element. Raises TypeError or ValueError.
+
+        Scripts may log the same values with several libraries: of each name those of the first
+        `source` are kept, or those without one, which the script has passed to distrain.
+        """
         self.calls += 1
+        added = self._added
+        if len(added) >= MOST_ADDED:
+            return
         for name, value in values.items():
-            name = str(name)[:LONGEST_NAME]
-            is_new = name not in self._steps
-            if step < self._steps.get(name, step) or (is_new and len(self._steps) >= MOST_NAMES):
-                continue
-            copied = _copy(value)
-            self._steps[name] = step
-            pending = self._values.setdefault(name, [])
-            if len(pending) < MOST_PENDING:
-                pending.append(copied)
+            added.append((name, value if type(value) is float else _copy(value), step, source))
 
     def restart(self) -> None:
         """Let the curves begin again at step 0, before any of them was reported."""
-        self._steps = dict.fromkeys(self._steps, 0)
+        self._added = [(name, value, 0, source) for name, value, _, source in self._added]
 
     def take(self, rank: int, *, wait: bool) -> Iterator[Logged]:
         """Yield what has been read since the last call; with `wait` all, also from devices."""
-        if self._values:
-            self._copies.append(_DeviceCopy(rank, self._values, self._steps))
-            self._values = {}
+        if values := self._by_name():
+            self._copies.append(_DeviceCopy(rank, values, self._steps))
         while self._copies and (wait or self._copies[0].is_ready()):
             yield from self._copies.pop(0).events()
+
+    def _by_name(self) -> dict[str, list[Any]]:
+        """Return the values that were added, by name."""
+        added, self._added = self._added, []
+        steps, sources = self._steps, self._sources
+        found: dict[str, list[Any]] = {}
+        for name, value, step, source in added:
+            name = str(name)[:LONGEST_NAME]
+            last = steps.get(name)
+            if len(steps) >= MOST_NAMES if last is None else step < last:
+                continue
+            if sources.setdefault(name, source) != source:
+                if source:
+                    continue  # another library has logged this name before
+                sources[name] = source
+                if step == last:
+                    continue
+            steps[name] = step
+            pending = found.setdefault(name, [])
+            if len(pending) < MOST_PENDING:
+                pending.append(value)
+        return found
 
 
 class _DeviceCopy:
@@ -96,5 +118,4 @@ def _copy(value: Any) -> Any:
     """Return a float, or a copy of a tensor that is on a device: the program may change it."""
     if not hasattr(value, "detach"):
         return float(value)
-    value = value.detach()
-    return value.reshape(()).float().clone() if value.is_cuda else value.item() * 1.0
+    return value.detach().reshape(()).float().clone() if value.is_cuda else value.item() * 1.0

@@ -46,10 +46,15 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
 
 
 def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return the part of an exception's traceback that belongs to the program."""
+    """Return an exception's traceback without the frames of this package, also those of hooks."""
     trace = error.__traceback__
     while trace and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
+    last = trace
+    while last:
+        while last.tb_next and _is_in_package(last.tb_next.tb_frame.f_code.co_filename):
+            last.tb_next = last.tb_next.tb_next
+        last = last.tb_next
     return trace
 
 
@@ -85,4 +90,8 @@ def _run(code: CodeType, **attributes: Any) -> None:
 
 def _is_ours(file: str) -> bool:
     """Return whether code of this package, or Python's import system, is in a file."""
-    return os.path.dirname(file) == os.path.dirname(__file__) or file.startswith("<frozen ")
+    return _is_in_package(file) or file.startswith("<frozen ")
+
+
+def _is_in_package(file: str) -> bool:
+    return file.startswith(os.path.dirname(__file__) + os.sep)

@@ -31,6 +31,15 @@ def exit_without_supervisor() -> None:
     os._exit(1)
 
 
+def make_exit_failure(rank: int, error: SystemExit) -> Failure | None:
+    """Return the report of a `sys.exit` with a code or with a message; None for exit code 0."""
+    if not error.code:
+        return None
+    message = f"exited with code {error.code & 0xFF}" if isinstance(error.code, int) else error.code
+    text = make_sendable(str(message), MAX_MESSAGE)
+    return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
+
+
 def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool = False) -> Failure:
     """Return the report of the exception that ends a rank after `step` steps.
 

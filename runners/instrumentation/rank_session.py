@@ -1,41 +1,89 @@
 """A rank of a script, from inside its program: what it reports and what it can ask.
 
-Values are collected in windows, as those of the training loop: in a step nothing is sent unless the
-last window was sent long ago. Values on a device are read one window later.
+Steps, seconds and values are collected in windows, as those of the training loop: in a step
+nothing is sent unless the last window was sent long ago. Values and times of a GPU are read one
+window later.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from distrain.runners.distributed.timing import PendingReading
+from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.logged_values import LoggedValues
+from distrain.runners.instrumentation.sources import TRACKED, Sources
+from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
+from distrain.runners.instrumentation.training_loop import TrainingLoop
 from distrain.runners.protocol.events import (
+    PHASES,
+    Event,
     RankEvaluation,
+    RankFacts,
     ScriptSettings,
     StopSupport,
     Window,
 )
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 
-Batch = TypeVar("Batch")
-# Nothing is reported before so many batches or seconds, as `step` may not have been called yet.
-HELD_STEPS = 32
+# Nothing is reported before so many batches or seconds, as no step may have been made yet.
+HELD_BATCHES = 32
 HELD_S = 10.0
-STEP_CALLS = "distrain.step()"
-UNKNOWN = ""  # the source of a figure that some batch does not have
-FIRST_DIMENSION = "the first dimension of the batches"
-TRACKED_BATCHES = "batches of distrain.track()"
+LEAST_SECONDS = 1e-9
+
+
+@dataclass
+class _ClosedWindow:
+    """A window whose times may still be on their way from the device."""
+
+    time: float
+    step: int
+    steps: int
+    samples: int | None
+    lr: float | None
+    warmup: bool
+    reading: PendingReading
+    skipped: list[Any]
+
+
+class Communication(NamedTuple):
+    """Of a step, as it was timed: seconds of the wait for gradients after they are computed, its
+    share of the backward pass, and seconds in which gradients were sent during that pass.
+    """
+
+    waited: float
+    share: float
+    overlap: float
+
+
+@dataclass
+class Automatic:
+    """What the hooks tell of a script that calls nothing; each may be unknown."""
+
+    communication: Callable[[], Communication | None] = lambda: None
+    """Returns what is known of a step."""
+
+    expects_step: Callable[[], bool] = lambda: False
+    """Returns whether an optimizer exists, which will make steps."""
+
+    facts: Callable[[int, bool], RankFacts | None] = lambda _steps, _at_end: None
+    """Returns facts of this rank after so many steps, and whether these are the last, if any are
+    new.
+    """
+
+    skipped: list[Any] = field(default_factory=list)
+    """Flags of steps that a gradient scaler has skipped; may be on a device."""
 
 
 class RankSession:
-    """Counts steps and samples, and collects what is logged.
+    """Counts steps, measures phases, collects what is logged, and sends it.
 
-    A step is a call of `step`; where there is none, a batch of `track`. Gradients may be
-    accumulated over several batches before the first call, so batches are not reported at once.
     `window_s` is the least time between two reports in seconds; the first `skip_steps` steps do
-    not count for throughput.
+    not count for throughput. Gradients may be accumulated over several batches before the first
+    step, so batches are not reported as steps at once.
     """
 
     def __init__(
@@ -44,184 +92,177 @@ class RankSession:
         rank: int,
         window_s: float = 0.1,
         skip_steps: int = 10,
+        world_size: int = 1,
     ) -> None:
         self._reporter = reporter
-        self._rank = rank
+        self.rank = rank
+        self.world_size = world_size
         self._window_s = window_s
         self._skip_steps = skip_steps
+        self.loop = TrainingLoop()
+        self.automatic = Automatic()
+        self.sources = Sources()
         self._logged = LoggedValues()
-        self._sources: dict[str, str] = {}
-        self._samples_source: str | None = None
-        self._counts_batches = True  # as steps, because `step` was never called
+        self._closed: list[_ClosedWindow] = []
+        self._held_until: float | None = None
+        self._log_due = 0.0
         self._evaluations = 0
-        self.steps = 0
+        self.tracks = False  # the script names its training data: other loaders do not count
+        self.is_tracking = False  # a tracked loader is being asked for a batch
         self.stop_calls = 0
         self.is_stopped = False
-        self._began: float | None = None  # the open window, unless it is paused
-        self._held_until: float | None = None
-        self._last_report = 0.0
-        self._reset_window()
 
-    def _reset_window(self) -> None:
-        self._window_steps = 0
-        self._samples: int | None = 0
-        self._seconds = 0.0  # before the last pause
-        self._data_s = 0.0
-        self._pending: int | None = 0  # samples of the step that is not finished
+    @property
+    def steps(self) -> int:
+        return self.loop.steps
 
-    # --- steps -----------------------------------------------------------------------------
+    # --- the training loop -------------------------------------------------------------------
+
+    def begin_track(self) -> None:
+        """Take the batches of a loop that begins for training data."""
+        self.tracks = True
+        self.sources.loader = TRACKED
+        if self._held_until is None:
+            self._held_until = time.perf_counter() + HELD_S
+
+    def finish_batch(self) -> None:
+        """Finish a tracked batch, which is a step unless the script makes others."""
+        if self.loop.counter.kind <= BATCHES:
+            self._note_step(BATCHES)
 
     def step(self, samples: int | None = None) -> None:
         """Finish a step of this many samples; None: those of the batches since the last one."""
-        if self._counts_batches:
-            if self._is_held():
-                self._forget_steps()
-            self._counts_batches = False
-            self._note_source("steps", STEP_CALLS)
         if samples is not None:
-            self._pending = samples
-            if self._samples_source != STEP_CALLS:
-                self._note_samples(STEP_CALLS)
-        self._finish_step(time.perf_counter())
+            self.sources.samples_are_given = True
+        self._note_step(CALLS, samples)
 
-    def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches of a loader, and measure the wait for each.
+    def _note_step(self, kind: int, samples: int | None = None) -> None:
+        loop = self.loop
+        loop.events.append((loop.OWN_STEP, None, loop.stamp(), (kind, samples)))
+        self.end_step(kind)
 
-        The time between the end of a loader and the next one belongs to no window: the program may
-        evaluate or save.
-        """
-        batches = iter(loader)
-        is_first = True
-        while True:
-            asked = time.perf_counter()
-            if self._began is None:
-                self._began = asked
-            if self._held_until is None:
-                self._held_until = asked + HELD_S
-            if not is_first and self._counts_batches:
-                self._finish_batch(asked)
-            try:
-                batch = next(batches)
-            except StopIteration:
-                self._pause(time.perf_counter())
+    def end_step(self, kind: int) -> None:
+        """Replay what was noted, up to a step of this kind, if a report is due."""
+        loop = self.loop
+        counter = loop.counter
+        if kind == counter.kind and not counter.is_behind:
+            loop.noted_steps += 1
+            if time.perf_counter() < loop.due:
                 return
-            self._data_s += time.perf_counter() - asked
-            is_first = False
-            self._add_samples(count_samples(batch))
-            try:
-                yield batch
-            except GeneratorExit:  # the program has left the loop
-                now = time.perf_counter()
-                if self._counts_batches:
-                    self._finish_batch(now)
-                self._pause(now)
-                raise
-
-    def _finish_batch(self, now: float) -> None:
-        """Count a batch as a step, because the program has not counted any itself."""
-        if not self.steps:
-            self._note_source("steps", TRACKED_BATCHES)
-        self._finish_step(now)
-
-    def _pause(self, now: float) -> None:
-        if self._began is not None:
-            self._seconds += now - self._began
-            self._began = None
-
-    def _is_held(self) -> bool:
-        """Return whether it may still turn out that batches are not the steps of the program."""
-        if self._held_until is None or not self._counts_batches:
-            return False
-        return self.steps < HELD_STEPS and time.perf_counter() < self._held_until
-
-    def _forget_steps(self) -> None:
-        """Take batches that were counted as steps, but not reported, for parts of this step."""
-        is_known = self._samples is not None and self._pending is not None
-        self._pending = self._samples + self._pending if is_known else None  # type: ignore[operator]
-        self._samples = 0
-        self._window_steps = 0
-        self.steps = 0
-        self._logged.restart()
-
-    def _add_samples(self, samples: int | None) -> None:
-        if samples is not None and self._pending is not None:
-            self._pending += samples
-            if self._samples_source is None:
-                self._note_samples(FIRST_DIMENSION)
-            return
-        self._pending = None
-        if self._samples_source != STEP_CALLS:
-            self._note_samples(UNKNOWN)  # a total without this batch would be wrong
-
-    def _finish_step(self, now: float) -> None:
-        if self._began is None:  # the time of the first step is unknown
-            self._began = now
-        self.steps += 1
-        self._window_steps += 1
-        is_known = self._samples is not None and self._pending is not None
-        self._samples = self._samples + self._pending if is_known else None  # type: ignore[operator]
-        self._pending = 0
-        is_warm = self.steps == self._skip_steps
-        is_due = now - self._began >= self._window_s or is_warm
+        loop.replay()
+        if kind > self.sources.kind:
+            if self.sources.kind and not counter.has_reported:
+                self._logged.restart()
+            self.sources.kind = kind
+        self._send_facts()
+        is_due = self.loop.timer.elapsed() >= self._window_s or counter.steps == self._skip_steps
         if is_due and not self._is_held():
-            self._close_window(now)
+            self._close_window()
             self._send_logged()
 
-    def _close_window(self, now: float) -> None:
-        if not self._window_steps:
-            return
-        is_open = self._began is not None
-        self._pause(now)
-        samples = self._samples
-        if not self._samples_source:
-            samples = None
-        self._reporter.send(
+    def _is_held(self) -> bool:
+        """Return whether it may still turn out that the steps of the program are others."""
+        counter = self.loop.counter
+        if counter.kind == OPTIMIZER:  # a call of `step` may follow it
+            return counter.steps < 2
+        if counter.kind == CALLS or self._held_until is None:
+            return False
+        if counter.steps < HELD_BATCHES and time.perf_counter() < self._held_until:
+            return True
+        return self.automatic.expects_step()
+
+    def _close_window(self) -> None:
+        counter = self.loop.counter
+        if counter.unreported and (reading := self.loop.timer.close()):
+            steps, samples = counter.take()
+            is_known = counter.samples_are_known
+            self._closed.append(
+                _ClosedWindow(
+                    time=time.time(),
+                    step=counter.steps,
+                    steps=steps,
+                    samples=samples if is_known else None,
+                    lr=_read_rate(self.loop.rate),
+                    warmup=counter.steps <= self._skip_steps,
+                    reading=reading,
+                    skipped=self.automatic.skipped,
+                )
+            )
+            self.automatic.skipped = []
+            self.sources.samples_are_known = is_known if counter.has_batches else None
+            if counter.steps >= self._skip_steps and not counter.is_behind:
+                self.loop.due = time.perf_counter() + self._window_s
+        self._send_closed(wait=False)
+
+    def _send_closed(self, *, wait: bool) -> None:
+        while self._closed and (wait or self._closed[0].reading.is_ready()):
+            self._send_window(self._closed.pop(0))
+
+    def _send_window(self, closed: _ClosedWindow) -> None:
+        reading = closed.reading.get()
+        phases = {phase: reading.phases[phase] for phase in PHASES}
+        overlap = 0.0
+        if (found := self.automatic.communication()) is not None:
+            # Some backward passes may send nothing, and the step that was timed may be a slow one.
+            waited = min(found.waited * closed.steps, found.share * phases["backward"])
+            phases["backward"] -= waited
+            phases["comm"] += waited
+            overlap = min(found.overlap * closed.steps, phases["backward"])
+        self.sources.note_window(phases, closed.lr)
+        self._send_settings()
+        self._send(
             Window(
-                time=time.time(),
-                rank=self._rank,
+                time=closed.time,
+                rank=self.rank,
                 epoch=0,
-                step=self.steps,
-                steps=self._window_steps,
-                samples=samples or 0,
+                step=closed.step,
+                steps=closed.steps,
+                samples=closed.samples or 0,
                 loss_sum=None,
                 loss_min=None,
                 loss_max=None,
-                lr=None,
-                seconds=max(self._seconds, 1e-9),
-                data=self._data_s,
-                warmup=self.steps <= self._skip_steps or samples is None,
+                lr=closed.lr,
+                seconds=max(reading.seconds, LEAST_SECONDS),
+                overlap=overlap,
+                skipped=sum(bool(flag) for flag in closed.skipped),
+                warmup=closed.warmup or closed.samples is None,
+                **phases,
             )
         )
-        self._reset_window()
-        self._began = now if is_open else None
 
-    # --- values ----------------------------------------------------------------------------
+    # --- values ------------------------------------------------------------------------------
 
-    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Keep values by name; `step` is where they are drawn, by default the current step."""
-        self._logged.add(values, self._x(step))
-        is_due = time.perf_counter() - self._last_report >= self._window_s
-        if is_due and not self._is_held():
+    def log(self, values: Mapping[str, Any], step: int | None = None, source: str = "") -> None:
+        """Keep values by name; `step` is where they are drawn, by default the current step.
+
+        `source` is the function of a library that the script has called to log them.
+        """
+        if source and source not in self.sources.values:
+            self.sources.values.append(source)
+        if step is None:
+            loop = self.loop
+            step = loop.counter.steps + loop.noted_steps if loop.counter.kind else self._x()
+        self._logged.add(values, int(step), source)
+        if time.perf_counter() >= self._log_due and not self._is_held():
             self._send_logged()
 
-    def _x(self, step: int | None) -> int:
-        if step is not None:
-            return int(step)
-        is_counted = self._sources or self._began is not None
-        return self.steps if is_counted else self._logged.calls + 1
+    def _x(self) -> int:
+        """Return where values are drawn while no step has been counted."""
+        return self.loop.steps if self.loop.events else self._logged.calls + 1
 
     def _send_logged(self, *, wait: bool = False) -> None:
-        self._last_report = time.perf_counter()
-        for event in self._logged.take(self._rank, wait=wait):
-            self._reporter.send(event)
+        self._log_due = time.perf_counter() + self._window_s
+        for event in self._logged.take(self.rank, wait=wait):
+            self._send(event)
+        self._send_settings()
 
     def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
         """Report this rank's share of an evaluation, or with `reduced` that of all ranks."""
         self._evaluations += 1
-        self._reporter.send(
+        self._send(
             RankEvaluation(
                 time=time.time(),
-                rank=self._rank,
+                rank=self.rank,
                 number=self._evaluations,
                 step=self.steps,
                 samples=int(samples),
@@ -234,23 +275,30 @@ class RankSession:
         """Report the settings of the script; values that JSON has no form for become text."""
         self._send_settings({str(key): _plain(value) for key, value in config.items()})
 
-    def _note_samples(self, source: str) -> None:
-        if self._samples_source != source:
-            self._samples_source = source
-            self._note_source("samples", source)
-
-    def _note_source(self, figure: str, source: str) -> None:
-        self._sources[figure] = source
-        self._send_settings({})
-
-    def _send_settings(self, config: dict[str, Any]) -> None:
-        self._reporter.send(
-            ScriptSettings(
-                time=time.time(), rank=self._rank, config=config, sources=dict(self._sources)
+    def _send_settings(self, config: dict[str, Any] | None = None) -> None:
+        """Report settings, and where the figures come from if that has changed."""
+        if self.sources.take_change() or config is not None:
+            self._send(
+                ScriptSettings(
+                    time=time.time(),
+                    rank=self.rank,
+                    config=config or {},
+                    sources=self.sources.known(),
+                    missing=self.sources.missing(),
+                )
             )
-        )
 
-    # --- the end ---------------------------------------------------------------------------
+    def _send_facts(self, *, at_end: bool = False) -> None:
+        try:
+            if (facts := self.automatic.facts(self.steps, at_end)) is not None:
+                self._send(facts)
+        except Exception:  # the window is more important
+            problems.print_first()
+
+    def _send(self, event: Event) -> None:
+        self._reporter.send(event)
+
+    # --- the end -----------------------------------------------------------------------------
 
     def should_stop(self) -> bool:
         """Return whether to leave the training loop. Once True, it stays so."""
@@ -258,27 +306,24 @@ class RankSession:
             return True
         self.stop_calls += 1
         if self.stop_calls == 1:
-            self._reporter.send(StopSupport(rank=self._rank))
+            self._send(StopSupport(rank=self.rank))
         self.is_stopped = not self._reporter.should_continue(self.stop_calls)
         return self.is_stopped
 
     def flush(self) -> None:
         """Send everything, at the end of the program."""
-        self._close_window(time.perf_counter())
+        self.loop.replay()
+        self.loop.timer.stop()
+        self._close_window()
+        self._send_closed(wait=True)
+        self._send_facts(at_end=True)
+        self._send_settings()
         self._send_logged(wait=True)
 
 
-def count_samples(batch: Any) -> int | None:
-    """Return dimension 0 of the first tensor in a batch; None where there is no such tensor."""
-    if type(batch) in (tuple, list) and batch and (shape := getattr(batch[0], "shape", None)):
-        return int(shape[0])  # the usual case, first because it is asked for in every step
-    if isinstance(batch, Mapping):
-        batch = [*batch.values()]
-    if isinstance(batch, list | tuple):
-        counts = (count_samples(part) for part in batch)
-        return next((count for count in counts if count is not None), None)
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape else None
+def _read_rate(rate: Any) -> float | None:
+    """Return a learning rate; None where reading it would wait for a device."""
+    return None if rate is None or getattr(rate, "is_cuda", False) else float(rate)
 
 
 def _plain(value: Any) -> Any:

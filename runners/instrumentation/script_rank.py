@@ -14,13 +14,13 @@ from pathlib import Path
 from distrain.runners import formatting
 from distrain.runners.config.programs import program_path, working_folder
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.instrumentation import api, python_program
+from distrain.runners.instrumentation import api, automatic, python_program
 from distrain.runners.instrumentation.executable import Executable
+from distrain.runners.instrumentation.position import EXECUTABLE_VARIABLE
 from distrain.runners.instrumentation.rank_process import (
-    MAX_MESSAGE,
     exit_without_supervisor,
+    make_exit_failure,
     make_failure,
-    make_sendable,
     redirect_output,
 )
 from distrain.runners.instrumentation.rank_session import RankSession
@@ -30,6 +30,7 @@ from distrain.runners.system.processes import die_with_parent
 from distrain.runners.system.rank_identity import set_rank_variables
 
 ORPHANED = signal.SIGUSR2
+SWITCHED_OFF = "not reported by the script; automatic hooks are off"
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -56,8 +57,13 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     reporter = Reporter.from_env(exit_without_supervisor)
     reporter.send(Phase(time=time.time(), rank=rank, phase="running"))
     report = config.report
-    session = RankSession(reporter, rank, report.window_s, report.skip_steps)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    session = RankSession(reporter, rank, report.window_s, report.skip_steps, world_size)
     api.begin(session)
+    if script.auto:
+        automatic.install(session)
+    else:
+        session.sources.lose(SWITCHED_OFF)
     has_failed = False
 
     def report_end() -> None:
@@ -82,10 +88,9 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
         else:
             python_program.run_script(path, script.args)
     except SystemExit as error:
-        code = exit_code(error)
-        if code:
+        if failure := make_exit_failure(rank, error):
             has_failed = True
-            reporter.send(_exit_failure(rank, error, code))
+            reporter.send(failure)
         raise
     except BaseException as error:
         has_failed = True
@@ -96,21 +101,8 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     return 0
 
 
-def exit_code(error: SystemExit) -> int:
-    """Return the exit code of a process that ends with this exception."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
-def _exit_failure(rank: int, error: SystemExit, code: int) -> Failure:
-    """Return the report of a `sys.exit` with a code or with a message."""
-    message = "" if isinstance(error.code, int) else str(error.code)
-    text = make_sendable(message, MAX_MESSAGE) or f"exited with code {code}"
-    return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
-
-
 def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
+    os.environ[EXECUTABLE_VARIABLE] = "1"
     try:
         program = Executable(path, arguments)
         die_with_parent(number=ORPHANED)  # in place of SIGKILL, which would spare its children

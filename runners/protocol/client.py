@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Event, Hello, encode
+from distrain.runners.protocol.events import Event, Hello, Notice, decode, encode
 
 CHUNK = 1 << 16
 TOKEN_FILE_NAME = "token"  # in the record
@@ -132,18 +132,19 @@ def read_token(file: str) -> str:
     return token
 
 
-def send_to_supervisor(
-    address: str, *events: Event, token: str = "", seconds: float = 10.0
-) -> None:
+def send_to_supervisor(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> str:
     """Connect as a viewer, send events, e.g. a Stop, and wait until they were received.
 
-    Raises OSError.
+    Return why the supervisor refused them; empty if it did not. Raises OSError.
     """
     with connect(address, seconds) as connection:
         hello = Hello(role="viewer", token=token, pid=os.getpid(), host=socket.gethostname())
         connection.sendall(b"".join(map(encode, (hello, *events))))
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(seconds)
+        answer = b""
         with contextlib.suppress(TimeoutError):
-            while connection.recv(CHUNK):
-                pass
+            while data := connection.recv(CHUNK):
+                answer += data
+    notices = [decode(line) for line in answer.splitlines()]
+    return " ".join(each.text for each in notices if isinstance(each, Notice))

@@ -16,7 +16,8 @@ import msgspec
 
 VERSION = 1
 # Integers that every JSON reader and SQLite can represent exactly.
-Int = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+NEVER = 1 << 53
+Int = Annotated[int, msgspec.Meta(ge=-NEVER, le=NEVER)]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -31,7 +32,8 @@ class Hello(Event, frozen=True, tag="hello"):
 
     The role `node` is an agent that starts all ranks of a host, `task` one that starts one rank.
     `node` is the host's number (-1: the supervisor chooses). `attempt` counts how often Slurm has
-    requeued the job.
+    requeued the job. `spawned`: distrain has not started this process, which reports its own end;
+    it takes the place of the program that has started it.
     """
 
     version: Int = VERSION
@@ -46,6 +48,7 @@ class Hello(Event, frozen=True, tag="hello"):
     device_uuid: str = ""
     node: Int = -1
     attempt: Int = 0
+    spawned: bool = False
 
 
 class Phase(Event, frozen=True, tag="phase"):
@@ -185,12 +188,35 @@ class RankEvaluation(Event, frozen=True, tag="rank_evaluation"):
 
 
 class ScriptSettings(Event, frozen=True, tag="script_settings"):
-    """What a script has passed to `init`, and where its figures come from, by name."""
+    """What a script has passed to `init`, and where its figures come from, by name.
+
+    `missing` says of other figures why there are none.
+    """
 
     time: float
     rank: Int
     config: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    missing: dict[str, str] = {}
+
+
+class RankFacts(Event, frozen=True, tag="rank_facts"):
+    """What a rank of a script does that may be a mistake if all ranks do it, after `step` steps.
+
+    Later messages replace earlier ones; None is not known yet. `uses_process_group`: something was
+    sent in it between steps. `batches` are checksums of the first batches. `saved` are the first
+    files that it has written, as absolute paths. `has_idle_optimizer`: it ends, and an optimizer
+    was made that has never stepped.
+    """
+
+    time: float
+    rank: Int
+    step: Int
+    has_process_group: bool | None = None
+    uses_process_group: bool | None = None
+    batches: list[Int] = []
+    saved: list[str] = []
+    has_idle_optimizer: bool = False
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -408,7 +434,10 @@ class StopSupport(Event, frozen=True, tag="stop_support"):
 
 
 class StopAt(Event, frozen=True, tag="stop_at"):
-    """To every rank: leave the loop after `step`, which no rank has passed."""
+    """To every rank: leave the loop after `step`, which no rank has passed.
+
+    NEVER takes a stop back that not all ranks have answered in time.
+    """
 
     step: Int
     save: bool = True
@@ -493,6 +522,7 @@ Message = (
     | Logged
     | RankEvaluation
     | ScriptSettings
+    | RankFacts
     | Evaluation
     | Saved
     | Notice

@@ -17,6 +17,7 @@ from typing import Self
 
 from distrain.runners.protocol.client import CHUNK, connect, read_own_token
 from distrain.runners.protocol.events import (
+    NEVER,
     Event,
     Hello,
     Stop,
@@ -58,8 +59,9 @@ class Reporter:
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
         self._closing = False
-        self._socket = connect(address)
-        self._socket.setblocking(False)
+        self._socket: socket.socket | None = None
+        if address:
+            self._attach(address)
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_out.setblocking(False)
         # A forked loader worker must not keep the connection open when its rank dies.
@@ -88,10 +90,16 @@ class Reporter:
         )
         return cls(address, hello, on_lost)
 
+    def _attach(self, address: str) -> None:
+        """Connect to a supervisor. Raises OSError."""
+        connection = connect(address)
+        connection.setblocking(False)
+        self._socket = connection
+
     @property
     def local_address(self) -> str:
         """This host's address in a TCP connection; "" for a Unix socket."""
-        if self._socket.family == socket.AF_UNIX:
+        if self._socket is None or self._socket.family == socket.AF_UNIX:
             return ""
         return str(self._socket.getsockname()[0])
 
@@ -122,10 +130,10 @@ class Reporter:
         if step < self._limit:  # the usual case, without the lock: see `_handle`
             return True
         with self._lock:
-            if step < self._limit:
-                return True
-            while self._stop_at is None:
+            while step >= self._limit and self._stop_at is None:
                 self._stop_decided.wait()
+            if self._stop_at is None:
+                return True
             self._limit = self._stop_at.step
             return step < self._stop_at.step
 
@@ -159,9 +167,11 @@ class Reporter:
 
     def _close_sockets(self) -> None:
         for end in (self._socket, self._wake_in, self._wake_out):
-            end.close()
+            if end:
+                end.close()
 
     def _run(self) -> None:
+        assert self._socket
         received = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_in, selectors.EVENT_READ)
@@ -179,16 +189,20 @@ class Reporter:
                         idle = not self._unsent and not self._queue
                 except OSError:
                     return self._handle_lost_connection()
-                if self._closing and idle:
+                if self._is_done(idle):
                     return None
                 wanted = selectors.EVENT_READ
                 if not idle:
                     wanted |= selectors.EVENT_WRITE
                 selector.modify(self._socket, wanted)
 
+    def _is_done(self, idle: bool) -> bool:
+        """Return whether the connection may end; `idle`: everything was sent."""
+        return self._closing and idle
+
     def _send_queued(self) -> None:
         """Send as much of the queue as the socket accepts, in order. Call it with the lock held."""
-        while self._unsent or self._queue:
+        while self._socket and (self._unsent or self._queue):
             if not self._unsent:
                 self._unsent = memoryview(b"".join(map(encode, self._queue)))
                 self._queue.clear()
@@ -202,6 +216,7 @@ class Reporter:
 
         `received` keeps an incomplete line for the next call.
         """
+        assert self._socket
         try:
             data = self._socket.recv(CHUNK)
         except BlockingIOError:
@@ -225,6 +240,9 @@ class Reporter:
                 self._limit = -1
                 self._limit = self.step + 1
                 self._queue.append(Stopping(rank=self._rank, step=self.step))
+            elif isinstance(event, StopAt) and event.step == NEVER:
+                self._limit = float("inf")
+                self._stop_decided.notify_all()
             elif isinstance(event, StopAt):
                 self._stop_at = event
                 self._limit = event.step

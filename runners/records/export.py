@@ -1,11 +1,11 @@
-"""Exports of a record: CSV of windows, JSON lines of everything, TensorBoard event files."""
+"""Exports of a record: CSV, JSON lines of everything, TensorBoard event files."""
 
 from __future__ import annotations
 
 import csv
 import heapq
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import isnan
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -17,16 +17,20 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import as_dict
 from distrain.runners.records.reader import Record
 from distrain.runners.records.timeseries.curves import Curve
+from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
+from distrain.runners.records.timeseries.logged_curve import over_ranks as logged_over_ranks
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
-from distrain.runners.records.timeseries.series import GPU, SERIES, STEPS
+from distrain.runners.records.timeseries.series import GPU, LOGGED, SERIES, STEPS
 
 Format = Literal["csv", "jsonl", "tensorboard"]
 _TimedObject = tuple[float, dict[str, Any]]
 
 # TensorBoard itself shows 1,000 points of a scalar; runs with fewer windows are exported in full.
 POINTS = 10_000
+LOGGED_POINTS = 2_000_000  # of all curves of a script together, but 1,000 of each
 ROWS_AT_ONCE = 50_000
+LOGGED_HEADER = ("rank", "name", "time", "step", "count", "mean", "min", "max", "last")
 RANK_TAGS = ("loss", "samples_per_s", "lr")
 GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock")
 
@@ -34,8 +38,9 @@ GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "m
 def export(record: Record, to: Format = "csv", out: Path | IO[str] | None = None) -> None:
     """Write a record to `out`: a file for csv and jsonl, a folder for tensorboard.
 
-    Without `out`, csv and jsonl go to stdout. csv has one row per window, jsonl one object per
-    line in order of time, each with its `type`; both stream. Raises DistrainError.
+    Without `out`, csv and jsonl go to stdout. csv has one row per window, or of a script that has
+    logged values one row per point of each curve; jsonl has one object per line in order of time,
+    each with its `type`. Both stream. Raises DistrainError.
     """
     if to not in get_args(Format):
         raise DistrainError(f"cannot export to {to!r}{nearest(to, get_args(Format))}")
@@ -66,15 +71,37 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None) -> None:
 
 def _csv(record: Record, file: IO[str]) -> None:
     writer = csv.writer(file)
+    if record.logged():
+        writer.writerow(LOGGED_HEADER)
+        writer.writerows(_logged_rows(record))
+        return
     writer.writerow(STEPS.fields)
     for rank in record.keys(STEPS):
         writer.writerows(record.raw(STEPS, rank))
 
 
+def _logged_rows(record: Record) -> Iterator[tuple[Any, ...]]:
+    """Yield the points of each curve, names one after another in the order of first use."""
+    for name, ranks in record.logged().items():
+        for rank, curve in sorted(ranks.items()):
+            for row in map(LOGGED.struct, record.raw(LOGGED, curve)):
+                mean = row.total / row.n if row.total is not None and row.n else None
+                values = (mean, row.low, row.high, row.newest)
+                yield (rank, name, row.time, row.step, row.n, *values)
+
+
 def _jsonl(record: Record, file: IO[str]) -> None:
     pairs = [(series, key) for series in SERIES for key in record.keys(series)]
+    curves = {
+        curve: {"rank": rank, "name": name}
+        for name, ranks in record.logged().items()
+        for rank, curve in ranks.items()
+    }
     chunk = max(16, ROWS_AT_ONCE // max(len(pairs), 1))
-    sources = [_samples(record, series, key, chunk) for series, key in pairs]
+    sources = [
+        _samples(record, series, key, chunk, curves.get(key, {}) if series is LOGGED else {})
+        for series, key in pairs
+    ]
     for _, found in heapq.merge(_events(record), *sources, key=lambda pair: pair[0]):
         file.write(msgspec.json.encode(found).decode() + "\n")
 
@@ -86,11 +113,14 @@ def _events(record: Record) -> Iterator[_TimedObject]:
         yield time, as_dict(event)
 
 
-def _samples(record: Record, series: Series[Any], key: int, chunk: int) -> Iterator[_TimedObject]:
+def _samples(
+    record: Record, series: Series[Any], key: int, chunk: int, owner: dict[str, Any]
+) -> Iterator[_TimedObject]:
+    """Yield the rows of a key, each with the fields of its `owner`."""
     kind = "window" if series is STEPS else series.name
     for row in record.raw(series, key, chunk):
         item = series.struct(row)
-        yield item.time, {"type": kind, **msgspec.structs.asdict(item)}
+        yield item.time, {"type": kind, **owner, **msgspec.structs.asdict(item)}
 
 
 def _tensorboard(record: Record, folder: Path) -> None:
@@ -113,6 +143,7 @@ def _tensorboard(record: Record, folder: Path) -> None:
         for name, curve in curves.items():
             for column in RANK_TAGS:
                 add(f"{column}/{name}", curve, column, curve["step"])
+        _add_logged(record, add)
         for gpu, curve in record.curves(GPU, columns=GPU_TAGS, points=POINTS).items():
             seconds = [time - record.created for time in curve["time"]]
             for column in GPU_TAGS:
@@ -123,3 +154,16 @@ def _tensorboard(record: Record, folder: Path) -> None:
                     writer.add_scalar(
                         f"eval/{name}", value, evaluation.step, walltime=evaluation.time
                     )
+
+
+def _add_logged(record: Record, add: Callable[[str, Curve, str, Iterable[float]], None]) -> None:
+    """Add what a script has logged: a tag per name, of several ranks one for each and for all."""
+    logged = record.logged()
+    curves = sum(map(len, logged.values()))
+    points = min(POINTS, max(1000, LOGGED_POINTS // max(curves, 1)))
+    for name, ranks in logged.items():
+        found = record.curves(LOGGED, ranks.values(), columns=LOGGED_COLUMNS, points=points)
+        everything = logged_over_ranks(found.values())
+        add(name if len(ranks) == 1 else f"{name}/all", everything, "value", everything["step"])
+        for rank, key in sorted(ranks.items()) if len(ranks) > 1 else ():
+            add(f"{name}/rank{rank}", found[key], "value", found[key]["step"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 import msgspec
 
+from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.protocol.events import (
@@ -43,6 +44,8 @@ from distrain.runners.records.state import (
 )
 from distrain.runners.records.summary import summarize
 from distrain.runners.records.timeseries.curves import Curve, CurveQuery, read_curve, read_curves
+from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
+from distrain.runners.records.timeseries.logged_curve import over_ranks as logged_over_ranks
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.rows import (
     count_rows,
@@ -70,6 +73,8 @@ class Record:
         self._cached_state: tuple[tuple[int, int], RunState] | None = None
         self._db: sqlite3.Connection | None = None
         self._lock = threading.RLock()
+        self._logged: dict[str, dict[int, int]] = {}  # as `logged` returns it
+        self._last_curve = 0
         # The folder's name and not the state's run_id, to distinguish a copy from the original.
         self.id = self.dir.name
         self.created = self._stored_state().created
@@ -227,18 +232,37 @@ class Record:
         with self._transaction() as db:
             return read_latest(db, series) if db else {}
 
-    def logged(self) -> dict[str, dict[int, int]]:
-        """Return the curves that a script has logged: by name, then rank, the key in LOGGED."""
-        found: dict[str, dict[int, int]] = {}
-        for curve, name, rank in self._query("SELECT id, name, rank FROM curves ORDER BY id"):
-            found.setdefault(name, {})[rank] = curve
-        return found
+    def logged(self) -> Mapping[str, Mapping[int, int]]:
+        """Return the curves that a script has logged: by name, then rank, the key in LOGGED.
 
-    def last_logged(self) -> dict[str, float | None]:
-        """Return the last value of each name that a script has logged, of its lowest rank."""
-        latest = self.latest(LOGGED)
-        curves = {name: ranks[min(ranks)] for name, ranks in self.logged().items()}
+        Names are in the order in which they were first logged. Only new ones are read again.
+        """
+        query = "SELECT id, name, rank FROM curves WHERE id > ? ORDER BY id"
+        with self._lock:
+            for curve, name, rank in self._query(query, (self._last_curve,)):
+                self._logged.setdefault(formatting.single_line(name), {})[rank] = curve
+                self._last_curve = curve
+            return {**self._logged}
+
+    def last_logged(self, names: Iterable[str] | None = None) -> dict[str, float | None]:
+        """Return the last value of each name that a script has logged, of its lowest rank.
+
+        `names` defaults to all; those that were not logged are left out.
+        """
+        logged = self.logged()
+        wanted = logged if names is None else [name for name in names if name in logged]
+        curves = {name: logged[name][min(logged[name])] for name in wanted}
+        with self._transaction() as db:
+            latest = read_latest(db, LOGGED, curves.values()) if db else {}
         return {name: latest[curve].newest for name, curve in curves.items() if curve in latest}
+
+    def logged_curve(self, name: str, **query: Unpack[CurveQuery]) -> Curve:
+        """Return the curve of a name over all ranks: see `logged_curve.over_ranks`."""
+        curves = self.logged().get(name, {}).values()
+        most = points_per_rank(len(curves))
+        query["columns"] = LOGGED_COLUMNS
+        query["points"] = min(query.get("points", most), most)
+        return logged_over_ranks(self.curves(LOGGED, curves, **query).values())
 
     def script_settings(self) -> ScriptSettings:
         """Return what the lowest rank of a script has reported of its settings."""
@@ -247,7 +271,10 @@ class Record:
             event = cast(ScriptSettings, event)
             if event.rank <= found.rank:
                 found = msgspec.structs.replace(
-                    found, config=found.config | event.config, sources=event.sources
+                    found,
+                    config=found.config | event.config,
+                    sources=event.sources,
+                    missing=event.missing,
                 )
         return found
 
@@ -337,7 +364,7 @@ class Record:
                 self.evaluations(),
                 self.attempts(),
                 self.last_logged(),
-                self.script_settings().sources,
+                self.script_settings(),
             )
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ from distrain.runners.records.timeseries.series import GPU, PROCS, STEPS
 
 RECENT_S = 3.0  # what "now" covers for loss, rates and shares
 LAST_PART = 0.1  # of a short run that has ended, for its loss
+MOST_VALUES = 32  # of a script that logs many names
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
 _OF_ALL_STEPS = ("timed_samples", "timed_seconds", "seconds", *PHASES, *OVERLAPPING)
 _SUMS = ("loss_sum", "loss_samples", *_OF_ALL_STEPS)
@@ -67,7 +68,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     all steps that is done, including those before a resume. `eta` is the seconds to the end at
     the pace of the last minute. `last` is the last evaluation, `best` the one at which the best
     checkpoint was saved. `repeated_steps` were discarded because ranks were restarted.
-    `logged` are the last values that a script has logged, by name.
+    `logged_names` are all names that a script has logged, `logged` the last values of the first
+    MOST_VALUES of them.
     """
 
     time: float
@@ -85,6 +87,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     last: Evaluation | None = None
     best: Evaluation | None = None
     repeated_steps: int = 0
+    logged_names: Sequence[str] = ()
     logged: dict[str, float | None] = {}
 
 
@@ -137,6 +140,7 @@ class Follower:
         start_step = facts.start_step if facts else 0
         total_steps = facts.total_steps if facts else None
         step = max(start_step, min((now.info.step for now in ranks), default=0))
+        names = [*self.record.logged()] if self.record.config.is_script else []
         return Snapshot(
             time=time.time(),
             run_id=self.record.id,
@@ -153,7 +157,8 @@ class Follower:
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
             repeated_steps=self._repeated_steps,
-            logged=self.record.last_logged() if self.record.config.is_script else {},
+            logged_names=names,
+            logged=self.record.last_logged(names[:MOST_VALUES]) if names else {},
         )
 
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
@@ -170,7 +175,10 @@ class Follower:
             if info.rank in totals:
                 sums |= {name: totals[info.rank][name] for name in _OF_ALL_STEPS}
             gpu = gpus.get(info.device_uuid)
-            rows.append((_rank_now(info, sums, usage.get(info.rank), gpu), sums))
+            now = _rank_now(info, sums, usage.get(info.rank), gpu)
+            if self.record.config.is_script:
+                now = msgspec.structs.replace(now, shares=measured_shares(now.shares))
+            rows.append((now, sums))
         return rows
 
     def _recent_sums(
@@ -230,6 +238,12 @@ def _shares(sums: dict[str, float], seconds: float) -> dict[str, float]:
     parts = {name: sums[name] / seconds for name in PHASES}
     # Rounding may make the sum of a device's phases longer than the window.
     return parts | {OTHER: max(0.0, 1 - sum(parts.values())), "overlap": sums["overlap"] / seconds}
+
+
+def measured_shares(shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares of a script that were measured; none if only the rest is known."""
+    measured = {name: share for name, share in shares.items() if share}
+    return measured if measured.keys() - {OTHER} else {}
 
 
 def _loss(rows: list[dict[str, float]]) -> float | None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.protocol.events import Attempt, Evaluation, Facts
+from distrain.runners.protocol.events import PHASES, Attempt, Evaluation, Facts, ScriptSettings
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
 
-FIGURES = ("steps", "samples")  # of a script, whose sources a summary names
+FIGURES = ("steps", "samples", "lr", *PHASES, "eval")  # whose sources a script's summary names
 NOT_REPORTED = "not reported by the script"
+EVALUATION_SOURCE = "distrain.log_eval(), not checked"
 
 
 def summarize(
@@ -24,13 +25,14 @@ def summarize(
     evaluations: Sequence[Evaluation],
     attempts: Sequence[Attempt],
     metrics: Mapping[str, float | None],
-    sources: Mapping[str, str],
+    settings: ScriptSettings,
 ) -> dict[str, Any]:
     """Return the figures of a run as it is now; see `Record.summary`. None is unknown.
 
     `totals` are those of the windows of each rank. `metrics` are the last values that a script has
-    logged, and `sources` where its figures come from.
+    logged, and `settings` what it has reported of itself.
     """
+    sources = settings.sources
     plan = state.plan
     facts = state.facts
     start_step = facts.start_step if facts else 0
@@ -55,6 +57,8 @@ def summarize(
         "eval": None,
     }
     if config.is_script:
+        if evaluations:
+            sources = {"eval": EVALUATION_SOURCE, **sources}
         summary |= {
             "script": config.workload,
             "precision": None,
@@ -63,7 +67,10 @@ def summarize(
             "samples": summary["samples"] if sources.get("samples") else None,
             "samples_per_s": summary["samples_per_s"] if sources.get("samples") else None,
             "metrics": dict(metrics),
-            "sources": {figure: sources.get(figure) or NOT_REPORTED for figure in FIGURES},
+            "sources": {
+                figure: sources.get(figure) or settings.missing.get(figure, NOT_REPORTED)
+                for figure in dict.fromkeys((*FIGURES, *sources))
+            },
         }
     if evaluations:
         last = evaluations[-1]

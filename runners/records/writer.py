@@ -93,8 +93,6 @@ class RecordWriter:
         for row in self._db.execute(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks").fetchall():
             info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
             self.ranks[info.rank] = info
-        for curve, name, rank in self._db.execute("SELECT id, name, rank FROM curves").fetchall():
-            self._curves[name, rank] = curve
         last = "SELECT step FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
         for (step,) in self._db.execute(last).fetchall():
             self._known_events = self._find_events_at(step)
@@ -205,14 +203,10 @@ class RecordWriter:
         """Return what a rank has logged as rows, each with the number of its curve."""
         rows = []
         for name, stats in logged.values.items():
-            curve = self._curves.setdefault((name, logged.rank), len(self._curves) + 1)
-            self._db.execute(
-                "INSERT OR IGNORE INTO curves VALUES (?, ?, ?)", (curve, name, logged.rank)
-            )
             rows.append(
                 LoggedRow(
                     time=logged.time,
-                    curve=curve,
+                    curve=self._curve_of(name, logged.rank),
                     step=logged.step,
                     n=stats.count,
                     total=stats.total,
@@ -223,9 +217,20 @@ class RecordWriter:
             )
         return rows
 
+    def _curve_of(self, name: str, rank: int) -> int:
+        """Return the number of a curve, which is new where the rank has not logged the name."""
+        curve = self._curves.get((name, rank))
+        if curve is None:
+            curve = self._curves[name, rank] = len(self._curves) + 1
+            self._db.execute("INSERT INTO curves VALUES (?, ?, ?)", (curve, name, rank))
+        return curve
+
     def _recount(self) -> None:
+        """Read what is in the tables, after rows were rolled back."""
         for appender in self._appenders.values():
             appender.recount(self._db)
+        curves = self._db.execute("SELECT id, name, rank FROM curves").fetchall()
+        self._curves = {(name, rank): curve for curve, name, rank in curves}
 
     def _cannot_write(self, error: Exception) -> RunsFolderError:
         return RunsFolderError(f"the record {self.dir} cannot be written: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import structs
 
@@ -29,6 +29,7 @@ from distrain.runners.protocol.events import (
     Phase,
     Printed,
     RankEvaluation,
+    RankFacts,
     Rendezvous,
     Requeue,
     RunEnded,
@@ -49,10 +50,13 @@ from distrain.runners.supervision.evidence import Evidence, RunConditions
 from distrain.runners.supervision.membership import Membership
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.rank_connections import RankConnections
+from distrain.runners.supervision.script_checks import NOT_STEPPED, ScriptChecks
 from distrain.runners.supervision.script_evaluations import ScriptEvaluations
 from distrain.runners.supervision.stall_watch import StallWatch
 from distrain.runners.supervision.stop_protocol import StopProtocol
 from distrain.runners.system.devices import device_of_rank
+
+MAX_SPAWNED = 65_536  # ranks that a program may start by itself
 
 
 class StateSetter(Protocol):
@@ -89,21 +93,23 @@ class Coordinator:
             world_size=plan.world_size,
             is_script=config.is_script,
             ends_by_itself=config.is_script
-            and config.launcher in ("inline", "torchrun")
+            and (plan.observed or config.launcher in ("inline", "torchrun"))
             and not plan.spread,
             watchdog_aborts=plan.backend in ("nccl", "horovod"),
             queued=writer.state.status == "queued",
         )
         self.ranks = RankConnections(host)
         self.membership = Membership(writer.state.run_id, config, plan, host, self._save_hosts)
-        self.stall_watch = StallWatch(plan.world_size, config.report.stall_s)
-        self.script_evaluations = ScriptEvaluations(plan.world_size)
+        self.stall_watch = StallWatch(self.evidence, config.report.stall_s)
+        self.script_evaluations = ScriptEvaluations(self.evidence)
+        self.script_checks = ScriptChecks(self.evidence)
         self.stop_protocol = StopProtocol(
             self.ranks,
             self.evidence,
             self.conditions,
             config.report.stop_timeout_s,
-            lambda: self.membership.broadcast(Stop()),
+            self._on_stop_failed if plan.observed else lambda: self.membership.broadcast(Stop()),
+            only_asks=plan.observed,
         )
         self._disconnections = DisconnectionHandler(
             plan,
@@ -140,15 +146,20 @@ class Coordinator:
         return self.writer.state.status == "stopping"
 
     @property
+    def absent_ranks(self) -> list[int]:
+        """The ranks that have never connected in this attempt."""
+        return [r for r in range(self.plan.world_size) if not self.ranks.has_greeted(r)]
+
+    @property
     def _is_waiting(self) -> bool:
         """Whether ranks cannot begin yet: their job is queued, or hosts have still to join."""
         waits_for_hosts = self.scheduler is None and bool(self.membership.missing)
         return self.is_job_queued or waits_for_hosts
 
-    def notice(self, text: str) -> None:
+    def notice(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
         """Add a notice to the record. A journal that is replayed has its notices already."""
         if not self._is_replaying:
-            self.writer.add(Notice(time=time.time(), text=text))
+            self.writer.add(Notice(time=time.time(), text=text, level=level))
 
     def _save_hosts(self) -> None:
         self.set_state(hosts=self.membership.hosts)
@@ -159,6 +170,12 @@ class Coordinator:
         """Handle an event of any connection; most of them are windows."""
         if connection.discarded:
             return
+        if connection in self.ranks.programs:
+            if isinstance(event, Failure):
+                self.evidence.program_failure = event
+            return
+        if isinstance(event, Hello) and event.spawned:
+            self._grow(event.world_size)
         rank = getattr(event, "rank", None) or 0
         if not 0 <= rank < self.plan.world_size:
             connection.refuse(f"there is no rank {rank} in this run")
@@ -184,6 +201,9 @@ class Coordinator:
             case RankEvaluation():
                 if evaluation := self.script_evaluations.add(event):
                     self.writer.add(evaluation)
+            case RankFacts():
+                for text in self.script_checks.add(event, connection.host):
+                    self.notice(text)
             case StopSupport():
                 self.stop_protocol.note_support(event.rank)
             case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
@@ -244,7 +264,9 @@ class Coordinator:
         is_restarted = self.ranks.has_greeted(hello.rank) or hello.attempt > self._attempt
         if self.may_restart and is_restarted:
             self._start_attempt(hello.attempt, self._resume_step())
-        if hello.rank in self.ranks:
+        if hello.spawned:
+            self.ranks.hand_over(hello.rank)
+        if hello.rank in self.ranks or (hello.spawned and hello.rank in self.evidence.ended):
             connection.refuse(f"rank {hello.rank} is already connected")
             return
         hello = self._with_device(hello)
@@ -255,11 +277,20 @@ class Coordinator:
         self.writer.add(structs.replace(hello, token=""))
         self.stop_protocol.ask_if_begun(connection)
 
+    def _grow(self, world_size: int) -> None:
+        """Take up the ranks that the program of a run with a single rank has started itself."""
+        is_single = self.config.is_script and self.config.launcher == "inline"
+        if is_single and self.plan.world_size == 1 < world_size <= MAX_SPAWNED:
+            self.plan = structs.replace(self.plan, world_size=world_size)
+            self.evidence.world_size = world_size
+            self.set_state(plan=self.plan)
+
     def _with_device(self, hello: Hello) -> Hello:
         """Return the hello with the devices of its rank, which a script does not report."""
-        if hello.device or self.plan.spread:
-            return hello
         devices = self.plan.devices
+        is_unknown = self.plan.observed and devices[0].kind == "cuda"
+        if hello.device or self.plan.spread or is_unknown:
+            return hello
         if self.plan.world_size > 1:
             devices = [device_of_rank(devices, hello.local_rank)]
         label = " ".join(device.label for device in devices)
@@ -277,6 +308,8 @@ class Coordinator:
                 self._save_facts(event)
             case Failure():
                 self.evidence.failures[event.rank] = (time.monotonic(), event)
+                if event.rank in self.ranks.spawned and not self.plan.observed:
+                    self.ranks.close({event.rank})
                 self._note_trouble()
             case Finished():
                 self._note_finished(event)
@@ -303,9 +336,13 @@ class Coordinator:
 
     def _note_finished(self, event: Finished) -> None:
         self.evidence.finished[event.rank] = event
+        if event.rank in self.ranks.spawned and not self.plan.observed:
+            self.ranks.close({event.rank})
         if len(self.evidence.finished) < self.plan.world_size:
             return
         self.conditions.all_finished.set()
+        if self.script_checks.ended_without_step:
+            self.notice(NOT_STEPPED, "info")
         # Ranks that stopped without our request were asked to by the scheduler.
         have_stopped = any(finished.stopped for finished in self.evidence.finished.values())
         if have_stopped and not self.evidence.stop_requested:
@@ -356,6 +393,7 @@ class Coordinator:
         self.stall_watch.reset()
         self.evidence.reset(job=self.evidence.job, stop_requested=self.is_stopping)
         self.script_evaluations.reset()
+        self.script_checks.reset()
         self.stop_protocol.reset(keep_timeout=self.is_stopping)
         self.conditions.reset_for_attempt()
         self._attempt = attempt
@@ -413,7 +451,25 @@ class Coordinator:
             return
         if connection is self.launcher:
             self.evidence.stop_origin = "shortly before the job's time limit"
+        if self.plan.observed and (reason := self._stop_refusal(event)):
+            connection.send(Notice(time=time.time(), text=reason))
+            return
         self.stop(now=event.now, restart=event.restart)
+
+    def _stop_refusal(self, stop: Stop) -> str:
+        """Return why a run that distrain did not start cannot be stopped; empty if it can."""
+        if stop.now:
+            return "distrain did not start this program and does not end it"
+        if self.absent_ranks:
+            return f"{formatting.ranks(self.absent_ranks)} cannot be asked: not connected"
+        if not self.stop_protocol.is_supported:
+            return "its program does not call distrain.should_stop() on every rank"
+        return ""
+
+    def _on_stop_failed(self) -> None:
+        self.set_state(status="running")
+        limit = formatting.duration(self.config.report.stop_timeout_s)
+        self.notice(f"the stop was given up: not all ranks have answered within {limit}")
 
     def _handle_signalled_node(self, node: Connection) -> None:
         """Stop the ranks because the scheduler has sent a node agent the signal to end.
@@ -438,5 +494,5 @@ class Coordinator:
 
     def report_stall(self) -> None:
         """Add a notice once training makes no progress."""
-        if text := self.stall_watch.describe_stall(self.evidence.steps):
+        if text := self.stall_watch.describe_stall():
             self.notice(text)

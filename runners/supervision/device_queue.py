@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +18,11 @@ import psutil
 
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
-from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GpuSample
 from distrain.runners.system.host import count_cores
+from distrain.runners.system.private_folder import private_folder, unusable
 from distrain.runners.system.telemetry import GpuSampler
 
-FOLDER_VARIABLE = "DISTRAIN_CLAIMS_DIR"
 MAX_NAMED_RUNS = 3  # in one sentence
 
 
@@ -118,7 +116,7 @@ class DeviceLease:
                 self._write()
             except OSError as error:
                 os.close(self._file)
-                raise _unusable(self._folder, error.strerror) from None
+                raise unusable(self._folder, error.strerror) from None
         self._gpus = GpuSampler(entry.gpus) if entry.waiting and entry.gpus else None
 
     def acquire(self) -> list[str]:
@@ -264,27 +262,8 @@ def _foreign_label(pid: int, supervisors: Collection[int]) -> str:
 
 
 def queue_folder() -> Path:
-    """Return the folder of this user's entries, made where there is none. Raises DistrainError.
-
-    It is neither in $XDG_RUNTIME_DIR, which goes with the last login, nor in $TMPDIR, which differs
-    between shells: all runs have to agree on it, for as long as they live.
-    """
-    root = Path(os.environ.get(FOLDER_VARIABLE) or f"/tmp/distrain-{os.getuid()}")
-    for path in (root, root / "claims"):
-        try:
-            path.mkdir(mode=0o700, exist_ok=True)
-            found = path.lstat()
-        except OSError as error:
-            raise _unusable(path, error.strerror) from None
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
-            raise _unusable(path, "it is not a folder that only you can write to")
-    return root / "claims"
-
-
-def _unusable(path: Path, reason: str | None) -> DistrainError:
-    text = f"the queue cannot use {path}: {reason}; choose another folder with ${FOLDER_VARIABLE}"
-    return DistrainError(text)
+    """Return the folder of this user's entries, made where there is none. Raises DistrainError."""
+    return private_folder("claims")
 
 
 @contextlib.contextmanager

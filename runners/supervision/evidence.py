@@ -33,6 +33,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
+    program_failure: Failure | None = None  # of a script whose own processes are the ranks
     job: Job | None = None
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
@@ -40,6 +41,11 @@ class Evidence(msgspec.Struct, kw_only=True):
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
     interrupted: bool = False  # ranks of a script, which did not ask whether to stop
+
+    @property
+    def ended(self) -> set[int]:
+        """The ranks that have finished, failed or disconnected."""
+        return {*self.finished, *self.failures, *self.disconnected}
 
     def reset(self, **kept: Any) -> None:
         """Forget what was observed of earlier attempts, apart from the values in `kept`."""

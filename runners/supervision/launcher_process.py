@@ -87,7 +87,8 @@ class LauncherProcess:
         await asyncio.to_thread(end_descendants, self._end_signals())
         code = await self._process.wait()
         self._evidence.launcher_code = code
-        if self._config.launcher == "inline":  # the launcher is rank 0
+        if self._config.launcher == "inline" and 0 not in self._coordinator.ranks.spawned:
+            # The launcher is rank 0.
             exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
             self._evidence.exits[0] = exited
             if code:
@@ -167,7 +168,9 @@ class LauncherProcess:
         """Interrupt what the ranks have started themselves, as Ctrl-C in a terminal would."""
         if not self._config.script.is_python:
             return  # its rank passes the signal on
-        known = {self._process.pid, *self._coordinator.ranks.pids.values()}
+        ranks = self._coordinator.ranks
+        own = [pid for rank, pid in ranks.pids.items() if rank not in ranks.spawned]
+        known = {self._process.pid, *own}
         for process in descendants():
             if process.pid not in known:
                 with suppress(psutil.NoSuchProcess):

@@ -55,9 +55,7 @@ def judge(evidence: Evidence) -> Outcome:
         return Outcome(status="stopped", reason=reason)
     if evidence.is_script and evidence.launcher_code == 0:  # though not all could report it
         return Outcome(status="completed", reason=ALL_EXITED)
-    error = _first_error(evidence)
-    host = "" if error.rank is None else evidence.hosts.get(error.rank, "")
-    return _failed(msgspec.structs.replace(error, host=host))
+    return failure_of(evidence, first_error(evidence))
 
 
 def supervisor_failure(error: Exception) -> Outcome:
@@ -98,6 +96,12 @@ def _stop_of_script(evidence: Evidence) -> str:
     return reason
 
 
+def failure_of(evidence: Evidence, error: RunError) -> Outcome:
+    """Return the outcome of a run that this error has ended."""
+    host = "" if error.rank is None else evidence.hosts.get(error.rank, "")
+    return _failed(msgspec.structs.replace(error, host=host))
+
+
 def _failed(error: RunError) -> Outcome:
     # The sentence about a hang names its ranks itself.
     is_named = error.rank is None or error.type == HANG
@@ -108,7 +112,7 @@ def _failed(error: RunError) -> Outcome:
 # --- which failure came first --------------------------------------------------------------------
 
 
-def _first_error(evidence: Evidence) -> RunError:
+def first_error(evidence: Evidence) -> RunError:
     """Return the failure that caused the others."""
     job = evidence.job
     if job and job.ended and job.state not in ("COMPLETED", "FAILED"):
@@ -128,6 +132,10 @@ def _first_error(evidence: Evidence) -> RunError:
         return _hang(evidence, absent)
     if reported:
         return _rank_error(evidence, min(reported, key=lambda rank: reported[rank]))
+    if failure := evidence.program_failure:
+        return RunError(
+            rank=None, type=failure.error, message=failure.message, traceback=failure.traceback
+        )
     if unexplained := _unexplained_exits(evidence):
         first = min(unexplained, key=lambda rank: evidence.exits[rank].time)
         return _rank_error(evidence, first)
@@ -337,5 +345,8 @@ def _nonfinite_loss(event: NonFinite) -> RunError:
 
 
 def _positions(evidence: Evidence) -> str:
-    steps = {rank: evidence.steps.get(rank, 0) for rank in range(evidence.world_size)}
-    return f"last seen: {formatting.rank_steps(steps)}"
+    if evidence.is_script:  # where steps that were not reported are unknown
+        steps = dict(sorted(evidence.steps.items()))
+    else:
+        steps = {rank: evidence.steps.get(rank, 0) for rank in range(evidence.world_size)}
+    return f"last seen: {formatting.rank_steps(steps)}" if steps else "no step was reported"

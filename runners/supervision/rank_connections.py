@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from distrain.runners.protocol.events import Event, Hello
 from distrain.runners.supervision.connection import Connection
 
@@ -10,13 +12,17 @@ class RankConnections:
     """Knows the connection of each rank, and the processes of the ranks on this host.
 
     `host` is the name of this host. `pids` maps ranks to processes; those of other hosts are left
-    out, because their numbers mean nothing here.
+    out, because their numbers mean nothing here. `spawned` are the ranks whose process was started
+    by the program itself, `programs` connections of programs that have handed their rank over to
+    such a process.
     """
 
     def __init__(self, host: str) -> None:
         self._host = host
         self.by_rank: dict[int, Connection] = {}
         self.pids: dict[int, int] = {}
+        self.spawned: set[int] = set()
+        self.programs: set[Connection] = set()
         self._have_greeted: set[int] = set()
 
     def __bool__(self) -> bool:
@@ -38,8 +44,16 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
+        if hello.spawned:
+            self.spawned.add(hello.rank)
         if hello.pid and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
+
+    def hand_over(self, rank: int) -> None:
+        """Take a rank from the program that distrain has started, for a process of that program."""
+        if rank in self.by_rank and rank not in self.spawned:
+            self.programs.add(self.by_rank.pop(rank))
+            self.pids.pop(rank, None)
 
     def remove(self, connection: Connection) -> int | None:
         """Remove a connection that has ended; return its rank, None if it is no rank's."""
@@ -54,10 +68,18 @@ class RankConnections:
         for connection in self.by_rank.values():
             connection.send(event)
 
+    def close(self, ended: Collection[int]) -> None:
+        """Disconnect ranks that have nothing left to report."""
+        for rank, connection in self.by_rank.items():
+            if rank in ended:
+                connection.close()
+
     def discard_all(self) -> None:
         """Disconnect all ranks and forget them: another attempt begins."""
         for connection in self.by_rank.values():
             connection.discard()
         self.by_rank.clear()
         self.pids.clear()
+        self.spawned.clear()
+        self.programs.clear()
         self._have_greeted.clear()

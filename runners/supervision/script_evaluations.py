@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from distrain.runners.protocol.events import Evaluation, Metric, RankEvaluation
+from distrain.runners.supervision.evidence import Evidence
 
 
 class ScriptEvaluations:
-    """Collects the shares of `world_size` ranks; those with the same number belong together."""
+    """Collects the shares of all ranks; those with the same number belong together."""
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
         self._shares: dict[int, dict[int, RankEvaluation]] = {}
 
     def add(self, share: RankEvaluation) -> Evaluation | None:
@@ -21,7 +22,7 @@ class ScriptEvaluations:
             return _merge([share]) if share.rank == 0 else None
         shares = self._shares.setdefault(share.number, {})
         shares[share.rank] = share
-        if len(shares) < self._world_size:
+        if len(shares) < self._evidence.world_size:
             return None
         del self._shares[share.number]
         return _merge([shares[rank] for rank in sorted(shares)])

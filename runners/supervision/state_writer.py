@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from distrain.runners.protocol.events import Job
+from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.supervision.outcome import Outcome
 
 
 class StateWriter:
@@ -25,6 +28,23 @@ class StateWriter:
             with report_write_errors():
                 self._writer.set_state(**self._unsaved)
                 self._unsaved = {}
+
+    def finish(self, outcome: Outcome) -> None:
+        """Write how the run ended, and close the record."""
+        with report_write_errors():
+            self._writer.commit()
+        self.set(
+            status=outcome.status,
+            reason=outcome.reason,
+            error=outcome.error,
+            ended=time.time(),
+            waiting_for=[],
+            socket="",
+        )
+        with report_write_errors():
+            self._writer.close()
+        # Lists of many runs read the summary instead of every database.
+        self.set(summary=Record(self._writer.dir).summary())
 
     def _changes_with_job(self, job: Job) -> dict[str, Any]:
         """Return what changes with a job's state: a run starts when its job gets nodes.

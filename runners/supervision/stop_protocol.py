@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from distrain.runners.protocol.events import Stop, StopAt
+from distrain.runners.protocol.events import NEVER, Stop, StopAt
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.evidence import Evidence, RunConditions
 from distrain.runners.supervision.rank_connections import RankConnections
@@ -21,7 +21,8 @@ class StopProtocol:
     `StopAt` names the furthest of these steps, which all ranks can reach.
 
     The ranks of a script take part once each has announced that its program asks whether to stop.
-    Otherwise, and if they do not stop in time, `on_interrupt` is called.
+    Otherwise, and if they do not stop in time, `on_interrupt` is called. If distrain did not start
+    them (`only_asks`), they are not interrupted: the stop is taken back, and they train on.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class StopProtocol:
         conditions: RunConditions,
         timeout_s: float,
         on_interrupt: Callable[[], None],
+        only_asks: bool = False,
     ) -> None:
         self._ranks = ranks
         self._evidence = evidence
         self._conditions = conditions
         self._timeout_s = timeout_s
         self._on_interrupt = on_interrupt
+        self._only_asks = only_asks
         self._answers: dict[int, int] = {}
         self._supporting: set[int] = set()
         self._is_decided = False
@@ -48,13 +51,18 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
-        if self._evidence.is_script and not self._remaining() <= self._supporting:
+        if self._evidence.is_script and not self.is_supported:
             self._interrupt()
             return
         self._save = save
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeout_s, self._on_timeout)
         self._ranks.broadcast(Stop())
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the program asks whether to stop, on every rank that has not ended."""
+        return self._remaining() <= self._supporting
 
     def note_support(self, rank: int) -> None:
         """Note that the program of a rank asks after each step whether to stop."""
@@ -79,9 +87,7 @@ class StopProtocol:
 
     def _remaining(self) -> set[int]:
         """Return the ranks that have not ended."""
-        evidence = self._evidence
-        ended = {*evidence.finished, *evidence.failures, *evidence.disconnected}
-        return set(range(evidence.world_size)) - ended
+        return set(range(self._evidence.world_size)) - self._evidence.ended
 
     def reset(self, keep_timeout: bool) -> None:
         """Forget the answers of an earlier attempt, and its time limit unless `keep_timeout`."""
@@ -92,8 +98,14 @@ class StopProtocol:
             self._timer.cancel()
 
     def _interrupt(self) -> None:
-        self._evidence.interrupted = True
-        self._conditions.interrupt.set()
+        if self._only_asks:
+            self._ranks.broadcast(StopAt(step=NEVER))
+            self._answers.clear()
+            self._is_decided = False
+            self._evidence.stop_requested = False
+        else:
+            self._evidence.interrupted = True
+            self._conditions.interrupt.set()
         self._on_interrupt()
 
     def _on_timeout(self) -> None:

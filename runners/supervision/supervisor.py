@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers.batch_scheduler import batch_scheduler
 from distrain.runners.launchers.command import launcher_environment
@@ -30,7 +28,7 @@ from distrain.runners.protocol.events import RunEnded
 from distrain.runners.records.meta import read_meta
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import is_supervised, read_state
-from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision import background
 from distrain.runners.supervision.addresses import (
     interface_variables,
@@ -48,6 +46,7 @@ from distrain.runners.system.processes import (
     AT_ONCE,
     adopt_orphans,
     end_descendants,
+    process_identity,
     raise_descriptor_limit,
     run_detached,
 )
@@ -210,20 +209,7 @@ class Supervisor:
 
     def close(self, outcome: Outcome) -> None:
         """Write how the run ended and release its devices."""
-        with report_write_errors():
-            self.writer.commit()
-        self.state.set(
-            status=outcome.status,
-            reason=outcome.reason,
-            error=outcome.error,
-            ended=time.time(),
-            waiting_for=[],
-            socket="",
-        )
-        with report_write_errors():
-            self.writer.close()
-        # Lists of many runs read the summary instead of every database.
-        self.state.set(summary=Record(self.folder).summary())
+        self.state.finish(outcome)
         if self.lease:
             self.lease.close()
 
@@ -268,14 +254,6 @@ def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     from distrain.runners.system.provenance import provenance
 
     return provenance(folder, environment)
-
-
-def process_identity() -> dict[str, float]:
-    """Return the fields of run.json that identify this process, even if its pid is reused."""
-    return {
-        "supervisor_pid": os.getpid(),
-        "supervisor_started": psutil.Process().create_time(),
-    }
 
 
 def _lock(descriptor: int, folder: Path) -> None:

@@ -114,6 +114,16 @@ def start(
             return code
 
 
+def process_identity() -> dict[str, float]:
+    """Return the fields of run.json that identify this process, even if its pid is reused."""
+    import psutil
+
+    return {
+        "supervisor_pid": os.getpid(),
+        "supervisor_started": psutil.Process().create_time(),
+    }
+
+
 def owner_variables() -> dict[str, str]:
     """Return the variables that make this process the owner of the runs that it launches."""
     import psutil

@@ -151,7 +151,8 @@ def _busy_percent(before: Any, after: Any) -> float:
     spent = {name: max(0.0, getattr(after, name) - getattr(before, name)) for name in counted}
     total = sum(spent.values())
     idle = spent["idle"] + spent.get("iowait", 0.0)
-    return 100 * (total - idle) / total if total else 0.0
+    # This order rounds to no more than 100.
+    return 100 * max(0.0, 1 - idle / total) if total else 0.0
 
 
 # --- ranks -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distrain.runners.instrumentation.api import init as init
     from distrain.runners.instrumentation.api import log as log
     from distrain.runners.instrumentation.api import log_eval as log_eval
+    from distrain.runners.instrumentation.api import phase as phase
     from distrain.runners.instrumentation.api import should_stop as should_stop
     from distrain.runners.instrumentation.api import step as step
     from distrain.runners.instrumentation.api import track as track
@@ -43,6 +44,7 @@ _HOMES = {
     "load_preset": "config.presets",
     "log": "instrumentation.api",
     "log_eval": "instrumentation.api",
+    "phase": "instrumentation.api",
     "should_stop": "instrumentation.api",
     "step": "instrumentation.api",
     "track": "instrumentation.api",

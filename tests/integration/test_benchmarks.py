@@ -35,7 +35,7 @@ def test_overhead_compares_both_loops(tmp_path: Path) -> None:
 
 def test_script_compares_turns_with_and_without_calls(tmp_path: Path) -> None:
     (table,) = tables(tmp_path, "script", "--seconds", "2", "--cases", "tiny").values()
-    assert [row["case"] for row in table] == ["tiny"]
+    assert [row["script"] for row in table] == ["A/A", "automatic", "track and log"]
     assert float(table[0]["ratio"]) > 0
 
 
@@ -53,6 +53,12 @@ def test_ingest_finds_every_window_in_the_record(tmp_path: Path) -> None:
 def test_open_reads_every_record_it_made(tmp_path: Path) -> None:
     [rows] = tables(tmp_path, "open", "--rows", "8000", "16000", "--repeats", "1").values()
     assert [row["step rows"] for row in rows] == ["8,000", "16,000"]
+
+
+def test_open_logged_reads_every_name(tmp_path: Path) -> None:
+    asked = ("--names", "50", "--values", "2000", "4000", "--repeats", "1")
+    [rows] = tables(tmp_path, "open_logged", *asked).values()
+    assert [row["rows per name"] for row in rows] == ["20", "40"] * 3
 
 
 def test_stragglers_counts_the_named_ranks(tmp_path: Path) -> None:

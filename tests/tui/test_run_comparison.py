@@ -82,7 +82,7 @@ def test_runs_without_evaluation_have_no_line_and_do_not_affect_others(
     chart = compare(*runs).charts["evaluation"]
     assert [line.name for line in chart.lines] == ["full"]
     assert chart.title == "Evaluation: top1"
-    assert compare(runs[0]).charts["evaluation"].empty_text == "no evaluations yet"
+    assert compare(runs[0]).charts["evaluation"].empty_text == "no evaluations"
 
 
 def test_the_metric_is_the_one_that_most_runs_have(make: Make) -> None:
@@ -192,3 +192,18 @@ def test_runs_that_do_not_match_are_called_unequal(ended: Make) -> None:
     found = compare(ended("small"), ended("large", **{"train.batch_size": 512}))
     assert found.unequal.startswith("unequal comparison: ")
     assert "train.batch_size (128, 512)" in found.unequal
+
+
+def test_curves_of_scripts_are_the_means_of_their_ranks(make: Make) -> None:
+    runs = [
+        make(name, script={"path": "train.py", "args": [name]}, world=2).logged(loss=loss, **more)
+        for name, loss, more in (("a", 1.0, {"extra": 1.0}), ("b", 2.0, {}))
+    ]
+    found = compare(*runs, view=VIEW._replace(plots=("logged/loss", "logged/extra"), axis="epoch"))
+    loss = found.charts["logged/loss"]
+    assert (loss.title, loss.x_axis) == ("loss", "step")
+    assert [(line.name, *line.y) for line in loss.lines] == [("a", 1.5), ("b", 2.5)]
+    assert [line.name for line in found.charts["logged/extra"].lines] == ["a"]
+    assert found.logged_names == ["loss", "extra"]
+    assert found.unchecked.startswith("not checked, because the scripts do not declare it: model")
+    assert found.unequal == ""

@@ -608,3 +608,29 @@ def test_what_a_script_logs_is_drawn_and_can_be_chosen(make: Make) -> None:
         assert settings.load()[0].plots == []
 
     watch(run, scenario, size=(200, 60))
+
+
+def test_one_of_many_names_is_found_by_typing_parts_of_it(make: Make) -> None:
+    run = make(script=SCRIPT).logged(**{f"layer{number}/norm": 1.0 for number in range(300)})
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "layer0/norm" in shown(app), "drawn")
+        assert "300 names" in shown(app)
+        await pilot.press("m")
+        await until(pilot, lambda: "Metric of this plot" in shown(app), "asked")
+        await pilot.press(*"NORM", "space", *"29")
+        await until(pilot, lambda: "layer129/norm" in shown(app), "found")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: screen.view.plots[0] == "logged/layer129/norm", "chosen")
+
+    watch(run, scenario)
+
+
+def test_nothing_more_is_promised_once_a_run_has_ended(make: Make) -> None:
+    run = make(script=SCRIPT, begun=False).end("failed", reason="no rank was started")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "no samples" in shown(app), "painted")
+        assert "yet" not in shown(app)
+
+    watch(run, scenario)

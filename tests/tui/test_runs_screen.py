@@ -607,6 +607,23 @@ def _only(pane: object, panes: list[Any]) -> bool:
     return [other for other in panes if other.region] == [pane]
 
 
+def test_overlaid_scripts_show_what_they_log(make: Make, runs_dir: Path) -> None:
+    for name in ("a", "b"):
+        run = make(name, script={"path": "train.py"}).logged(loss=1.0, lr=0.1).evaluation(top1=0.5)
+        run.end(plan=None)  # a script that failed early has none; it can be filtered as well
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("slash", *"script", "enter", "space", "down", "space", "c")
+
+        def plots() -> list[str]:
+            return [str(plot.border_title) for plot in app.screen.query(PlotPane)]
+
+        wanted = ["loss", "lr", "Evaluation: top1", "Training loss"]
+        await until(pilot, lambda: plots() == wanted, "drawn")
+
+    run_app(scenario, runs_dir)
+
+
 def test_comparing_one_run_is_refused(ended: Make, runs_dir: Path) -> None:
     ended("one")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 
 import pytest
 
@@ -78,3 +79,13 @@ def test_ages_are_in_one_unit() -> None:
         "2 h",
         "2 d",
     ]
+
+
+def test_a_command_line_is_printable_and_is_read_by_bash_as_the_same_words() -> None:
+    words = ["train.py", "--note", "two\nlines, it's\ta \\", "é", ""]
+    line = formatting.shell_words(words)
+    assert line == r"train.py --note $'two\nlines, it\'s\ta \\' 'é' ''"
+    printed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.split("\0")[:-1] == words

@@ -30,6 +30,7 @@ PUBLIC = (
     "load_preset",
     "log",
     "log_eval",
+    "phase",
     "should_stop",
     "step",
     "track",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
@@ -14,6 +14,9 @@ from distrain.runners.runs import Run
 from distrain.runners.session import Session
 from distrain.tui.base_app import BaseApp
 from distrain.tui.requests import LaunchRequest
+
+if TYPE_CHECKING:
+    from distrain.tui.dialogs.choice import Answer
 
 T = TypeVar("T")
 
@@ -79,7 +82,7 @@ class SessionController:
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
 
     def _ask_to_stop_run(self, run: Session) -> None:
-        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+        from distrain.tui.dialogs.choice import ChoiceDialog
 
         name = label(run)
         was_queued = run.status == "queued"
@@ -90,20 +93,35 @@ class SessionController:
             elif choice:
                 self._try(partial(run.stop, now=choice == "now"), f"stopping {name}")
 
-        if was_queued:
-            text = "It is removed from the queue and never starts."
-            answers = [Answer("now", "Remove from the queue", "warning")]
-        else:
-            text = (
-                "Every rank stops after the same step and a checkpoint is written; "
-                f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "
-                "at once: steps after the last checkpoint are lost."
-            )
-            answers = [
-                Answer("gently", "Stop with a checkpoint", "warning"),
-                Answer("now", "Stop now", "error"),
-            ]
+        text, answers = self._ways_to_stop(run)
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
+
+    def _ways_to_stop(self, run: Session) -> tuple[str, list[Answer]]:
+        """Return what a stop does to a run, and the answers to choose from."""
+        from distrain.tui.dialogs.choice import Answer
+
+        now = Answer("now", "Stop now", "error")
+        if run.status == "queued":
+            text = "It is removed from the queue and never starts."
+            return text, [Answer("now", "Remove from the queue", "warning")]
+        if isinstance(run, Run) and run.is_observed:
+            text = (
+                "Its program is asked through distrain.should_stop(). distrain did not start it "
+                "and does not end it."
+            )
+            return text, [Answer("gently", "Ask it to stop", "warning")]
+        if isinstance(run, Run) and run.record.config.is_script:
+            text = (
+                "Its program is asked to stop if it calls distrain.should_stop(), and interrupted "
+                "as by Ctrl-C otherwise. “Stop now” ends it at once."
+            )
+            return text, [Answer("gently", "Stop", "warning"), now]
+        text = (
+            "Every rank stops after the same step and a checkpoint is written; "
+            f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "
+            "at once: steps after the last checkpoint are lost."
+        )
+        return text, [Answer("gently", "Stop with a checkpoint", "warning"), now]
 
     # --- start again ----------------------------------------------------------------------------
 

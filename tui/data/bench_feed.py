@@ -67,7 +67,7 @@ class BenchFeed:
 
 
 class BenchRun(NamedTuple):
-    """A run of a bench; `rate` is None while it is live."""
+    """A run of a bench; `rate` is in the unit of the bench, and None while the run is live."""
 
     folder: str
     round: int
@@ -77,7 +77,8 @@ class BenchRun(NamedTuple):
 def runs_of(frame: BenchFrame, candidate: str) -> list[BenchRun]:
     """Return the runs of a candidate, the newest first."""
     measured = [each for each in frame.state.measurements if each.candidate == candidate]
-    runs = [BenchRun(each.run_id, each.round, each.rate) for each in reversed(measured)]
+    unit = frame.state.unit
+    runs = [BenchRun(each.run_id, each.round, each.speed(unit)) for each in reversed(measured)]
     now = frame.state.current
     is_measuring = now is not None and now.candidate == candidate and bool(now.run_id)
     if now and is_measuring and now.run_id not in {run.folder for run in runs}:
@@ -106,8 +107,8 @@ def bench_row(bench: Bench) -> RunRow:
         strategy="bench",
         launcher=", ".join(bench.definition.configs),
         devices=tuple(dict.fromkeys(labels)),
-        model=_common([config.model.name for config in configs]),
-        data=_common([config.data.name for config in configs]),
+        model=_common([config.script.name or config.model.name for config in configs]),
+        data=_common(["" if config.is_script else config.data.name for config in configs]),
         step=state.current.round if state.live and state.current else state.rounds,
         most=bench.definition.rules.repeats,
         seconds=sum(each.duration_s for each in state.measurements) + under_way,

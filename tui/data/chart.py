@@ -33,4 +33,4 @@ class Chart(NamedTuple):
     unit: str = ""
     format_value: Callable[[float], str] = formatting.figure
     span: tuple[float, float] | None = None
-    empty_text: str = "no values yet"
+    empty_text: str = "no values"

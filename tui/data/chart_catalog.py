@@ -15,12 +15,14 @@ from distrain.runners.protocol.events import OTHER, PHASES, Evaluation
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
+from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
+from distrain.runners.records.timeseries.logged_curve import over_ranks as logged_over_ranks
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
 from distrain.runners.records.timeseries.series import GPU, HOST, LOGGED, PROCS, STEPS
 from distrain.tui import marks
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.marks import RUN_MARK
+from distrain.tui.marks import RUN_MARK, Mark
 
 PHASE_WORDS = {
     "data": "data",
@@ -42,7 +44,9 @@ _STEP_COLUMNS = (
 MOST_LINES = 16  # with more ranks or GPUs a chart shows their mean as one line
 
 DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
+ALL_RANKS = "all"  # the line of the whole run
 LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
+OF_EVALUATIONS = ("evaluation", "eval loss")
 # Of a script that has logged nothing.
 CHARTS_ON_CPU = ("cpu", "memory", "host cpu", "host memory")
 CHARTS_ON_GPU = ("gpu busy", "gpu memory", "cpu", "memory")
@@ -84,6 +88,10 @@ class ChartSource:
             start=start,
             end=end,
         )
+
+    @cached_property
+    def is_live(self) -> bool:
+        return self.record.state.live
 
     @property
     def _ranks(self) -> int:
@@ -296,13 +304,15 @@ def _scaled(values: array[float], scale: float) -> array[float]:
 
 
 class ChartKind(NamedTuple):
-    """A kind of chart. `lines` draws it; `empty_text` stands in place of a chart without lines."""
+    """A kind of chart. `lines` draws it; `empty_text` stands in place of a chart without lines,
+    with "yet" while the run is live.
+    """
 
     title: str
     lines: Callable[[ChartSource], list[ChartLine]]
     unit: str = ""
     format_value: Callable[[float], str] = formatting.figure
-    empty_text: str = "no values yet"
+    empty_text: str = "no values"
 
 
 _NO_GPU = "no GPU in this run"
@@ -313,13 +323,11 @@ CHART_KINDS: dict[str, ChartKind] = {
         _throughput,
         "samples/s",
         formatting.round_rate,
-        "no steps after the warm-up yet",
+        "no steps after the warm-up",
     ),
-    "evaluation": ChartKind("Evaluation", _evaluation, "", formatting.figure, "no evaluations yet"),
+    "evaluation": ChartKind("Evaluation", _evaluation, "", formatting.figure, "no evaluations"),
     "phases": ChartKind("Step time", _phases, "ms"),
-    "eval loss": ChartKind(
-        "Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations yet"
-    ),
+    "eval loss": ChartKind("Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations"),
     "lr": ChartKind("Learning rate", _rate),
     "gpu busy": ChartKind(
         "GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%", empty_text=_NO_GPU
@@ -350,31 +358,39 @@ def chart_kind(name: str) -> ChartKind:
 
 
 def _logged(name: str, source: ChartSource) -> list[ChartLine]:
-    """Draw the values of one name: a line for each rank, or the mean of many ranks."""
+    """Draw the values of one name: a line for each rank and their mean, or that of many ranks."""
     ranks = source.record.logged().get(name, {})
-    axis = source.view.axis if source.view.axis in LOGGED.axes else "step"
+    axis = logged_axis(source.view)
     start, end = source.view.span or (None, None)
+    points = min(source.view.points, points_per_rank(len(ranks)))
     curves = source.record.curves(
         LOGGED,
-        list(ranks.values())[:MOST_LINES],
-        columns=("value", "low", "high"),
-        points=source.view.points,
+        ranks.values(),
+        columns=LOGGED_COLUMNS,
+        points=points,
         axis=axis,
         start=start,
         end=end,
     )
-    return [
-        ChartLine(
-            f"rank {rank}" if len(ranks) > 1 else name,
-            marks.rank_mark(rank),
-            curves[key][axis],
-            curves[key]["value"],
-            curves[key]["low"],
-            curves[key]["high"],
-        )
+
+    def line(title: str, mark: Mark, curve: Curve) -> ChartLine:
+        return ChartLine(title, mark, curve[axis], curve["value"], curve["low"], curve["high"])
+
+    everything = logged_over_ranks(curves.values())
+    if len(ranks) > MOST_LINES:
+        return [line(ALL_RANKS, RUN_MARK, everything)]
+    lines = [
+        line(f"rank {rank}" if len(ranks) > 1 else name, marks.rank_mark(rank), curves[key])
         for rank, key in sorted(ranks.items())
-        if key in curves
     ]
+    if len(ranks) > 1:
+        lines.append(line(ALL_RANKS, RUN_MARK, everything)._replace(low=None, high=None))
+    return lines
+
+
+def logged_axis(view: ChartView) -> str:
+    """Return the axis of logged values, which have no epoch."""
+    return view.axis if view.axis in LOGGED.axes else "step"
 
 
 def draw_chart(name: str, source: ChartSource) -> Chart:
@@ -384,12 +400,20 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
     format_value = kind.format_value
     if name == "evaluation" and lines:
         format_value = partial(formatting.metric_value, lines[0].name)
+    title = kind.title
+    if name in OF_EVALUATIONS and source.record.config.is_script:
+        title += ", reported by the script"
     return Chart(
-        title=kind.title,
+        title=title,
         lines=lines,
-        x_axis=source.view.axis,
+        x_axis=logged_axis(source.view) if name.startswith(LOGGED_CHART) else source.view.axis,
         unit=kind.unit,
         format_value=format_value,
         span=source.view.span,
-        empty_text=kind.empty_text,
+        empty_text=empty_text(kind, source.is_live),
     )
+
+
+def empty_text(kind: ChartKind, live: bool) -> str:
+    """Return what to show in place of a chart without lines."""
+    return f"{kind.empty_text} yet" if live and kind.empty_text != _NO_GPU else kind.empty_text

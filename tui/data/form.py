@@ -5,7 +5,6 @@ Types, ranges and descriptions of the fields come from the annotations of the co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,10 +13,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-import tomli_w
-
 from distrain.models.catalog import BUILTINS, torchvision_networks
-from distrain.runners.cli.parser import is_program
+from distrain.runners.config.command_line import (
+    format_assigned,
+    format_devices,
+    format_toml,
+    option_words,
+    program_words,
+)
 from distrain.runners.config.schema import RunConfig, parse_assignment, parse_devices
 from distrain.runners.config.validation import Devices, Section, choices_of, wanted
 from distrain.runners.errors import ConfigError
@@ -175,26 +178,12 @@ def editable_text(value: Any, field: Field | None = None) -> str:
         return ""
     if isinstance(value, list) and (field is None or field.kind == "devices"):
         return ",".join(map(str, value))
-    return value if isinstance(value, str) else toml_text(value)
+    return value if isinstance(value, str) else format_toml(value)
 
 
 def display_text(value: Any, field: Field | None = None) -> str:
     """Return a value for display."""
     return editable_text(value, field) or ("unset" if value is None else "none")
-
-
-def toml_text(value: Any) -> str:
-    """Return a value as one line of TOML."""
-    if isinstance(value, dict):
-        items = [f"{_key(key)} = {toml_text(item)}" for key, item in value.items()]
-        return "{" + ", ".join(items) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml_text, value)) + "]"
-    return tomli_w.dumps({"v": value}).partition("= ")[2].rstrip("\n")
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else toml_text(key)
 
 
 def next_choice(field: Field, value: Any, direction: int) -> str | None:
@@ -274,7 +263,7 @@ class Draft:
         return [self._assignment(field) for field in self.changes]
 
     def _assignment(self, field: Field) -> str:
-        return f"{field.key}={_assigned(field.key, self.get(field.key))}"
+        return f"{field.key}={format_assigned(field.key, self.get(field.key))}"
 
     def command(self, runs_dir: Path | None = None) -> list[str]:
         """Return the words of the shortest command line that launches the same run.
@@ -283,35 +272,18 @@ class Draft:
         """
         options = [] if runs_dir is None else ["--runs-dir", str(runs_dir)]
         if not self.is_preset:
-            return ["distrain", "run", *self._script_options(), *options, *self._program()]
+            words = option_words(self.config)
+            return ["distrain", "run", *words, *options, *program_words(self.config)]
         return ["distrain", "run", self.name, *self._options(self.changes), *options]
 
     def _options(self, changed: Iterable[Field]) -> list[str]:
         words = []
         for field in changed:
             if field.kind == "devices":
-                words += ["--devices", editable_text(self.get(field.key))]
+                words += ["--devices", format_devices(self.get(field.key))]
             else:
                 words += ["--set", self._assignment(field)]
         return words
-
-    def _script_options(self) -> list[str]:
-        """Return the options that make this config of the bare script."""
-        words = {"path": self.config.script.path, "module": self.config.script.module}
-        given = {name: word for name, word in words.items() if word}
-        data: dict[str, Any] = {"script": {**given, "args": self.config.script.args}}
-        if self.config.devices != "auto":
-            data["devices"] = self.config.devices
-        bare = RunConfig.from_dict(data)
-        changed = [field for field in fields() if self.get(field.key) != _at(bare, field.key)]
-        if "devices" in data:
-            changed.insert(0, next(field for field in fields() if field.key == "devices"))
-        return self._options(changed)
-
-    def _program(self) -> list[str]:
-        words = self.config.script.words
-        is_clear = self.config.script.module or is_program(words[0])
-        return words if is_clear else ["--", *words]
 
 
 def find_problem(draft: Draft, field: Field, text: str) -> str:
@@ -328,15 +300,6 @@ def _at(config: RunConfig, key: str) -> Any:
     for name in key.split("."):
         found = getattr(found, name)
     return found
-
-
-def _assigned(key: str, value: Any) -> str:
-    """Return the VALUE of `--set KEY=VALUE`: bare if that parses to the same value, else TOML."""
-    if value is None:
-        return ""
-    if isinstance(value, str) and value and parse_assignment(f"{key}={value}")[1] == value:
-        return value
-    return toml_text(value)
 
 
 # --- visible fields --------------------------------------------------------------------------

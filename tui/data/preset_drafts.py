@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distrain.runners.bench.candidate_texts import name_scripts
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui.data import draft_store
@@ -57,9 +58,18 @@ class PresetDrafts:
 
     @property
     def bench_configs(self) -> dict[str, RunConfig]:
-        """Return the configs of the marked presets, by names that include their changes."""
+        """Return the configs of the marked presets, by names that include their changes.
+
+        A script has the name that it gets on the command line.
+        """
         drafts = [self.by_name[name] for name in self.marked if name in self.by_name]
-        return {",".join([draft.name, *draft.assignments]): draft.config for draft in drafts}
+        names = iter(name_scripts([draft.config for draft in drafts if not draft.is_preset]))
+        return {
+            ",".join([draft.name, *draft.assignments]) if draft.is_preset else next(names): (
+                draft.config
+            )
+            for draft in drafts
+        }
 
     def keep(self, draft: Draft) -> None:
         """Replace the draft of a preset and save its changes. Raise OSError if that fails."""

@@ -6,7 +6,6 @@ Each belongs to the folder that it was launched from, because its path starts th
 from __future__ import annotations
 
 import os
-import shlex
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from distrain.runners import formatting
 from distrain.runners.config.presets import Preset, user_folder
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
@@ -72,7 +72,7 @@ def _is_same(entry: _Entry, folder: str, words: list[str]) -> bool:
     if entry.folder != folder:
         return False
     with suppress(ConfigError):
-        return RunConfig.from_dict(entry.config).workload == shlex.join(words)
+        return RunConfig.from_dict(entry.config).workload == formatting.shell_words(words)
     return True  # no longer valid
 
 

@@ -16,16 +16,24 @@ from typing import NamedTuple
 from distrain.runners import formatting
 from distrain.runners.analysis.interval import Interval
 from distrain.runners.config.schema import flatten
+from distrain.runners.config.sections import SCRIPT
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Evaluation
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import display_names
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.timeseries.curves import Curve, CurveQuery
+from distrain.runners.records.timeseries.logged_curve import order_names
 from distrain.tui import marks
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.tui.data.chart_catalog import (
+    LOGGED_CHART,
+    ChartView,
+    chart_kind,
+    empty_text,
+    logged_axis,
+)
 from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
 from distrain.tui.marks import RUN_MARK, Mark
 
@@ -36,7 +44,8 @@ RESULT_S = 10.0  # between two comparisons of live runs
 class ComparedRun(NamedTuple):
     """One of the runs. `name` and `mark` are unique among them.
 
-    `settings` are its config and environment by key. `rate` is its mean samples/s without warm-up,
+    `settings` are its config and environment by key. `logged` are curves of what a script has
+    logged, of those `logged_names` that are shown. `rate` is its mean samples/s without warm-up,
     `ratio` that rate divided by the first run's.
     """
 
@@ -46,16 +55,23 @@ class ComparedRun(NamedTuple):
     evaluations: Sequence[Evaluation]
     began: float
     settings: dict[str, str] | None
+    logged_names: Sequence[str] = ()
+    logged: Mapping[str, Curve] = MappingProxyType({})
     mark: Mark = RUN_MARK
     rate: float | None = None
     ratio: Interval | None = None
+
+    @property
+    def is_script(self) -> bool:
+        return (self.settings or {}).get("strategy") == SCRIPT
 
 
 class ComparisonFrame(NamedTuple):
     """Everything that the screen shows at one moment.
 
     `problems` are sentences on runs that cannot be read, `results` on what the comparison shows;
-    `unequal` says why the runs are not comparable, or is "".
+    `unequal` says why the runs are not comparable, `unchecked` what is not known of scripts; or
+    they are "". `logged_names` are those of all runs.
     """
 
     runs: Sequence[ComparedRun]
@@ -63,6 +79,8 @@ class ComparisonFrame(NamedTuple):
     problems: Sequence[str] = ()
     results: Sequence[str] = ()
     unequal: str = ""
+    unchecked: str = ""
+    logged_names: Sequence[str] = ()
 
 
 class SettingValues(NamedTuple):
@@ -86,6 +104,8 @@ def setting_values(runs: Sequence[dict[str, str] | None]) -> list[SettingValues]
 def read_settings(record: Record) -> dict[str, str]:
     """Return a run's config by dotted keys, and its host, devices, commit and versions.
 
+    What a script has declared is part of the config.
+
     Raises DistrainError if the config cannot be read.
     """
     state = record.state
@@ -101,6 +121,12 @@ def read_settings(record: Record) -> dict[str, str]:
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in flatten(record.config.to_dict()).items()
     }
+    if record.config.is_script:
+        declared = record.script_settings().config
+        config |= {
+            f"config.{formatting.single_line(name)}": formatting.single_line(str(value))
+            for name, value in declared.items()
+        }
     return config | {f"{RAN}{key}": str(value) for key, value in ran.items() if value}
 
 
@@ -120,6 +146,16 @@ def _column(name: str) -> Values:
         if not len(run.curve):
             return (), ()
         return _since(run, axis, run.curve[axis]), run.curve[name]
+
+    return values
+
+
+def _logged(name: str) -> Values:
+    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+        curve = run.logged.get(name)
+        if curve is None or not len(curve):
+            return (), ()
+        return _since(run, axis, curve[axis]), curve["value"]
 
     return values
 
@@ -150,28 +186,33 @@ COMPARISON_CHARTS = {
 
 
 def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart:
-    """Draw a chart with a line per run; raises KeyError for a name not in COMPARISON_CHARTS."""
-    kind = CHART_KINDS[name]
-    values = COMPARISON_CHARTS[name]
+    """Draw a chart with a line per run: one of COMPARISON_CHARTS, or what scripts have logged.
+
+    Raises KeyError for other names.
+    """
+    kind = chart_kind(name)
+    is_logged = name.startswith(LOGGED_CHART)
+    values = _logged(name) if is_logged else COMPARISON_CHARTS[name]
     title = kind.title
     format_value = kind.format_value
     if name == "evaluation" and (metric := common_metric(runs)):
         title = f"Evaluation: {metric}"
         values = _metric(metric)
         format_value = partial(formatting.metric_value, metric)
+    axis = logged_axis(view) if is_logged else view.axis
     lines = []
     for run in runs:
-        x, y = values(run, view.axis)
+        x, y = values(run, axis)
         if len(x):
             lines.append(ChartLine(run.name, run.mark, x, y))
     return Chart(
         title=title,
         lines=lines,
-        x_axis="duration" if view.axis == "time" else view.axis,
+        x_axis="duration" if axis == "time" else axis,
         unit=kind.unit,
         format_value=format_value,
         span=view.span,
-        empty_text=kind.empty_text,
+        empty_text=empty_text(kind, any(run.row.live for run in runs)),
     )
 
 
@@ -215,7 +256,15 @@ class ComparisonFeed:
         ]
         problems = [run.problem for run in self._runs if run.problem]
         charts = {name: draw_chart(name, runs, view) for name in view.plots}
-        return ComparisonFrame(runs, charts, problems, result.results, result.unequal)
+        return ComparisonFrame(
+            runs,
+            charts,
+            problems,
+            result.results,
+            result.unequal,
+            result.unchecked,
+            order_names(run.logged_names for run in runs),
+        )
 
     def _compare(self, live: bool) -> ComparisonResult:
         """Compare live runs at intervals, because that reads much, and ended runs once."""
@@ -231,24 +280,26 @@ class ComparisonResult(NamedTuple):
 
     results: Sequence[str] = ()
     unequal: str = ""
+    unchecked: str = ""
     rates: Mapping[str, float | None] = MappingProxyType({})
     ratios: Mapping[str, Interval | None] = MappingProxyType({})
 
 
 def compare_records(records: Sequence[Record]) -> ComparisonResult:
     """Compare runs; the result is empty if they cannot be compared."""
-    from distrain.runners.analysis.comparison import recorded_runs, sentences, table
+    from distrain.runners.analysis.comparison import descriptions, recorded_runs, sentences
 
     try:
         found = recorded_runs.compare(records)
     except DistrainError:
         return ComparisonResult()
     ids = [Path(each.folders[0]).name for each in found.candidates]
-    rates = map(table.median_rate, found.candidates)
+    rates = map(descriptions.median_rate, found.candidates)
     ratios = (each.ratio for each in found.candidates)
     return ComparisonResult(
         [*found.results, *found.warnings],
         sentences.describe_unequal(found),
+        sentences.describe_unchecked(found.unchecked),
         dict(zip(ids, rates, strict=True)),
         dict(zip(ids, ratios, strict=True)),
     )
@@ -271,10 +322,11 @@ class _RunReader:
         return changed
 
     def read(self, view: ChartView) -> ComparedRun:
-        wanted = view._replace(plots=())
+        logged = tuple(name for name in view.plots if name.startswith(LOGGED_CHART))
+        wanted = view._replace(plots=logged)
         if self._last is None or self._last[0] != wanted:
             try:
-                self._last = wanted, self._read_record(view)
+                self._last = wanted, self._read_record(wanted)
             except DistrainError as error:  # the run stays as it was read last
                 if self._last is None:
                     raise
@@ -290,6 +342,8 @@ class _RunReader:
         row = ended_row(record, state)
         settings = None
         curve = Curve({})
+        names: Sequence[str] = ()
+        logged: dict[str, Curve] = {}
         try:
             self._follower.new_events()
             settings = read_settings(record)
@@ -298,9 +352,14 @@ class _RunReader:
             elif state.summary is None:
                 row = ended_row(record, state, record.summary())
             curve = record.overall(**_curve_query(view, began))
+            names = [*record.logged()]
+            query = _curve_query(view._replace(axis=logged_axis(view)), began)
+            for name in view.plots:
+                logged[name] = record.logged_curve(name.removeprefix(LOGGED_CHART), **query)
         except DistrainError as error:
             self.problem = str(error)
-        return ComparedRun(row, "", curve, tuple(self._follower.evaluations), began, settings)
+        evaluations = tuple(self._follower.evaluations)
+        return ComparedRun(row, "", curve, evaluations, began, settings, names, logged)
 
 
 def _curve_query(view: ChartView, began: float) -> CurveQuery:

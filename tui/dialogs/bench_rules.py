@@ -34,15 +34,15 @@ class BenchRulesDialog(Dialog[Definition]):
     def __init__(self, definition: Definition, plans: dict[str, Plan]) -> None:
         super().__init__()
         self._definition = definition
-        self._equal, self._differences = definition.settings(plans)
-        self._is_unequal = any(not difference.fair for difference in self._differences)
+        self._settings = definition.settings(plans)
+        self._is_unequal = any(not each.fair for each in self._settings.differences)
 
     def compose(self) -> ComposeResult:
         title = "The comparison would be unequal" if self._is_unequal else "Bench"
         with Vertical(classes="dialog wide", id="bench-rules"):
             yield Label(title, classes="dialog-title")
             with VerticalScroll(id="bench-settings", can_focus=False):
-                yield Static(self._settings())
+                yield Static(self._describe_settings())
             with Horizontal(classes="bench-fields"):
                 for name, label in FIELDS.items():
                     yield Label(label, classes="quiet")
@@ -68,14 +68,18 @@ class BenchRulesDialog(Dialog[Definition]):
     def on_mount(self) -> None:
         self.query_one("#start", Button).focus()
 
-    def _settings(self) -> RenderableType:
-        """Return a table of the differences, a column per candidate, and what is equal."""
-        equal = Text(f"equal: {descriptions.format_settings(self._equal)}", "dim")
-        if not self._differences:
+    def _describe_settings(self) -> RenderableType:
+        """Return a table of the differences, a column per candidate, and what is equal or not
+        checked.
+        """
+        equal = Text(f"equal: {descriptions.format_settings(self._settings.equal)}", "dim")
+        if unchecked := sentences.describe_unchecked(self._settings.unchecked):
+            equal.append(f"\n{unchecked}", "yellow")
+        if not self._settings.differences:
             return equal
         table = Table.grid(padding=(0, 2))
         table.add_row("", *(Text(name, "bold") for name in self._definition.configs))
-        for difference in self._differences:
+        for difference in self._settings.differences:
             key = difference.key if difference.fair else f"{difference.key} (UNEQUAL)"
             values = [sentences.format_setting(value) for value in difference.values]
             table.add_row(
@@ -106,7 +110,9 @@ class BenchRulesDialog(Dialog[Definition]):
         """Return the definition with the typed rules, or what is wrong with them."""
         old = self._definition
         rules: dict[str, Any] = structs.asdict(old.rules)
-        rules |= {"unequal": self._is_unequal, "baseline": self._baseline()}
+        # What scripts declare is known once they run; then an unequal comparison is marked.
+        may_be_unequal = self._is_unequal or old.has_scripts
+        rules |= {"unequal": may_be_unequal, "baseline": self._baseline()}
         for name, label in FIELDS.items():
             try:
                 typed = float(self.query_one(f"#bench-{name}", Input).value)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Label, OptionList
+from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from distrain.tui.dialogs.dialog import Dialog
 
+SEARCHED_FROM = 24  # options
+_KEYS_OF_THE_LIST = {
+    "up": "cursor_up",
+    "down": "cursor_down",
+    "pageup": "page_up",
+    "pagedown": "page_down",
+}
+
 
 class PickOneDialog(Dialog[str]):
-    """Return the id of one option. `options` are (id, text); the cursor starts on `current`."""
+    """Return the id of one option. `options` are (id, text); the cursor starts on `current`.
+
+    Where there are many, what is typed selects those with all of its words.
+    """
 
     def __init__(self, title: str, options: Sequence[tuple[str, str]], current: str = "") -> None:
         super().__init__()
@@ -24,12 +36,39 @@ class PickOneDialog(Dialog[str]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Label(self._title, classes="dialog-title", markup=False)
-            yield OptionList(*(Option(text, id=name) for name, text in self._options))
+            if len(self._options) >= SEARCHED_FROM:
+                yield Input(placeholder=f"search {len(self._options):,} names")
+            yield OptionList(markup=False)
 
     def on_mount(self) -> None:
-        names = [name for name, _ in self._options]
-        if self._current in names:
-            self.query_one(OptionList).highlighted = names.index(self._current)
+        self._show("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, search: str) -> None:
+        """List the options whose text has all words of a search."""
+        words = search.casefold().split()
+        found = [
+            (name, text)
+            for name, text in self._options
+            if all(word in text.casefold() for word in words)
+        ]
+        names = [name for name, _ in found]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(Option(text, id=name) for name, text in found)
+        if names:
+            options.highlighted = names.index(self._current) if self._current in names else 0
+
+    def on_input_submitted(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    async def on_key(self, event: events.Key) -> None:
+        """Let keys that do not edit a search move in the list."""
+        action = _KEYS_OF_THE_LIST.get(event.key)
+        if action is not None and isinstance(self.focused, Input):
+            await self.query_one(OptionList).run_action(action)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)

@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from distrain.runners import formatting
+from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.bench import Bench
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
@@ -69,7 +70,7 @@ class BenchScreen(AppScreen):
     def compose(self) -> ComposeResult:
         yield BenchHeader()
         yield BenchResults("Results", id="results")
-        yield BenchRounds("Samples/s of each round", id="rounds")
+        yield BenchRounds("Rounds", id="rounds")
         yield BenchNotes("Notes", id="notes")
         yield KeyBar()
 
@@ -217,7 +218,8 @@ class BenchScreen(AppScreen):
         elif len(found) == 1:
             self._open(found[0].folder)
         else:
-            options = [(run.folder, _describe(run)) for run in found]
+            unit = self.frame.state.unit
+            options = [(run.folder, _describe(run, unit)) for run in found]
             self.app.push_screen(PickOneDialog(f"Runs of {candidate.name}", options), self._open)
 
     def _open(self, folder: str | None) -> None:
@@ -228,6 +230,6 @@ class BenchScreen(AppScreen):
         self.distrain.copy(self.bench.definition.to_toml(), "bench definition")
 
 
-def _describe(run: BenchRun) -> str:
-    rate = "in progress" if run.rate is None else formatting.rate(run.rate)
+def _describe(run: BenchRun, unit: Unit) -> str:
+    rate = "in progress" if run.rate is None else formatting.rate(run.rate, unit)
     return f"round {run.round}  {rate}"

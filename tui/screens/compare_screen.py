@@ -15,10 +15,10 @@ from textual.worker import get_current_worker
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import ChartView
+from distrain.tui.data.chart_catalog import LOGGED_CHART, ChartView
 from distrain.tui.data.run_comparison import COMPARISON_CHARTS, ComparisonFeed, ComparisonFrame
 from distrain.tui.keymap import COMPARE, PLOT
-from distrain.tui.screens.linked_plots import LinkedPlotsScreen
+from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.widgets.diff_pane import DiffPane, RunSummaries
 from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.plot_pane import PlotPane
@@ -51,6 +51,7 @@ class CompareScreen(LinkedPlotsScreen):
         self.runs = runs
         self.frame: ComparisonFrame | None = None
         self._shows_all_keys = False
+        self._may_choose_plots = True  # until the user does
         self._reported_problems: set[str] = set()
 
     def compose(self) -> ComposeResult:
@@ -94,6 +95,7 @@ class CompareScreen(LinkedPlotsScreen):
                 self._reported_problems.add(problem)
                 self.distrain.refuse(problem)
         self.frame = event.frame or self.frame
+        self._show_logged()
         self._paint()
 
     def _paint(self) -> None:
@@ -105,6 +107,32 @@ class CompareScreen(LinkedPlotsScreen):
             if name in frame.charts:
                 plot.show(frame.charts[name])
         self.query_one(DiffPane).show(frame.runs, self._shows_all_keys)
+
+    # --- plots ----------------------------------------------------------------------------------
+
+    def chart_names(self) -> list[str]:
+        """Return what scripts have logged, and the charts of every comparison."""
+        logged = self.frame.logged_names if self.frame else ()
+        return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
+
+    def _choose_plots(self, plots: tuple[str, ...]) -> None:
+        super()._choose_plots(plots)
+        self._may_choose_plots = False
+
+    def _show_logged(self) -> None:
+        """Show what the runs log, if all are scripts, once they have logged something."""
+        frame = self.frame
+        if frame is None or not (self._may_choose_plots and frame.logged_names):
+            return
+        self._may_choose_plots = False
+        if not all(run.is_script for run in frame.runs):
+            return
+        self.axes = AXES_OF_SCRIPTS
+        last = ["evaluation"] if any(run.evaluations for run in frame.runs) else []
+        logged = [LOGGED_CHART + name for name in frame.logged_names]
+        plots = [*logged[: len(SHOWN) - len(last)], *last]
+        plots += [name for name in SHOWN if name not in plots]
+        self._change_view(plots=tuple(plots[: len(SHOWN)]), axis="step")
 
     # --- panes ----------------------------------------------------------------------------------
 

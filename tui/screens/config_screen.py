@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,7 +69,7 @@ def _parts(record: Record) -> Iterator[tuple[str, list[Text]]]:
         "status": f"{state.status}: {state.reason}" if state.reason else state.status,
         "created": formatting.date(state.created),
         "resumed from": state.parent or "",
-        "command": shlex.join(state.command),
+        "command": formatting.shell_words(state.command),
         "folder": str(record.dir),
     }
     yield "Run", [_pair(name, value) for name, value in about.items() if value]

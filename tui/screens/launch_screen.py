@@ -49,8 +49,9 @@ class LaunchScreen(AppScreen):
         "runs a script of your own, unchanged. Changes to a preset "
         "are kept for the next time; {launch.save} saves them as a preset of your own, "
         "{launch.reset} discards them. {launch.verify} checks that a preset computes what one "
-        "plain process computes. {launch.mark} in the list marks presets, and {launch.bench} "
-        "compares their speed. {launch.install} builds and installs Horovod where it is missing."
+        "plain process computes. {launch.mark} in the list marks presets and scripts, and "
+        "{launch.bench} compares their speed. {launch.install} builds and installs Horovod where "
+        "it is missing."
     )
     KEYS = (LAUNCH,)
     BINDINGS = [  # noqa: RUF012

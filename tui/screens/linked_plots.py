@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from textual.widget import Widget
@@ -17,6 +17,7 @@ from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.widgets.plot_pane import PlotPane
 
 AXES = ("step", "epoch", "time")
+AXES_OF_SCRIPTS = ("step", "time")
 POLL_S = 0.5  # between two reads of the records; the supervisor commits as often
 LONGEST_POLL_S = 2.0
 CPU_SHARE = 0.08  # of one core: what reading and painting may use
@@ -31,6 +32,7 @@ class LinkedPlotsScreen(AppScreen):
     """
 
     CHARTS: Collection[str] = CHART_KINDS
+    axes: Sequence[str] = AXES
     PANE_BINDINGS = (
         keymap.make_hidden_binding("tab", "pane(1)"),
         keymap.make_hidden_binding("shift+tab", "pane(-1)"),
@@ -122,7 +124,7 @@ class LinkedPlotsScreen(AppScreen):
         return focused if isinstance(focused, PlotPane) else self.query(PlotPane).first()
 
     def action_axis(self) -> None:
-        axis = AXES[(AXES.index(self.view.axis) + 1) % len(AXES)]
+        axis = self.axes[(self.axes.index(self.view.axis) + 1) % len(self.axes)]
         self._set_cursor(None)
         self._change_view(axis=axis, span=None)
         self.distrain.remember(axis=axis)

@@ -16,6 +16,7 @@ from textual.worker import get_current_worker
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import PHASES
 from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.runs import Run
 from distrain.tui import keymap
@@ -29,7 +30,7 @@ from distrain.tui.data.chart_catalog import (
 )
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, PLOT, RUN
-from distrain.tui.screens.linked_plots import LinkedPlotsScreen
+from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.screens.run_logs import RunLogs
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.failure_card import FailureCard
@@ -68,10 +69,12 @@ class RunScreen(LinkedPlotsScreen):
 
     def __init__(self, run: Run) -> None:
         self._is_script = run.record.config.is_script
-        self._shows_logged = False
+        self._has_chosen = False  # the person, which plots of a script to show
+        self._known_plots: tuple[bool, ...] = (False, False, False)
         if self._is_script:
             super().__init__(_plots_of_script(run.record.state.plan))
             self.view = self.view._replace(axis="time")
+            self.axes = AXES_OF_SCRIPTS
         else:
             super().__init__(_plots_to_show(self.distrain.settings))
         self.run = run
@@ -99,7 +102,8 @@ class RunScreen(LinkedPlotsScreen):
         if (error := self.run.record.state.error) and error.rank is not None:
             self._logs.choose(f"rank-{error.rank}")
         self._set_up(*self.query(PlotPane), *self._tables)
-        self._show_logs(self._is_script or self.distrain.settings.logs)
+        wants_logs = self._is_script or self.distrain.settings.logs
+        self._show_logs(wants_logs and not self.run.is_observed)  # its output is elsewhere
         self._run_logs.start()
         self._follow()
 
@@ -172,7 +176,7 @@ class RunScreen(LinkedPlotsScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self._show_logged(now)
+        self._show_known(now)
         self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
@@ -225,23 +229,27 @@ class RunScreen(LinkedPlotsScreen):
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         super()._choose_plots(plots)
         if self._is_script:
-            self._shows_logged = True  # what was chosen stays
+            self._has_chosen = True
         else:
             self.distrain.remember(plots=list(plots))
 
     def chart_names(self) -> list[str]:
         """Return what a script has logged, and the charts of every run."""
-        logged = self.frame.snapshot.logged if self.frame else ()
+        logged = self.frame.snapshot.logged_names if self.frame else ()
         return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
 
-    def _show_logged(self, snapshot: Snapshot) -> None:
-        """Show what a script logs, once it has logged something."""
-        if not self._is_script or self._shows_logged or not snapshot.logged:
+    def _show_known(self, snapshot: Snapshot) -> None:
+        """Show what a script logs, and what is measured of it, as soon as it is known."""
+        has_rate = snapshot.samples_per_s is not None
+        has_phases = any(rank.shares.keys() & set(PHASES) for rank in snapshot.ranks)
+        known = (bool(snapshot.logged_names), has_rate, has_phases)
+        if not self._is_script or self._has_chosen or known == self._known_plots:
             return
-        self._shows_logged = True
-        logged = [LOGGED_CHART + name for name in snapshot.logged]
-        measured = ["throughput"] if snapshot.samples_per_s is not None else []
-        plots = [*logged[: PLOTS - len(measured)], *measured, *self.view.plots]
+        self._known_plots = known
+        logged = [LOGGED_CHART + name for name in snapshot.logged_names[:PLOTS]]
+        measured = ["throughput"] * has_rate + ["phases"] * has_phases
+        others = _plots_of_script(snapshot.state.plan)
+        plots = [*logged[: PLOTS - len(measured)], *measured, *others]
         self._change_view(plots=tuple(plots[:PLOTS]), axis="step")
 
     def action_logs(self) -> None:

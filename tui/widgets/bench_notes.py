@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison import descriptions
+from distrain.runners.analysis.comparison import descriptions, sentences
 from distrain.runners.analysis.comparison.model import Comparison, Difference
 from distrain.tui import marks
 from distrain.tui.widgets.text_pane import TextPane, wrapped
@@ -61,6 +61,8 @@ def settings(comparison: Comparison, width: int) -> Iterator[Text]:
         else:
             for difference in fair:
                 yield from wrapped(f"differs: {_values(difference, names, width)}", "", width)
+    if unchecked := sentences.describe_unchecked(comparison.unchecked):
+        yield from wrapped(f"{WARNING} {unchecked}", "yellow", width)
     if comparison.equal:
         equal = descriptions.format_settings(comparison.equal)
         yield from wrapped(f"equal: {equal}", "dim", width)

@@ -16,9 +16,10 @@ from distrain.tui.widgets.colours import legible_style
 from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 from distrain.tui.widgets.text_pane import TextPane
 
+RATE = "rate"  # its header is the unit
 COLUMNS = (
     TableColumn("rounds", 6, 2, right=False),
-    TableColumn("samples/s", 9),
+    TableColumn(RATE, 9),
     TableColumn("95 % interval", 15, 3),
     TableColumn("ratio", 7),
     TableColumn("ratio 95 % CI", 13, 1),
@@ -34,7 +35,7 @@ class BenchResults(TextPane):
     """Shows a comparison; `show` also takes the name of the candidate measured now, or ""."""
 
     HELP = (
-        "Samples/s are medians over all rounds, with 95 % confidence intervals. The ratio is to "
+        "Rates are medians over all rounds, with 95 % confidence intervals. The ratio is to "
         "the baseline in the same rounds. ✕ counts outliers, ● marks the candidate that is "
         "measured now. Bars show how a step spends its time. {bench.open} lists the runs of a "
         "candidate."
@@ -95,7 +96,8 @@ def table(
         bar = 0
     header = Text("  candidate"[:name].ljust(name), "dim", no_wrap=True)
     for column in columns:
-        header.append(" ").append_text(align(Text(column.name, "dim"), column))
+        title = found.unit if column.name == RATE else column.name
+        header.append(" ").append_text(align(Text(title, "dim"), column))
     header.append(" ").append_text(phase_bar.legend(bar))
     lines = [header]
     rows = zip(found.candidates, styled_marks, strict=True)
@@ -127,7 +129,7 @@ def _figures(
         counted.append(f" {len(each.outliers)}{OUTLIER}", "yellow")
     cells = {
         "rounds": counted,
-        "samples/s": Text(rate),
+        RATE: Text(rate),
         "95 % interval": Text(interval),
         "ratio": Text(ratio),
         "ratio 95 % CI": Text(ratio_interval),

@@ -1,4 +1,4 @@
-"""The rounds of a bench as dots: a line per candidate on a common scale of samples/s."""
+"""The rounds of a bench as dots: a line per candidate on a common scale of rates."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class BenchRounds(TextPane):
 
     def _paint(self) -> None:
         if self._found is not None:
+            self.border_title = f"{self._found.unit.capitalize()} of each round"
             self.put(round_lines(self._found, candidate_marks(self._found, self), self.width))
 
 
@@ -72,16 +73,17 @@ def _values(each: Candidate) -> list[float]:
 def _strip(each: Candidate, scale: Scale, cells: int, style: Style) -> Text:
     """Return the interval with the rounds over it, then its ends, the median and outliers."""
     line: list[tuple[str, Style]] = [(" ", Style())] * cells
-    if each.rate is None:
-        return Text.assemble(*line, no_wrap=True)
     places = [round(place) for place in scale.places(each.rates, cells)]
-    ends = scale.places([each.rate.low, each.rate.value, each.rate.high], cells)
-    low, middle, high = map(round, ends)
-    line[low : high + 1] = [(INTERVAL, style)] * (high + 1 - low)
+    interval = each.rate  # a single round has none
+    ends = [interval.low, interval.value, interval.high] if interval else []
+    marks = [round(place) for place in scale.places(ends, cells)]
+    if marks:
+        line[marks[0] : marks[2] + 1] = [(INTERVAL, style)] * (marks[2] + 1 - marks[0])
     for place in places:
         line[place] = (ROUND, style)
-    line[low], line[high] = ((end, style) for end in ENDS)
-    line[middle] = (MEDIAN, style + Style(bold=True))
+    if marks:
+        line[marks[0]], line[marks[2]] = ((end, style) for end in ENDS)
+        line[marks[1]] = (MEDIAN, style + Style(bold=True))
     for number in each.outliers:
         line[places[number]] = (OUTLIER, Style(color="yellow"))
     return Text.assemble(*line, no_wrap=True)

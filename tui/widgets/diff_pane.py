@@ -149,8 +149,10 @@ def summary_lines(
 
 
 def result_lines(found: ComparisonFrame, width: int) -> list[Text]:
-    """Return why the runs are not comparable, if so, and the results of the comparison."""
+    """Return why the runs are not comparable, what was not checked, and the results."""
     lines = wrapped(found.unequal, "bold yellow", width) if found.unequal else []
+    if found.unchecked:
+        lines += wrapped(found.unchecked, "yellow", width)
     for result in found.results:
         lines += wrapped(result, "", width)
     return lines

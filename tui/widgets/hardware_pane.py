@@ -101,7 +101,8 @@ def host_lines(frame: RunFrame, width: int, background: Color) -> list[Text]:
             lines += _host(node.host, width)
         if not node.gpus:
             lines += [_rank(now, width, background) for now in node.ranks]
-    return lines or [Text("no samples yet", "dim")]
+    live = frame.snapshot.state.live
+    return lines or [Text("no samples yet" if live else "no samples", "dim")]
 
 
 # --- the row of a node ---------------------------------------------------------------------------

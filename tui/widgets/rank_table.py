@@ -82,7 +82,8 @@ class RankTable(NodePane):
 
     def _paint_nodes(self, straggler: int | None, background: Color) -> None:
         count = sum(len(node.ranks) for node in self._run_nodes)
-        ranks = formatting.plural(count, "rank") if count else "no ranks yet"
+        no_ranks = self._run_nodes[0].waiting_for or "no ranks"
+        ranks = formatting.plural(count, "rank") if count else no_ranks
         self.border_title = f"{ranks} on {len(self._run_nodes):,} nodes"
         columns = _node_columns(self.width, max(len(node.name) for node in self._run_nodes))
         sections = [
@@ -208,8 +209,7 @@ def _common(phases: Sequence[str]) -> str:
 def _cells(now: RankNow) -> dict[str, str]:
     info = now.info
     shares = now.shares
-    known = bool(shares)
-    compute = shares.get("forward", 0.0) + shares.get("backward", 0.0) if known else None
+    computes = [shares[name] for name in ("forward", "backward") if name in shares]
     return {
         "rank": f"{marks.rank_mark(info.rank).shape} {info.rank}",
         "device": info.device or formatting.MISSING,
@@ -218,7 +218,7 @@ def _cells(now: RankNow) -> dict[str, str]:
         "loss": formatting.figure(now.loss),
         "samples/s": formatting.round_rate(now.samples_per_s),
         "data": formatting.percent(shares.get("data")),
-        "compute": formatting.percent(compute),
+        "compute": formatting.percent(sum(computes) if computes else None),
         "comm wait": formatting.percent(shares.get("comm")),
         "optim": formatting.percent(shares.get("optimizer")),
         "other": formatting.percent(shares.get(events.OTHER)),

@@ -14,6 +14,8 @@ from distrain.runners.records.snapshot import RECENT_S, Snapshot
 from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
 from distrain.tui.widgets.text_pane import TextLines
 
+FEW = 8  # values, of which nobody needs the number
+
 
 class RunHeader(TextLines):
     """Three lines about a run, and a fourth once there is a diagnosis."""
@@ -122,8 +124,11 @@ def _logged(now: Snapshot, width: int) -> Text:
     if now.samples_per_s is not None:
         parts.insert(0, Text(formatting.rate(now.samples_per_s), "bold"))
     if now.last:
-        parts = [*_evaluation("val", now.last), *parts]
-    return _fitted(parts, width) if parts else Text("the script has logged nothing", "dim")
+        parts = [*_evaluation("reported val", now.last), *parts]
+    if not parts:
+        return Text("the script has logged nothing", "dim")
+    names = formatting.plural(len(now.logged_names), "name")
+    return _fitted(parts, width, Text(names if len(parts) > FEW else "", "dim"))
 
 
 def _figures(now: Snapshot, width: int) -> Text:

@@ -65,6 +65,11 @@ def colour_of(index: int) -> str:
     return f"--c{index % COLOURS}"
 
 
+def band_colour_of(index: int) -> str:
+    """Return the colour of the band between a candidate's minima and maxima."""
+    return f"--c{index % COLOURS}-band"
+
+
 def row_labels(candidates: Sequence[Candidate], max_name: int) -> list[str]:
     """Return the candidates' names, shortened, each with its mark."""
     return [

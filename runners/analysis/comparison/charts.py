@@ -21,8 +21,9 @@ from distrain.runners.analysis.comparison.chart_style import (
     symbol_of,
 )
 from distrain.runners.analysis.comparison.curve_charts import make_curve_charts
-from distrain.runners.analysis.comparison.model import Candidate, Comparison
-from distrain.runners.analysis.comparison.table import median_rate, phase_label
+from distrain.runners.analysis.comparison.descriptions import median_rate
+from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
+from distrain.runners.analysis.comparison.table import phase_label
 from distrain.runners.analysis.interval import Interval
 
 ROW_HEIGHT = 46  # pixels of a candidate's row
@@ -56,7 +57,7 @@ def _throughput_chart(comparison: Comparison) -> ReportChart:
     traces = []
     for index, candidate in enumerate(candidates):
         if candidate.rates:
-            traces.append(_rate_dots(index, candidate))
+            traces.append(_rate_dots(index, candidate, comparison.unit))
             rate = median_rate(candidate)
             traces.append(_point(index, candidate.name, rate, candidate.rate))
     dot = "one run per round" if comparison.kind == "bench" else "one stretch of the run"
@@ -66,7 +67,7 @@ def _throughput_chart(comparison: Comparison) -> ReportChart:
         note=f"Large mark: median with 95 % interval. Faint dot: {dot}. Ring: an outlier, which "
         "hardly moves the median.",
         traces=traces,
-        layout=_row_layout(candidates, "samples/s", {"rangemode": "tozero"}),
+        layout=_row_layout(candidates, comparison.unit, {"rangemode": "tozero"}),
     )
 
 
@@ -81,7 +82,7 @@ def _ratio_chart(comparison: Comparison) -> ReportChart:
     high = max([1.0, *(ratio.high for _, _, ratio in ratios)])
     margin = 0.06 * (high - low)
     axis = {"ticksuffix": "×", "range": [low - margin, high + margin]}
-    layout = _row_layout(candidates, "ratio of samples/s", axis)
+    layout = _row_layout(candidates, f"ratio of {comparison.unit}", axis)
     layout["shapes"] = [
         {
             "type": "line",
@@ -118,7 +119,7 @@ def _energy_chart(candidates: Sequence[Candidate]) -> ReportChart:
     )
 
 
-def _rate_dots(index: int, candidate: Candidate) -> Trace:
+def _rate_dots(index: int, candidate: Candidate, unit: Unit) -> Trace:
     count = len(candidate.rates)
     symbols = ["circle-open" if i in candidate.outliers else "circle" for i in range(count)]
     heights = [index + SPREAD * ((i * GOLDEN_RATIO) % 1 - 0.5) for i in range(count)]
@@ -127,7 +128,7 @@ def _rate_dots(index: int, candidate: Candidate) -> Trace:
         "x": candidate.rates,
         "y": heights,
         "opacity": 0.4,
-        "hovertemplate": "%{x:,.4s} samples/s<extra></extra>",
+        "hovertemplate": f"%{{x:,.4s}} {unit}<extra></extra>",
     }
 
 

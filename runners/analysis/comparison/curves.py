@@ -1,8 +1,8 @@
-"""The curves of a candidate: loss and evaluations by step and time, GPU figures by time."""
+"""The curves of a candidate: loss, evaluations and logged values by step and time, GPUs by time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from distrain.runners.analysis.comparison.model import Candidate, CandidateCurve
 from distrain.runners.errors import DistrainError
 from distrain.runners.formatting import sort_metrics
 from distrain.runners.records.reader import Record
+from distrain.runners.records.timeseries.logged_curve import order_names
 from distrain.runners.records.timeseries.series import GPU
 
 MAX_POINTS = 300
+MAX_LOGGED = 24  # names that scripts have logged
+LOGGED_PREFIX = "logged "
 
 
 def add_curves(comparison: Comparison) -> Comparison:
@@ -26,22 +29,34 @@ def add_curves(comparison: Comparison) -> Comparison:
     return msgspec.structs.replace(comparison, candidates=candidates)
 
 
-def read_curves(record: Record) -> dict[str, CandidateCurve]:
+def choose_logged(records: Sequence[Record]) -> tuple[list[str], int]:
+    """Return which names that scripts have logged to show, and how many there are."""
+    names = order_names(record.logged() for record in records)
+    return names[:MAX_LOGGED], len(names)
+
+
+def read_curves(record: Record, logged: Iterable[str] | None = None) -> dict[str, CandidateCurve]:
     """Return the curves of a run by name; see Candidate.
 
-    Times count from the first step, because the start of the processes is no training.
+    `logged` are the names of logged values to read, by default the first ones. Times count from
+    the first step, because the start of the processes is no training. When a script takes its
+    first step is not known, so its times count from the start of its processes.
     """
+    if logged is None:
+        logged, _ = choose_logged([record])
     state = record.state
     start = state.facts.time if state.facts else state.started or state.created
     curves = {}
     overall = record.overall(points=MAX_POINTS)
-    if len(overall):
+    if any(map(isfinite, overall["loss"])):
         curves["loss"] = CandidateCurve(
             step=list(overall["step"]),
             time=_seconds_since(start, overall["time"]),
             values=_finite_or_none(overall["loss"]),
         )
-    return curves | _evaluation_curves(record, start) | _gpu_curves(record, start)
+    curves |= _evaluation_curves(record, start)
+    curves |= _logged_curves(record, start, logged)
+    return curves | _gpu_curves(record, start)
 
 
 def _add_curves(candidate: Candidate) -> Candidate:
@@ -70,6 +85,22 @@ def _evaluation_curves(record: Record, start: float) -> dict[str, CandidateCurve
             time=_seconds_since(start, [each.time for each in having]),
             values=[each.metrics[name].value for each in having],
         )
+    return curves
+
+
+def _logged_curves(record: Record, start: float, names: Iterable[str]) -> dict[str, CandidateCurve]:
+    """Return the mean of all ranks for each name, with their extremes."""
+    curves = {}
+    for name in names:
+        curve = record.logged_curve(name, points=MAX_POINTS)
+        if len(curve):
+            curves[LOGGED_PREFIX + name] = CandidateCurve(
+                step=list(curve["step"]),
+                time=_seconds_since(start, curve["time"]),
+                values=_finite_or_none(curve["value"]),
+                low=_finite_or_none(curve["low"]),
+                high=_finite_or_none(curve["high"]),
+            )
     return curves
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
@@ -11,7 +12,7 @@ from distrain.runners.analysis.interval import Interval
 
 
 def result_cells(candidate: Candidate, comparison: Comparison) -> list[str]:
-    """Return name, rounds, samples/s with interval, and ratio with interval. The problem of a
+    """Return name, rounds, rate with interval, and ratio with interval. The problem of a
     candidate takes the place of the last.
     """
     rate = candidate.rate
@@ -25,15 +26,22 @@ def result_cells(candidate: Candidate, comparison: Comparison) -> list[str]:
     return [
         formatting.single_line(candidate.name),
         str(len(candidate.rates)),
-        formatting.round_rate(rate.value if rate else None),
+        formatting.round_rate(median_rate(candidate)),
         format_rates(rate) if rate else formatting.MISSING,
         ratio_cell,
         formatting.single_line(candidate.problem) or interval_cell,
     ]
 
 
+def median_rate(candidate: Candidate) -> float | None:
+    """Return the median rate, also if there are too few measurements for an interval."""
+    if candidate.rate is not None:
+        return candidate.rate.value
+    return median(candidate.rates) if candidate.rates else None
+
+
 def format_rates(interval: Interval) -> str:
-    """Return the ends of an interval of samples/s: "1,270–1,290"."""
+    """Return the ends of an interval of rates: "1,270–1,290"."""
     return f"{formatting.round_rate(interval.low)}–{formatting.round_rate(interval.high)}"
 
 

@@ -2,14 +2,15 @@
 
 Strategy, launcher and precision, with their own settings, are what is compared. The learning rate
 does not affect speed; with a target it is part of the candidate. Everything else must be equal:
-model, data, batch, samples, loader workers and threads in total, seed, devices.
+model, data, batch, samples, loader workers and threads in total, seed, devices. Of scripts only
+what they declare with `distrain.init(config=…)` is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.model import Difference
@@ -43,19 +44,85 @@ EQUAL_LABELS = {  # the settings that are printed when they are equal
     "threads in total": "threads in total",
     "train.seed": "seed",
     "devices": "devices",
+    "script": "script",
 }
+DECLARED_NAMES = {  # by which a script may declare a setting of presets
+    "model": "model.name",
+    "data": "data.name",
+    "train_samples": "data.train_limit",
+    "global_batch": "train.batch_size",
+    "precision": "precision",
+    "seed": "train.seed",
+}
+_DECLARED_KEYS = {key: name for name, key in DECLARED_NAMES.items()}
+WORDS = ("script.path", "script.module", "script.args")  # the parts of a command line
+DECLARED = "config."  # before the name of anything else that a script declares
+UNCHECKED = ("script", DECLARED)  # what these mean is not known
+Declared = Mapping[str, Any]
+SAMPLES_PER_STEP = "samples per step (measured)"
+SAME_SAMPLES = 0.1  # smaller differences of samples per step come from incomplete batches
+
+
+class Reported(NamedTuple):
+    """What the runs of a candidate have shown: what the script declares, samples of all ranks."""
+
+    declared: Mapping[str, Any] = {}
+    samples_per_step: float | None = None
+
+
+class Settings(NamedTuple):
+    """The main settings that are equal, by label, all differences, and what is not checked."""
+
+    equal: dict[str, str]
+    differences: list[Difference]
+    unchecked: list[str]
+
+
+def compare_candidates(
+    configs: Sequence[RunConfig],
+    plans: Sequence[Plan],
+    reported: Sequence[Reported],
+    *,
+    evaluated: bool = False,
+) -> Settings:
+    """Return how settings compare, unfair differences first; `evaluated` as below.
+
+    Where not every script declares its global batch, the samples per step are compared.
+    """
+    declared = [each.declared for each in reported]
+    equal, differences = compare_settings(configs, plans, evaluated=evaluated, declared=declared)
+    unchecked = find_unchecked(configs, declared) if len(configs) > 1 else []
+    samples = [each.samples_per_step for each in reported if each.samples_per_step is not None]
+    batch = EQUAL_LABELS[DECLARED_NAMES["global_batch"]]
+    if batch in unchecked and len(samples) == len(configs):
+        unchecked.remove(batch)
+        if max(samples) <= (1 + SAME_SAMPLES) * min(samples):
+            equal[SAMPLES_PER_STEP] = formatting.figure(max(samples))
+        else:
+            values: list[str | None] = [formatting.figure(each) for each in samples]
+            differences.insert(0, Difference(key=SAMPLES_PER_STEP, values=values, fair=False))
+    return Settings(equal, differences, unchecked)
 
 
 def compare_settings(
-    configs: Sequence[RunConfig], plans: Sequence[Plan], *, evaluated: bool = False
+    configs: Sequence[RunConfig],
+    plans: Sequence[Plan],
+    *,
+    evaluated: bool = False,
+    declared: Sequence[Declared] = (),
 ) -> tuple[dict[str, str], list[Difference]]:
     """Return the main settings that are equal, by label, and all differences, unfair ones first.
 
     `evaluated`: evaluations are part of what is measured, so their settings must be equal too.
+    `declared`: what each script has passed to `distrain.init`; of a preset nothing.
     """
     tables = [
-        _settings(config, plan, evaluated) for config, plan in zip(configs, plans, strict=True)
+        _script_settings(config, plan, given)
+        if config.is_script
+        else _settings(config, plan, evaluated)
+        for config, plan, given in zip(configs, plans, declared or [{}] * len(configs), strict=True)
     ]
+    are_scripts = [config.is_script for config in configs]
     equal = {}
     differences = []
     for key in dict.fromkeys(key for table in tables for key in table):
@@ -63,14 +130,26 @@ def compare_settings(
         distinct = set(values)
         if key.startswith(STRATEGY_SECTIONS):
             distinct -= {None}  # other strategies do not have this key
+        if any(are_scripts) and not key.startswith(UNCHECKED):
+            distinct -= {None}  # not declared, so not checked
         if len(distinct) > 1:
-            fair = key.startswith((*COMPARED, *WITHOUT_COST))
+            is_checked = not key.startswith(UNCHECKED)
+            fair = not is_checked or key.startswith((*COMPARED, *WITHOUT_COST))
             if key == "devices":
                 fair = _is_scaling(plans)
-            differences.append(Difference(key=key, values=values, fair=fair))
-        elif key in EQUAL_LABELS:
+            if all(are_scripts):
+                key = _DECLARED_KEYS.get(key, key)
+            differences.append(Difference(key=key, values=values, fair=fair, checked=is_checked))
+        elif key in EQUAL_LABELS and None not in values:
             equal[EQUAL_LABELS[key]] = values[0] or formatting.MISSING
     return equal, sorted(differences, key=lambda difference: difference.fair)
+
+
+def find_unchecked(configs: Sequence[RunConfig], declared: Sequence[Declared]) -> list[str]:
+    """Return what must be equal for a fair comparison, but is not declared by every script."""
+    scripts = [given for config, given in zip(configs, declared, strict=True) if config.is_script]
+    names = [name for name in DECLARED_NAMES if not all(name in given for given in scripts)]
+    return [EQUAL_LABELS[DECLARED_NAMES[name]] for name in names]
 
 
 def count_resources(plan: Plan) -> int:
@@ -96,6 +175,17 @@ def _settings(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str |
     table["devices"] = _format_devices(plan)
     foreign = tuple(name for name in STRATEGY_SECTIONS if name != f"{config.strategy}.")
     return {key: value for key, value in table.items() if not key.startswith(foreign)}
+
+
+def _script_settings(config: RunConfig, plan: Plan, declared: Declared) -> dict[str, str | None]:
+    """Return the settings of a script: command line, what it declares, ranks and devices."""
+    table: dict[str, str | None] = {"script": config.workload}
+    for key, value in flatten(config.to_dict()).items():
+        if key not in (*WORDS, *PLANNED) and not key.startswith(IGNORED):
+            table[key] = value if isinstance(value, str) else json.dumps(value)
+    for name, value in declared.items():
+        table[DECLARED_NAMES.get(name) or f"{DECLARED}{name}"] = str(value)
+    return table | {"ranks": str(plan.world_size), "devices": _format_devices(plan)}
 
 
 def _format_devices(plan: Plan) -> str:

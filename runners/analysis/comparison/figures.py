@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
 
@@ -10,19 +10,23 @@ import msgspec
 
 from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.reader import Record
+from distrain.runners.records.snapshot import measured_shares
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.run_curve import add_rates
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
 
-_SUMS = ("samples", "seconds", *PHASES, "overlap")
+_SUMS = ("steps", "samples", "seconds", *PHASES, "overlap")
 _GPU_COLUMNS = ("utilisation", "memory_used_max", "energy")
 _POINTS = 64
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of the steps after a given one; None or empty if not measured.
+    """Figures of the steps in a range; None or empty if not measured.
 
-    `rate`: samples/s of all ranks. `samples`: of all ranks. `seconds`: of the slowest rank.
+    `rate`: samples/s of all ranks; None if a script does not report its samples.
+    `step_rate`: steps/s of the run, the mean of its ranks. `steps`: of the rank with the fewest.
+    `samples`: of all ranks. `samples_per_step`: the same for one step; None as the rate.
+    `seconds`: of the slowest rank.
     `phases`: shares of the step, with "other".
     `overlap`: communication that overlaps with backward, as a share of the step.
     `host_memory`: peak in bytes, all ranks together. `device_memory`: peak of the fullest device.
@@ -31,7 +35,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rate: float | None
+    step_rate: float | None
+    steps: int
     samples: int
+    samples_per_step: float | None
     seconds: float
     phases: dict[str, float]
     overlap: float | None
@@ -43,24 +50,30 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     other_cores: float | None
 
 
-def compute_figures(record: Record, after_step: int = 0) -> Figures:
-    """Return the figures of all steps after `after_step`, which must be the end of a window."""
-    sums = [
-        {name: _sum(curve[name]) for name in _SUMS} for curve in _step_curves(record, after_step)
-    ]
+def compute_figures(record: Record, after_step: int = 0, until_step: int | None = None) -> Figures:
+    """Return the figures of the steps after `after_step`, at most until `until_step`.
+
+    Both must be the end of a window of rank 0.
+    """
+    has_samples = reports_samples(record)
+    curves = _step_curves(record, after_step, until_step)
+    sums = [{name: _sum(curve[name]) for name in _SUMS} for curve in curves]
     seconds = sum(each["seconds"] for each in sums)
-    rates = [each["samples"] / each["seconds"] if each["seconds"] else None for each in sums]
     phases: dict[str, float] = {}
     if seconds:
         phases = {name: sum(each[name] for each in sums) / seconds for name in PHASES}
         phases[OTHER] = max(0.0, 1 - sum(phases.values()))
+    overlap = sum(each["overlap"] for each in sums) / seconds if seconds else None
+    if record.config.is_script:
+        phases = measured_shares(phases)
+        overlap = overlap or None
     # What is sampled by time comes from the last attempt alone: earlier ones may have had other
     # devices, and steps that were undone.
     attempts = record.attempts()
     attempt_start = attempts[-1].step if attempts else 0
-    curves = _step_curves(record, max(after_step, attempt_start))
+    curves = _step_curves(record, max(after_step, attempt_start), until_step)
     start, end = _time_range(curves)
-    samples = sum(_sum(curve["samples"]) for curve in curves)
+    samples = sum(_sum(curve["samples"]) for curve in curves) if has_samples else 0.0
     processes = [
         record.curve(PROCS, rank, columns=("cpu", "rss_max"), axis="time", start=start, end=end)
         for rank in record.keys(PROCS)
@@ -74,11 +87,14 @@ def compute_figures(record: Record, after_step: int = 0) -> Figures:
     watts = _total(_watts(gpu) for gpu in gpus)
     cpu = _total(_mean(rank["cpu"]) for rank in processes)
     return Figures(
-        rate=add_rates(rates),
+        rate=add_rates(_ratios(sums, "samples", "seconds")) if has_samples else None,
+        step_rate=sum(each["steps"] for each in sums) / seconds if seconds else None,
+        steps=round(min((each["steps"] for each in sums), default=0)),
         samples=round(sum(each["samples"] for each in sums)),
+        samples_per_step=add_rates(_ratios(sums, "samples", "steps")) if has_samples else None,
         seconds=max((each["seconds"] for each in sums), default=0.0),
         phases=phases,
-        overlap=sum(each["overlap"] for each in sums) / seconds if seconds else None,
+        overlap=overlap,
         host_memory=_total(_max(rank["rss_max"]) for rank in processes),
         device_memory=max((peak for peak in device_peaks if peak), default=None),
         cpu=cpu,
@@ -86,6 +102,11 @@ def compute_figures(record: Record, after_step: int = 0) -> Figures:
         joules_per_sample=watts * (end - start) / samples if watts and samples else None,
         other_cores=_other_cores(record, start, end, cpu),
     )
+
+
+def reports_samples(record: Record) -> bool:
+    """Return whether the samples of a run are known: a script may not report them."""
+    return not record.config.is_script or bool(record.script_settings().sources.get("samples"))
 
 
 def is_cpu_shared(other_cores: float | None, cores: int) -> bool:
@@ -98,11 +119,24 @@ def core_count(provenance: dict[str, Any]) -> int:
     return int((provenance.get("host") or {}).get("threads") or 0)
 
 
-def _step_curves(record: Record, after_step: int) -> list[Curve]:
+def _step_curves(record: Record, after_step: int, until_step: int | None) -> list[Curve]:
     return [
-        record.curve(STEPS, rank, columns=_SUMS, axis="step", start=after_step + 1, points=_POINTS)
+        record.curve(
+            STEPS,
+            rank,
+            columns=_SUMS,
+            axis="step",
+            start=after_step + 1,
+            end=until_step,
+            points=_POINTS,
+        )
         for rank in record.keys(STEPS)
     ]
+
+
+def _ratios(sums: Iterable[Mapping[str, float]], name: str, divisor: str) -> Iterable[float | None]:
+    """Return the ratio of two sums of each rank."""
+    return (each[name] / each[divisor] if each[divisor] else None for each in sums)
 
 
 def _time_range(curves: list[Curve]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ def render_markdown(comparison: Comparison) -> str:
     ]
     parts = [
         _bold(sentences.describe_unequal(comparison)),
+        _escape(sentences.describe_unchecked(comparison.unchecked)),
         f"### {_escape(comparison.title)}",
         _list(comparison.results),
         _figures(comparison),
@@ -44,7 +45,7 @@ def _differences(comparison: Comparison) -> str:
     if not settings:
         return ""
     names = [candidate.name for candidate in comparison.candidates]
-    rows = [[key if fair else f"⚠ {key}", *values] for key, values, fair in settings]
+    rows = [[f"{row.mark} {row.key}".strip(), *row.values] for row in settings]
     return _table(["differs", *names], [False] * (1 + len(names)), rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +75,6 @@ def _run_entry(record: Record) -> dict[str, Any]:
         "folder": str(record.dir),
         "status": state.status,
         "started": formatting.date(state.started),
-        "command": shlex.join(state.command),
+        "command": formatting.shell_words(state.command),
         "notes": record.meta.notes,
     }

@@ -8,10 +8,19 @@ import msgspec
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
-from distrain.runners.analysis.comparison.curves import read_curves
-from distrain.runners.analysis.comparison.fairness import compare_settings, count_resources
-from distrain.runners.analysis.comparison.figures import compute_figures, core_count, is_cpu_shared
-from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.comparison.curves import choose_logged, read_curves
+from distrain.runners.analysis.comparison.fairness import (
+    Reported,
+    compare_candidates,
+    count_resources,
+)
+from distrain.runners.analysis.comparison.figures import (
+    compute_figures,
+    core_count,
+    is_cpu_shared,
+    reports_samples,
+)
+from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
 from distrain.runners.analysis.comparison.provenance_diff import compare_provenance
 from distrain.runners.analysis.comparison.steady_state import SteadyPart, find_steady_part
 from distrain.runners.analysis.diagnosis import diagnose
@@ -27,6 +36,8 @@ LEFT_OUT_WARNING = 0.05  # share of the timed seconds
 ONE_RUN_EACH = (
     "one run of each cannot show how much two launches of the same config differ; a bench can"
 )
+NO_STEPS = "has no measured rate: the script does not report its steps"
+AS_REPORTED = "evaluations, logged values and samples of scripts are as the scripts report them"
 
 
 def compare(records: Sequence[Record], baseline: str | None = None) -> Comparison:
@@ -42,22 +53,39 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     names = display_names([(record.name, record.id) for record in records])
     base = _baseline_index(baseline, names, records)
     provenance, provenance_differences, provenance_warnings = compare_provenance(records, names)
+    logged, names_logged = choose_logged(records)
     candidates = []
     warnings = []
+    reported = []
+    unit: Unit = "samples/s" if all(map(reports_samples, records)) else "steps/s"
     for record, name in zip(records, names, strict=True):
-        candidate, candidate_warnings = _read_candidate(record, name)
+        candidate, candidate_warnings, samples = _read_candidate(record, name, logged, unit)
+        declared = record.script_settings().config if record.config.is_script else {}
+        reported.append(Reported(declared, samples))
         candidates.append(candidate)
         warnings += candidate_warnings
     candidates = _add_ratios(candidates, plans, base)
-    equal, differences = compare_settings([record.config for record in records], plans)
+    configs = [record.config for record in records]
+    settings = compare_candidates(configs, plans, reported)
+    if any(config.is_script for config in configs):
+        warnings.append(AS_REPORTED)
+    if names_logged > len(logged):
+        warnings.append(
+            f"{len(logged)} of {names_logged:,} logged names are shown; "
+            "`distrain export` writes all of them"
+        )
     return Comparison(
         title=sentences.join_names(names),
         kind="runs",
         baseline=names[base],
         candidates=candidates,
-        results=_describe_results(candidates, base),
-        equal=equal,
-        differences=sorted([*differences, *provenance_differences], key=lambda each: each.fair),
+        results=_describe_results(candidates, base, unit),
+        unit=unit,
+        equal=settings.equal,
+        unchecked=settings.unchecked,
+        differences=sorted(
+            [*settings.differences, *provenance_differences], key=lambda each: each.fair
+        ),
         warnings=warnings + provenance_warnings,
         provenance=provenance,
     )
@@ -81,15 +109,21 @@ def _baseline_index(baseline: str | None, names: Sequence[str], records: Sequenc
 # --- one run --------------------------------------------------------------------------------------
 
 
-def _read_candidate(record: Record, name: str) -> tuple[Candidate, list[str]]:
-    """Return the figures of a run, and warnings about them."""
+def _read_candidate(
+    record: Record, name: str, logged: Sequence[str], unit: Unit
+) -> tuple[Candidate, list[str], float | None]:
+    """Return the figures of a run, warnings about them, and the samples of a step.
+
+    `logged` are the names of logged values to read.
+    """
     state = record.state
     plan = _plan(record)
-    part = find_steady_part(record)
+    summary = record.summary()
+    part = find_steady_part(record, unit)
     after_step = part.step if part else 0
     figures = compute_figures(record, after_step)
     rates = part.rates if part else []
-    evaluation = record.summary()["eval"] or {}
+    evaluation = summary["eval"] or {}
     candidate = Candidate(
         name=name,
         strategy=record.config.strategy,
@@ -109,18 +143,22 @@ def _read_candidate(record: Record, name: str) -> tuple[Candidate, list[str]]:
         gpu=figures.gpu,
         joules_per_sample=figures.joules_per_sample,
         metrics={key: value for key, value in evaluation.items() if key != "samples"},
-        curves=read_curves(record),
+        logged=record.last_logged(logged),
+        curves=read_curves(record, logged),
         diagnosis=diagnose(record, after_step).sentence,
         problem=_describe_error(state),
     )
-    warnings = [*_status_warnings(state), *_rate_warnings(part)]
+    is_silent = record.config.is_script and not record.keys()
+    warnings = _status_warnings(state)
+    warnings += [NO_STEPS] if is_silent else _rate_warnings(part)
     cores = core_count(state.provenance)
     if part and is_cpu_shared(figures.other_cores, cores):
         warnings.append(
             f"shared the CPU with other programs, which used {figures.other_cores:.1f} of the "
             f"host's {cores} cores"
         )
-    return candidate, [f"{name} {warning}" for warning in warnings]
+    warnings = [f"{name} {warning}" for warning in warnings]
+    return candidate, warnings, figures.samples_per_step
 
 
 def _describe_error(state: RunState) -> str:
@@ -191,9 +229,9 @@ def _ratio(candidate: Candidate, other: Candidate, comparisons: int) -> Interval
     return ratio_of_medians(candidate.rates, other.rates, comparisons)
 
 
-def _describe_results(candidates: Sequence[Candidate], base: int) -> list[str]:
+def _describe_results(candidates: Sequence[Candidate], base: int, unit: Unit) -> list[str]:
     pairs = _pair_count(candidates)
     found = sentences.describe_results(
-        candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs)
+        candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
     return [*found, ONE_RUN_EACH] if found else []

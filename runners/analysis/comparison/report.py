@@ -29,6 +29,7 @@ def render_report(comparison: Comparison) -> str:
     page: str = _template().render(
         comparison=comparison,
         unequal=sentences.describe_unequal(comparison),
+        unchecked=sentences.describe_unchecked(comparison.unchecked),
         marks=[chart_style.mark_of(index) for index in indices],
         colours=[chart_style.colour_of(index) for index in indices],
         describe_candidate=table.describe_candidate,

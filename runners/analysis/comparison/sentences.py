@@ -6,29 +6,37 @@ import math
 from collections.abc import Callable, Sequence
 
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison.model import Candidate, Comparison
+from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
 from distrain.runners.analysis.interval import Interval
 
 Ratio = Callable[[Candidate, Candidate], Interval | None]
 """Return the rate of the first as a multiple of the second's; None if it is not known."""
 
+NO_DIFFERENCE = "no significant difference"
 MAX_NAMED = 3  # unequal settings in one sentence; the others are counted
 
 
-def describe_results(candidates: Sequence[Candidate], baseline: str, ratio: Ratio) -> list[str]:
+def describe_results(
+    candidates: Sequence[Candidate], baseline: str, ratio: Ratio, unit: Unit = "samples/s"
+) -> list[str]:
     """Return all result sentences: the fastest first, then each candidate and the baseline."""
-    sentences = describe_fastest(candidates, ratio)
+    fastest = describe_fastest(candidates, ratio, unit)
     base = next((candidate for candidate in candidates if candidate.name == baseline), None)
     if base is None:
-        return sentences
+        return fastest
+    ratios = []
     for candidate in candidates:
         found = None if candidate is base else ratio(candidate, base)
         if found is not None:
-            sentences.append(describe_ratio(candidate.name, baseline, found))
-    return sentences
+            ratios.append(describe_ratio(candidate.name, baseline, found))
+    if len(ratios) == 1 and all(each.startswith(NO_DIFFERENCE) for each in [*fastest, *ratios]):
+        return ratios  # of two, both sentences give the same result
+    return [*fastest, *ratios]
 
 
-def describe_fastest(candidates: Sequence[Candidate], ratio: Ratio) -> list[str]:
+def describe_fastest(
+    candidates: Sequence[Candidate], ratio: Ratio, unit: Unit = "samples/s"
+) -> list[str]:
     """Return one sentence that names the fastest candidate and those not significantly slower.
 
     Empty if fewer than two have a rate.
@@ -44,20 +52,18 @@ def describe_fastest(candidates: Sequence[Candidate], ratio: Ratio) -> list[str]
         if found is None or found.contains(1.0):
             similar.append(other.name)
     if len(similar) == len(others):
-        return [f"no significant difference between {join_names([fastest.name, *similar])}"]
-    rate = formatting.rate(fastest.rate.value if fastest.rate else None)
+        return [f"{NO_DIFFERENCE} between {join_names([fastest.name, *similar])}"]
+    rate = formatting.rate(fastest.rate.value if fastest.rate else None, unit)
     sentence = f"fastest: {fastest.name} with {rate} (median)"
     if similar:
-        sentence += f"; no significant difference to {join_names(similar)}"
+        sentence += f"; {NO_DIFFERENCE} to {join_names(similar)}"
     return [sentence]
 
 
 def describe_ratio(name: str, baseline: str, ratio: Interval) -> str:
     """Return "ddp is 1.52× single (95 % CI 1.47–1.58)", or that no difference is significant."""
     if ratio.contains(1.0):
-        return (
-            f"no significant difference between {name} and {baseline} (within {_tolerance(ratio)})"
-        )
+        return f"{NO_DIFFERENCE} between {name} and {baseline} (within {_tolerance(ratio)})"
     return f"{name} is {format_ratio(ratio.value)} {baseline} (95 % CI {format_interval(ratio)})"
 
 
@@ -65,7 +71,7 @@ def describe_time_ratio(name: str, baseline: str, target: str, ratio: Interval) 
     """Return the same sentence for the time to a target: "ddp takes 0.81× as long as …"."""
     if ratio.contains(1.0):
         return (
-            f"no significant difference between {name} and {baseline} in the time to {target} "
+            f"{NO_DIFFERENCE} between {name} and {baseline} in the time to {target} "
             f"(within {_tolerance(ratio)})"
         )
     return (
@@ -87,6 +93,13 @@ def describe_unequal(comparison: Comparison) -> str:
         named.append(f"{len(differences) - MAX_NAMED} more")
     verb = "differs" if len(differences) == 1 else "differ"
     return f"unequal comparison: {join_names(named)} {verb}"
+
+
+def describe_unchecked(unchecked: Sequence[str]) -> str:
+    """Return the sentence on what scripts have not declared; empty if there are none."""
+    if not unchecked:
+        return ""
+    return f"not checked, because the scripts do not declare it: {join_names(unchecked)}"
 
 
 def format_ratio(ratio: float) -> str:

@@ -5,14 +5,13 @@ A column in which no candidate has a figure is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
-from distrain.runners.analysis.comparison.descriptions import format_rates
+from distrain.runners.analysis.comparison.descriptions import format_rates, median_rate
 from distrain.runners.analysis.comparison.model import Candidate, Comparison
 from distrain.runners.analysis.interval import Interval
 
@@ -29,6 +28,7 @@ INTERVAL_NOTES = {
         "smoothed bootstraps of these medians; those of the ratios hold for all ratios together."
     ),
 }
+MAX_LOGGED = 6  # columns of what scripts have logged
 PHASE_LABELS = {"comm": "comm wait"}
 
 
@@ -53,10 +53,22 @@ def make_table(comparison: Comparison) -> tuple[list[TableHead], list[list[str]]
     return [heads[column] for column in kept], cells
 
 
-def setting_rows(comparison: Comparison) -> Sequence[tuple[str, list[str], bool]]:
-    """Return a row for each difference: key, values of the candidates, whether it is fair."""
+class SettingRow(NamedTuple):
+    """A setting that differs; `mark` is "≠" if that is unfair, "?" if it was not checked."""
+
+    mark: str
+    key: str
+    values: list[str]
+
+
+def setting_rows(comparison: Comparison) -> list[SettingRow]:
+    """Return a row for each difference."""
     return [
-        (each.key, [sentences.format_setting(value) for value in each.values], each.fair)
+        SettingRow(
+            "" if each.fair and each.checked else "≠" if each.checked else "?",
+            each.key,
+            [sentences.format_setting(value) for value in each.values],
+        )
         for each in comparison.differences
     ]
 
@@ -65,13 +77,6 @@ def describe_candidate(candidate: Candidate) -> str:
     """Return "ddp torchrun fp32"."""
     parts = (candidate.strategy, candidate.launcher, candidate.precision)
     return " ".join(part for part in parts if part)
-
-
-def median_rate(candidate: Candidate) -> float | None:
-    """Return the median samples/s, also if there are too few measurements for an interval."""
-    if candidate.rate is not None:
-        return candidate.rate.value
-    return median(candidate.rates) if candidate.rates else None
 
 
 def phase_label(phase: str) -> str:
@@ -87,7 +92,7 @@ def _heads(comparison: Comparison) -> list[TableHead]:
     heads = [
         TableHead("setup", describe_candidate, right=False, spare=6),
         TableHead("ranks", _ranks),
-        TableHead("samples/s", lambda each: _present(formatting.round_rate, median_rate(each))),
+        TableHead(comparison.unit, lambda each: _present(formatting.round_rate, median_rate(each))),
         TableHead("95 % CI", lambda each: format_rates(each.rate) if each.rate else "", spare=1),
     ]
     if len(candidates) > 1:
@@ -97,6 +102,9 @@ def _heads(comparison: Comparison) -> list[TableHead]:
     for index, name in enumerate(metrics):
         label = name if formatting.is_accuracy(name) else f"eval {name}"
         heads.append(TableHead(label, partial(_metric, name), spare=2 if index else 0))
+    logged = dict.fromkeys(name for each in candidates for name in each.logged)
+    for index, name in enumerate([*logged][:MAX_LOGGED]):
+        heads.append(TableHead(f"{name} (last)", partial(_logged, name), spare=2 if index else 0))
     heads.append(TableHead(f"to {comparison.target or 'target'}", _time_to_target, spare=1))
     heads += [TableHead(phase_label(name), partial(_phase, name), spare=4) for name in phases]
     return [
@@ -144,6 +152,10 @@ def _time_to_target(candidate: Candidate) -> str:
 def _metric(name: str, candidate: Candidate) -> str:
     value = candidate.metrics.get(name)
     return "" if value is None else formatting.metric_value(name, value)
+
+
+def _logged(name: str, candidate: Candidate) -> str:
+    return _present(formatting.figure, candidate.logged.get(name))
 
 
 def _phase(name: str, candidate: Candidate) -> str:

@@ -7,7 +7,7 @@ keys.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -67,9 +67,15 @@ def read_raw(
             yield row[:-1]
 
 
-def read_latest(db: sqlite3.Connection, series: Series[T]) -> dict[int, T]:
-    """Return the last struct of each key."""
-    last = [Piece(0, key, count - 1, count) for key, count in count_rows(db, series).items()]
+def read_latest(
+    db: sqlite3.Connection, series: Series[T], keys: Iterable[int] | None = None
+) -> dict[int, T]:
+    """Return the last struct of each key that has rows; `keys` defaults to all."""
+    if keys is None:
+        counts = count_rows(db, series)
+    else:
+        counts = {key: count_rows_of_key(db, series, key) for key in keys}
+    last = [Piece(0, key, count - 1, count) for key, count in counts.items() if count]
     rows = chain.from_iterable(read_pieces(db, series, series.fields, last))
     return {row[1]: series.struct(row[1:]) for row in rows}
 

@@ -20,6 +20,27 @@ total = hvd.allreduce(torch.tensor(hvd.rank() + 1.0), op=hvd.Sum)
 print("sum", total.item(), flush=True)
 """
 
+# Each of two ranks has 20 of 40 samples: 5 batches of 4 in each of 2 epochs.
+TRAINS = """
+import horovod.torch as hvd
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+hvd.init()
+model = torch.nn.Linear(2, 1)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+data = TensorDataset(torch.randn(40, 2), torch.randn(40, 1))
+sampler = DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank())
+for epoch in range(2):
+    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+"""
+
 
 @pytest.fixture
 def launch_script(user_folder: Path) -> Callable[..., Run]:
@@ -40,6 +61,12 @@ def test_a_script_with_horovod_runs(via: str, launch_script: Callable[..., Run])
     run = launch_script(SUM, via=via)
     assert run.wait(120)["status"] == "completed", run.reason
     assert ["sum 3.0" in output for output in outputs(run)] == [True, True]
+
+
+def test_steps_and_samples_of_its_training_are_observed(launch_script: Callable[..., Run]) -> None:
+    found = launch_script(TRAINS).wait(120)
+    assert (found["status"], found["steps"], found["samples"]) == ("completed", 10, 80)
+    assert found["sources"]["steps"] == "optimizer steps of SGD"
 
 
 def test_a_stop_interrupts_its_ranks(launch_script: Callable[..., Run]) -> None:

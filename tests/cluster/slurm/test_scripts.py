@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,16 @@ def test_a_stop_interrupts_the_ranks_on_all_nodes(
     run.stop()
     assert ended(run) == "stopped", run.reason
     assert all("saved" in output for output in outputs(run))
+
+
+@pytest.mark.usefixtures("started")
+def test_a_program_that_srun_has_started_is_observed(user_folder: Path) -> None:
+    (user_folder / "train.py").write_text(
+        "import distrain\ndistrain.init()\nfor _ in range(5):\n    distrain.step(samples=1)\n"
+    )
+    command = ["srun", "--nodes=1", "--ntasks=2", sys.executable, "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run = find("latest")
+    assert ended(run) == "completed", run.reason
+    assert (run.summary()["world_size"], run.summary()["samples"]) == (2, 10)

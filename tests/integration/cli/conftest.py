@@ -51,7 +51,7 @@ def distrain(tmp_path: Path, environment: dict[str, str]) -> Distrain:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
 
     return run

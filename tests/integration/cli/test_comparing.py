@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from distrain.runners.analysis.comparison.curves import MAX_LOGGED
 from distrain.runners.analysis.comparison.model import Candidate
 from distrain.runners.analysis.comparison.recorded_runs import compare
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import GpuSample, HostSample
+from distrain.runners.protocol.events import GpuSample, HostSample, ScriptSettings
 from distrain.runners.records.state import RunError, read_state, write_state
 from distrain.runners.system.devices import Device
 
@@ -214,6 +215,73 @@ def test_runs_of_one_name_get_different_names_and_a_run_given_twice_counts_once(
     runs = [fabricate("same").steps(40).end() for _ in range(2)]
     names = [each.name for each in candidates(*runs, runs[0])]
     assert names == [f"same {run.id[-4:]}" for run in runs]
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_scripts(fabricate: Fabricate) -> list[SampledRun]:
+    """Return runs of a script with another learning rate; no rank reports samples."""
+    runs = []
+    for lr in ("0.1", "0.2"):
+        run = fabricate(f"lr {lr}", script={"path": "train.py", "args": ["--lr", lr]})
+        settings = ScriptSettings(time=run.now, rank=0, config={"lr": float(lr), "seed": 1})
+        run.writer.add(settings)
+        for step in range(1, 6):
+            run.logged(**{"train/loss": float(lr) / step}).evaluation(0.9)
+        runs.append(run.end())
+    return runs
+
+
+def test_scripts_are_compared_by_what_they_log_and_declare(two_scripts: list[SampledRun]) -> None:
+    found = compare([run.record for run in two_scripts])
+    one, other = found.candidates
+    assert (one.logged, other.logged) == ({"train/loss": 0.02}, {"train/loss": 0.04})
+    curve = other.curves["logged train/loss"]
+    assert curve.step == [1.0, 2.0, 3.0, 4.0, 5.0]
+    # Rank 1 logs one more than rank 0.
+    assert curve.values == pytest.approx([0.2 / step + 0.5 for step in range(1, 6)])
+    assert curve.low == pytest.approx([0.2 / step for step in range(1, 6)])
+    assert curve.high == pytest.approx([0.2 / step + 1 for step in range(1, 6)])
+    assert (one.rates, one.phases, one.metrics["top1"]) == ([], {}, 0.9)
+    assert [each.key for each in found.differences] == ["script", "config.lr"]
+    assert (found.unequal, found.equal["seed"]) == ([], "1")
+    assert found.unchecked == ["model", "data", "samples", "global batch", "precision"]
+    assert found.warnings == [
+        "lr 0.1 has no measured rate: the script does not report its steps",
+        "lr 0.2 has no measured rate: the script does not report its steps",
+        "evaluations, logged values and samples of scripts are as the scripts report them",
+    ]
+
+
+def test_every_format_shows_what_scripts_log(
+    distrain: Distrain, two_scripts: list[SampledRun], tmp_path: Path
+) -> None:
+    names = ("lr 0.1", "lr 0.2")
+    text = distrain("compare", *names).stdout
+    unchecked = "not checked, because the scripts do not declare it: model, data, samples, "
+    assert text.startswith(unchecked)
+    assert "train/loss (last)" in text
+    assert "?  config.lr  0.1" in text
+    assert "logged train/loss  lr 0.1" in text
+    assert unchecked in distrain("compare", *names, "--format", "md").stdout
+    distrain("compare", *names, "--format", "html", "--out", "report.html")
+    report = (tmp_path / "report.html").read_text()
+    assert unchecked.capitalize() in report
+    assert '<h2 id="logged-2-title">train/loss</h2>' in report
+
+
+def test_of_many_names_those_that_most_runs_have_are_compared(fabricate: Fabricate) -> None:
+    script = {"path": "train.py"}
+    many = fabricate("many", script=script)
+    many.logged(**{f"layer{number}": 1.0 for number in range(60)})
+    few = fabricate("few", script=script).logged(layer59=1.0)
+    found = compare([many.end().record, few.end().record])
+    curves = [name for name in found.candidates[0].curves if name.startswith("logged ")]
+    assert curves[:2] == ["logged layer59", "logged layer0"]
+    assert len(curves) == MAX_LOGGED
+    assert found.warnings[-1].startswith("24 of 60 logged names are shown")
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_an_unusable_queue_is_one_sentence_and_starts_nothing(
     done = distrain("run", "ddp", "--queue", DISTRAIN_CLAIMS_DIR="/proc/none")
     assert (done.returncode, done.stdout) == (1, "")
     (sentence,) = done.stderr.splitlines()
-    assert sentence.startswith("distrain: the queue cannot use /proc/none: ")
+    assert sentence.startswith("distrain: /proc/none cannot be used: ")
     assert not runs_dir.exists()
 
 

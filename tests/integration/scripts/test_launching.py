@@ -283,11 +283,10 @@ def test_a_script_without_figures_says_so(write: Write, distrain: Distrain, runs
         shown = distrain(*words)
         assert "Traceback" not in shown.stderr
         assert "None" not in shown.stdout
-    for command in ("bench", "verify"):
-        write("run.toml", '[script]\npath = "train.py"\n')
-        refused = distrain(command, "./run.toml")
-        assert refused.returncode == 2
-        assert "benches and checks need a preset without one" in refused.stderr
+    write("run.toml", '[script]\npath = "train.py"\n')
+    refused = distrain("verify", "./run.toml")
+    assert refused.returncode == 2
+    assert "a check needs a preset without one" in refused.stderr
 
 
 def test_ranks_of_a_scheduler_run_a_script(

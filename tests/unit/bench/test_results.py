@@ -1,15 +1,19 @@
 """Results and remaining time of a bench, from states as its process writes them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from distrain.runners import bench
+from distrain.runners.analysis.comparison.descriptions import result_cells
 from distrain.runners.analysis.comparison.model import Comparison
 from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.estimate import estimate_remaining
 from distrain.runners.bench.results import compare, widest_interval
 from distrain.runners.bench.state import BenchState, CurrentRun, Measurement
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
 from tests.support.benches import config, definition
 
 TWO_RANKS = {"strategy": "ddp", "launcher": "spawn", "devices": "cpu:2"}
@@ -21,7 +25,7 @@ BOTH = definition(
 WIGGLE = [1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998, 1.0]
 
 
-def measured(candidate: str, number: int, rate: float, **more: object) -> Measurement:
+def measured(candidate: str, number: int, rate: float | None, **more: object) -> Measurement:
     known = {"seconds": 5.0, "warmup_s": 0.5, "steady": True, "duration_s": 10.0, **more}
     run_id = f"{number}-{candidate}"
     return Measurement(candidate=candidate, round=number, run_id=run_id, rate=rate, **known)
@@ -227,3 +231,87 @@ def test_results_compare_the_same_rounds() -> None:
     assert found.results[0] == "fastest: ddp with 240 samples/s (median)"
     assert found.results[1].startswith("ddp is 1.50× single (95 % CI ")
     assert comparison({"single": drift[:3], "ddp": drift[:3]}).results == []
+
+
+def test_a_single_round_has_no_interval() -> None:
+    found = comparison({"single": [100.0], "ddp": [150.0, 151.0]})
+    single, ddp = found.candidates
+    assert single.rate is None
+    assert result_cells(single, found)[1:4] == ["1", "100", "–"]
+    assert result_cells(ddp, found)[3] == "149–152"
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+SCRIPTS = definition(
+    {
+        f"train.py {name}": RunConfig.from_dict({"script": {"path": "train.py", "args": [name]}})
+        for name in ("--ddp", "--fsdp")
+    },
+    repeats=9,
+    steps=200,
+)
+
+
+def scripts(**more: Mapping[str, object]) -> Comparison:
+    """Return the comparison of two scripts, one twice as fast, with fields of their runs."""
+    plans = {name: plan_here(config) for name, config in SCRIPTS.configs.items()}
+    ones = []
+    for number, wiggle in enumerate(WIGGLE, 1):
+        for name, rate in (("ddp", 10 * wiggle), ("fsdp", 20 / wiggle)):
+            fields = {"step_rate": rate, "steps": 200, **more.get(name, {})}
+            ones.append(measured(f"train.py --{name}", number, fields.pop("rate", None), **fields))
+    known = BenchState(bench_id="b", created=0.0, plans=plans, rounds=8, measurements=ones)
+    return compare(SCRIPTS, known, Path("/bench"))
+
+
+def test_scripts_without_samples_are_compared_by_steps() -> None:
+    found = scripts()
+    assert found.unit == "steps/s"
+    assert found.results[0] == "fastest: train.py --fsdp with 20.0 steps/s (median)"
+    assert (
+        "rates are steps/s: the samples of train.py --ddp and train.py --fsdp are not known"
+        in found.warnings
+    )
+    assert found.unchecked == ["model", "data", "samples", "global batch", "precision", "seed"]
+    assert not found.unequal
+
+
+def test_the_unit_is_one_that_all_candidates_have() -> None:
+    known = {"rate": 160.0, "samples_per_step": 16.0}
+    found = scripts(ddp=known)
+    assert found.unit == "steps/s"
+    assert "rates are steps/s: the samples of train.py --fsdp are not known" in found.warnings
+    found = scripts(ddp=known, fsdp=known)
+    assert found.unit == "samples/s"
+    assert found.equal["samples per step (measured)"] == "16"
+    assert "global batch" not in found.unchecked
+
+
+def test_what_scripts_declare_is_compared() -> None:
+    found = scripts(
+        ddp={"declared": {"global_batch": 64, "model": "gpt", "lr": 0.1}},
+        fsdp={"declared": {"global_batch": 128, "model": "gpt", "lr": 0.2}},
+    )
+    assert found.equal["model"] == "gpt"
+    assert found.unchecked == ["data", "samples", "precision", "seed"]
+    assert [(each.key, each.values) for each in found.unequal] == [("global_batch", ["64", "128"])]
+    fair = {each.key: each.values for each in found.differences if each.fair}
+    assert fair == {"config.lr": ["0.1", "0.2"]}, "the names show the scripts"
+
+
+def test_samples_per_step_must_be_equal_and_as_declared() -> None:
+    found = scripts(
+        ddp={"rate": 160.0, "samples_per_step": 16.0, "declared": {"global_batch": 8}},
+        fsdp={"rate": 160.0, "samples_per_step": 32.0},
+    )
+    (unequal,) = found.unequal
+    assert (unequal.key, unequal.values) == ("samples per step (measured)", ["16", "32"])
+    text = "train.py --ddp declares a global batch of 8, but its steps had 16 samples"
+    assert any(text in warning for warning in found.warnings)
+
+
+def test_early_ends_are_reported() -> None:
+    found = scripts(fsdp={"ended_early": True, "steps": 120})
+    text = "train.py --fsdp ended by itself in 8 of 8 rounds, after 120 of 200 steps were measured"
+    assert text in found.warnings

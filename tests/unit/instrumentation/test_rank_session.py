@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
+from distrain.runners.distributed import timing
 from distrain.runners.instrumentation import rank_session
-from distrain.runners.instrumentation.rank_session import RankSession, count_samples
+from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.tracked import Tracked
 from distrain.runners.protocol.events import Event, Logged, ScriptSettings, Window
 from distrain.runners.protocol.reporter import NullReporter
 
@@ -43,7 +43,7 @@ def test_samples_are_credited_to_the_step_that_they_are_part_of(
     accumulate: int, sent: Sent
 ) -> None:
     session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
-    for number, _ in enumerate(session.track(batches(10, 4)), 1):
+    for number, _ in enumerate(Tracked(batches(10, 4), session), 1):
         if number % accumulate == 0:
             session.step()
     session.flush()
@@ -55,30 +55,31 @@ def test_samples_are_credited_to_the_step_that_they_are_part_of(
 
 def test_batches_count_as_steps_where_step_is_never_called(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0, skip_steps=3)
-    for _ in session.track(batches(8, 4)):
+    for _ in Tracked(batches(8, 4), session):
         pass
     session.flush()
     assert session.steps == sum(window.steps for window in sent.windows) == 8
     assert sum(window.samples for window in sent.windows) == 32
 
 
-def test_batches_that_were_reported_as_steps_stay_so(
+def test_batches_that_were_reported_as_steps_stay_so_until_there_are_more_steps(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_session, "HELD_STEPS", 3)
+    monkeypatch.setattr(rank_session, "HELD_BATCHES", 3)
     session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
-    for number, _ in enumerate(session.track(batches(6, 4)), 1):
-        if number > 4:
+    for number, _ in enumerate(Tracked(batches(20, 4), session), 1):
+        if number > 4 and number % 2 == 0:
             session.step()
     session.flush()
     steps = [window.step for window in sent.windows]
     assert steps == sorted(steps)
-    assert sum(window.samples for window in sent.windows) == 24
+    assert (session.steps, sum(window.steps for window in sent.windows)) == (8, 8)
+    assert sum(window.samples for window in sent.windows) == 80
 
 
 def test_evaluation_batches_outside_of_track_are_not_samples(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
-    for _ in session.track(batches(2, 4)):
+    for _ in Tracked(batches(2, 4), session):
         session.step()
         for _ in batches(50, 4):
             pass
@@ -90,10 +91,10 @@ def test_time_between_two_loops_belongs_to_no_window(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(rank_session.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
     session = RankSession(sent, 0, window_s=0.5, skip_steps=0)
     for _ in range(3):
-        for _ in session.track(batches(40, 4)):
+        for _ in Tracked(batches(40, 4), session):
             clock[0] += 1.0
         clock[0] += 1000.0  # an evaluation
     session.flush()
@@ -103,7 +104,7 @@ def test_time_between_two_loops_belongs_to_no_window(
 
 def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
-    for number, _ in enumerate(session.track(batches(50, 4)), 1):
+    for number, _ in enumerate(Tracked(batches(50, 4), session), 1):
         if number == 5:
             break
     session.flush()
@@ -112,7 +113,7 @@ def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
 
 def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
-    for _ in session.track(batches(50, 4)):
+    for _ in Tracked(batches(50, 4), session):
         session.step(samples=4)
     session.flush()
     assert sum(isinstance(event, ScriptSettings) for event in sent.events) < 5
@@ -121,17 +122,18 @@ def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent:
 
 def test_a_batch_without_a_tensor_makes_the_samples_unknown(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
-    for _ in session.track([*batches(3, 4), "no tensor", *batches(3, 4)]):
+    for _ in Tracked([*batches(3, 4), "no tensor", *batches(3, 4)], session):
         session.step()
     session.flush()
     last = [event for event in sent.events if isinstance(event, ScriptSettings)][-1]
-    assert last.sources["samples"] == ""
+    assert "samples" not in last.sources
+    assert "ambiguous" in last.missing["samples"]
     assert sent.windows[-1].warmup
 
 
 def test_windows_without_known_samples_do_not_count_for_throughput(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
-    for _ in session.track(["no", "tensors"]):
+    for _ in Tracked(["no", "tensors"], session):
         session.step()
     session.flush()
     assert all(window.warmup and window.samples == 0 for window in sent.windows)
@@ -156,17 +158,24 @@ def test_a_step_before_the_last_one_is_left_out(sent: Sent) -> None:
     assert [event.step for event in sent.events if isinstance(event, Logged)] == [1, 5, 6]
 
 
-@pytest.mark.parametrize(
-    ("batch", "samples"),
-    [
-        (torch.zeros(3, 2), 3),
-        ((torch.zeros(4, 2), torch.zeros(4)), 4),
-        ({"ids": torch.zeros(5, 2), "mask": None}, 5),
-        (["a text", torch.zeros(6)], 6),
-        (torch.tensor(1.0), None),
-        (["only", "texts"], None),
-        (7, None),
-    ],
-)
-def test_the_samples_of_a_batch_are_those_of_its_first_tensor(batch: Any, samples: Any) -> None:
-    assert count_samples(batch) == samples
+def test_a_value_that_several_libraries_log_is_recorded_once(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for step in range(5):
+        session.log({"loss": 1.0, "lr": 0.5}, step, "SummaryWriter")
+        session.log({"loss": 1.0, "norm": 2.0}, step, "wandb.log")
+        if step >= 2:
+            session.log({"lr": 0.5}, step)  # passed to distrain: goes first from here on
+    session.flush()
+    assert sent.totals("loss") == (5, 5.0)
+    assert sent.totals("norm") == (5, 10.0)
+    assert sent.totals("lr") == (5, 2.5)
+    sources = [event.sources for event in sent.events if isinstance(event, ScriptSettings)]
+    assert sources == [{"values": "SummaryWriter"}, {"values": "SummaryWriter, wandb.log"}]
+
+
+def test_values_that_libraries_log_without_a_step_are_numbered(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for value in range(3):
+        session.log({"loss": value}, None, "wandb.log")
+    session.flush()
+    assert [event.step for event in sent.events if isinstance(event, Logged)] == [1, 2, 3]

@@ -70,6 +70,7 @@ EVENTS: list[events.Event] = [
     events.Logged(time=2.0, rank=1, step=4, values={"loss": LoggedStats(2, 3.0, 1.0, 2.0, 1.0)}),
     events.RankEvaluation(time=2.0, rank=1, number=1, step=4, samples=9, metrics={"top1": 0.5}),
     events.ScriptSettings(time=2.0, rank=1, config={"lr": 0.1}, sources={"steps": "step()"}),
+    events.RankFacts(time=2.0, rank=1, step=10, has_process_group=False, saved=["/tmp/model.pt"]),
     events.StopAt(step=6, save=False),
 ]
 

@@ -16,6 +16,8 @@ from distrain.runners.protocol.events import (
     GpuSample,
     Hello,
     HostSample,
+    Logged,
+    LoggedStats,
     Metric,
     Notice,
     Window,
@@ -25,7 +27,7 @@ from distrain.runners.records.export import export
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
-from tests.support.records import make_window
+from tests.support.records import RunBuilder, make_window
 
 STEPS = 40
 
@@ -125,6 +127,55 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
             found.setdefault(value.tag, []).append(row)
         data = data[16 + size :]
     return found
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> Record:
+    """Return a script's record: `loss` of two ranks in two steps, `lr` of rank 0, once infinite."""
+    run = RunBuilder(tmp_path, script={"path": "train.py"})
+    for loss in (3.0, 2.0):
+        run.logged(loss=loss)
+    for value in (0.1, float("inf")):
+        stats = {"lr": LoggedStats.of([value])}
+        run.writer.add(Logged(time=run.now, rank=0, step=2, values=stats))
+    return run.end().record
+
+
+def test_csv_of_a_script_has_a_row_for_every_point_that_it_logged(logged: Record) -> None:
+    text = io.StringIO()
+    export(logged, "csv", text)
+    rows = csv.DictReader(io.StringIO(text.getvalue()))
+    columns = ("name", "rank", "step", "count", "mean", "max", "last")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("loss", "0", "1", "1", "3.0", "3.0", "3.0"),
+        ("loss", "0", "2", "1", "2.0", "2.0", "2.0"),
+        ("loss", "1", "1", "1", "4.0", "4.0", "4.0"),
+        ("loss", "1", "2", "1", "3.0", "3.0", "3.0"),
+        ("lr", "0", "2", "1", "0.1", "0.1", "0.1"),
+        ("lr", "0", "2", "1", "", "", ""),
+    ]
+
+
+def test_jsonl_of_a_script_names_what_it_logged(logged: Record) -> None:
+    text = io.StringIO()
+    export(logged, "jsonl", text)
+    rows = [json.loads(line) for line in text.getvalue().splitlines()]
+    found = {(row["name"], row["rank"], row["step"]) for row in rows if row["type"] == "logged"}
+    assert found == {*(("loss", rank, step) for rank in (0, 1) for step in (1, 2)), ("lr", 0, 2)}
+
+
+def test_tensorboard_gets_a_tag_for_each_name_and_where_several_logged_it_each_rank(
+    logged: Record, tmp_path: Path
+) -> None:
+    export(logged, "tensorboard", tmp_path / "tb")
+    scalars = read_tensorboard(tmp_path / "tb")
+    values = {tag: [(step, value) for step, _, value in rows] for tag, rows in scalars.items()}
+    assert values == {
+        "loss/all": [(1, 3.5), (2, 2.5)],
+        "loss/rank0": [(1, 3.0), (2, 2.0)],
+        "loss/rank1": [(1, 4.0), (2, 3.0)],
+        "lr": [(2, pytest.approx(0.1))],
+    }
 
 
 def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
     supervisor.writer.commit()
     ((_, notice),) = Record(supervisor.folder).events()
     assert isinstance(notice, Notice)
-    assert notice.text.startswith("queued runs cannot see this run: the queue cannot use /proc")
+    assert notice.text.startswith("queued runs cannot see this run: /proc/none cannot be used")
     assert asyncio.run(supervisor.wait_for_devices())
 
 

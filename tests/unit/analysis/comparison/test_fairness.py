@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from distrain.runners.analysis.comparison.fairness import compare_settings
+from distrain.runners.analysis.comparison.fairness import compare_settings, find_unchecked
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig
 
 
 def differences(changes: dict[str, Any]) -> list[str]:
@@ -35,3 +36,44 @@ def test_the_conditions_of_a_slurm_job_are_ignored(
 @pytest.mark.parametrize("key", ["slurm.partition", "slurm.constraint"])
 def test_other_machines_are_a_difference(key: str) -> None:
     assert differences({key: "other"}) == [key]
+
+
+def scripts(*arguments: str) -> list[RunConfig]:
+    """Return a script once for each argument."""
+    return [
+        RunConfig.from_dict({"script": {"path": "train.py", "args": [each]}, "devices": "cpu:2"})
+        for each in arguments
+    ]
+
+
+def test_what_scripts_do_not_declare_is_not_checked() -> None:
+    configs = scripts("--a", "--b")
+    declared: list[dict[str, Any]] = [{"lr": 0.1, "seed": 7}, {"lr": 0.2}]
+    plans = [plan_here(each) for each in configs]
+    equal, found = compare_settings(configs, plans, declared=declared)
+    assert {each.key: (each.values, each.fair, each.checked) for each in found} == {
+        "script": (["train.py --a", "train.py --b"], True, False),
+        "config.lr": (["0.1", "0.2"], True, False),
+    }
+    assert equal == {"devices": "CPU"}
+    unchecked = ["model", "data", "samples", "global batch", "precision", "seed"]
+    assert find_unchecked(configs, declared) == unchecked
+
+
+def test_what_scripts_declare_by_the_names_of_presets_is_checked() -> None:
+    configs = [*scripts("--a", "--b"), load_preset("ddp")]
+    declared: list[dict[str, Any]] = [
+        {"global_batch": 32, "seed": 0},
+        {"global_batch": 64, "seed": 0},
+        {},
+    ]
+    plans = [plan_here(each) for each in configs]
+    equal, found = compare_settings(configs[:2], plans[:2], declared=declared[:2])
+    assert equal == {"seed": "0", "devices": "CPU"}
+    assert [each.key for each in found if not each.fair] == ["global_batch"]
+    with_preset = {
+        each.key: each for each in compare_settings(configs, plans, declared=declared)[1]
+    }
+    assert with_preset["train.batch_size"].values == ["32", "64", "128"]
+    assert "model.name" not in with_preset
+    assert "global batch" not in find_unchecked(configs, declared)

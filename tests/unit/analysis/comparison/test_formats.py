@@ -47,6 +47,17 @@ def test_every_format_has_results_figures_settings_and_warnings(render: object) 
         assert wanted in text, wanted
 
 
+@pytest.mark.parametrize("render", [format_comparison, render_markdown, render_report])
+def test_every_format_names_the_unit_and_what_is_not_checked(render: object) -> None:
+    assert callable(render)
+    assert "checked:" not in render(comparison())
+    found = comparison(unit="steps/s", unchecked=["data", "seed"], results=[])
+    text = " ".join(render(found).split())
+    assert "ot checked, because the scripts do not declare it: data and seed" in text
+    assert "steps/s" in text
+    assert "samples/s" not in text.partition('id="plotly"')[0]
+
+
 def test_figures_that_no_candidate_has_get_no_column() -> None:
     assert "J/sample" in format_comparison(comparison())
     alone = [candidate("a", 5000, joules_per_sample=None, gpu=None, overlap=None)]

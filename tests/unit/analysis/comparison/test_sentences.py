@@ -52,6 +52,14 @@ def test_equal_candidates_have_no_fastest() -> None:
     assert sentence == "no significant difference between b and a"
 
 
+def test_two_equal_candidates_are_called_equal_once() -> None:
+    two = [candidate("a", 9000), candidate("b", 9020)]
+    (sentence,) = sentences.describe_results(two, "a", ratio)
+    assert sentence.startswith("no significant difference between b and a (within ±")
+    three = sentences.describe_results([*two, candidate("c", 5000)], "a", ratio)
+    assert [sentence.split()[0] for sentence in three] == ["fastest:", "no", "c"]
+
+
 def test_of_six_equal_candidates_hardly_ever_one_is_the_fastest() -> None:
     """The fastest is chosen after measuring, so its ratios count as comparisons of all pairs."""
     generator, wrong = np.random.default_rng(4), 0

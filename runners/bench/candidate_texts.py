@@ -1,0 +1,148 @@
+"""Candidates as a person writes them: presets, and command lines of scripts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from distrain.runners.config.command_line import (
+    is_program,
+    option_words,
+    program_config,
+    program_words,
+)
+from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig, parse_assignment, parse_devices
+from distrain.runners.errors import ConfigError
+
+_ASSIGNMENT_COMMA = re.compile(r",(?=[\w.]+=)")  # the comma in "x=a, b" is part of the value
+_OPTIONS = ("--devices", "--launcher", "--set")  # that may precede a script
+
+
+def candidates(texts: Sequence[str], changes: dict[str, Any]) -> dict[str, RunConfig]:
+    """Return the configs of presets, files and command lines, by the names of the candidates.
+
+    A preset or file may be followed by changes of its own: "ddp", "./mine.toml",
+    "ddp,precision=bf16". A command line is a script with its arguments, as after `distrain run`,
+    and may begin with options: "train.py --lr 0.1", "-m package.train", "--devices 0,1 train.py".
+    `changes` are values by dotted key, for all. Raises ConfigError.
+    """
+    found: list[tuple[str, RunConfig]] = []
+    for text in texts:
+        config = read_command_line(text, changes)
+        found.append(("", config) if config else _read_preset(text, changes))
+    short_names = iter(name_scripts([config for name, config in found if not name]))
+    configs: dict[str, RunConfig] = {}
+    for given_name, config in found:
+        name = given_name or next(short_names)
+        if name in configs:
+            raise ConfigError(f"{name} is given twice; name each candidate once")
+        configs[name] = config
+    return configs
+
+
+def _read_preset(text: str, changes: Mapping[str, Any]) -> tuple[str, RunConfig]:
+    """Return the name and the config of a preset or file, with its own changes."""
+    preset, *assignments = _ASSIGNMENT_COMMA.split(text)
+    own_changes = dict(parse_assignment(assignment) for assignment in assignments)
+    config = load_preset(preset, {**changes, **own_changes})
+    return ",".join([Path(preset).stem, *assignments]), config
+
+
+def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None:
+    """Return the config of a script with its arguments, or None if the text names a preset.
+
+    Raises ConfigError.
+    """
+    preset = _ASSIGNMENT_COMMA.split(text)[0]
+    if preset.endswith(".toml") and Path(preset).is_file():  # its path may contain spaces
+        return None
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"the candidate {text!r} cannot be read: {error}".lower()) from None
+    own_changes: dict[str, Any] = {}
+    while words and words[0].startswith("--"):
+        key, value = _read_option(text, words)
+        own_changes[key] = value
+    first = _ASSIGNMENT_COMMA.split(words[0])[0] if words else ""
+    if first == "-m" or is_program(first):
+        return program_config(words, {**changes, **own_changes})
+    if own_changes or " " in preset:
+        raise ConfigError(
+            f"the candidate {text!r} names no script: a word that ends in .py or contains a "
+            "slash, or -m and a module"
+        )
+    return None
+
+
+def _read_option(text: str, words: list[str]) -> tuple[str, Any]:
+    """Take the option at the start of the words, and return the key that it sets with its value."""
+    option, equals, value = words.pop(0).partition("=")
+    if option not in _OPTIONS:
+        allowed = "only --devices, --launcher and --set may precede its script"
+        raise ConfigError(f"the candidate {text!r} begins with {option}; {allowed}")
+    if not equals:
+        if not words:
+            raise ConfigError(f"the candidate {text!r} ends after {option}")
+        value = words.pop(0)
+    if option == "--set":
+        return parse_assignment(value)
+    return option.removeprefix("--"), parse_devices(value) if option == "--devices" else value
+
+
+# --- names of scripts -----------------------------------------------------------------------------
+
+
+def command_words(config: RunConfig) -> list[str]:
+    """Return the command line of a script as a candidate, with the options before it."""
+    return [*option_words(config), *program_words(config)]
+
+
+def name_scripts(configs: Sequence[RunConfig]) -> list[str]:
+    """Return a name for each script: its file and the arguments that not all of them have.
+
+    Options before the script are part of the names where they differ.
+    """
+    options = [option_words(config) for config in configs]
+    files = [[config.script.name] for config in configs]
+    arguments = _differing_words([config.script.args for config in configs])
+    if all(words == options[0] for words in options):
+        options = [[] for _ in configs]
+    parts = zip(options, files, arguments, strict=True)
+    names = [shlex.join([*before, *file, *after]) for before, file, after in parts]
+    if len({*names}) == len(names):
+        return names
+    return [shlex.join(command_words(config)) for config in configs]
+
+
+def _differing_words(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return lines of words without what all begin with and what all end with.
+
+    A value stays with its option: "--lr 0.1", not "0.1".
+    """
+    start = _common_start(lines)
+    rests = [list(line[start:]) for line in lines]
+    is_value = any(rest and not rest[0].startswith("-") for rest in rests)
+    if start and is_value and len(lines) > 1 and lines[0][start - 1].startswith("-"):
+        rests = [[lines[0][start - 1], *rest] for rest in rests]
+    end = _common_start([rest[::-1] for rest in rests])
+    return [rest[: len(rest) - end] for rest in rests]
+
+
+def _common_start(lines: Sequence[Sequence[str]]) -> int:
+    """Return the number of words that all lines begin with."""
+    columns = zip(*lines, strict=False)  # as many as the shortest line has
+    return sum(1 for _ in takewhile(lambda words: len({*words}) == 1, columns))
+
+
+def find_candidate(wanted: str, configs: Mapping[str, RunConfig]) -> str:
+    """Return the name of the candidate with this name or command line, else the text itself."""
+    for name, config in configs.items():
+        if config.is_script and wanted == shlex.join(command_words(config)):
+            return name
+    return wanted

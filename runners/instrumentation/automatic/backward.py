@@ -1,0 +1,58 @@
+"""The backward pass, from the call of `backward` to its return. It ends the forward pass."""
+
+from __future__ import annotations
+
+import functools
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from torch import autograd
+
+from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.automatic import hooked
+from distrain.runners.instrumentation.automatic.optimizers import is_recorded
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
+
+_is_within = False  # a checkpoint of activations calls it from within
+
+
+def install() -> None:
+    backward = autograd.backward
+
+    @functools.wraps(backward)
+    def observe(*arguments: Any, **options: Any) -> None:
+        global _is_within
+        if _is_within or get_ident() != hooked.thread:
+            backward(*arguments, **options)
+            return
+        loop = hooked.session.loop
+        begin = _stamp() if loop.timer.uses_cuda else perf_counter()
+        _is_within = True
+        try:
+            backward(*arguments, **options)
+        finally:
+            _is_within = False
+        if begin is not None:
+            end = _stamp() if loop.timer.uses_cuda else perf_counter()
+            loop.events.append((loop.BACKWARD, begin, end, None))
+            if len(loop.events) >= MOST_EVENTS:
+                _limit()
+
+    autograd.backward = observe
+
+
+def _limit() -> None:
+    try:
+        hooked.session.loop.limit()
+    except Exception:
+        problems.print_first()
+
+
+def _stamp() -> Any:
+    """Return a stamp; None while a CUDA graph is recorded."""
+    try:
+        return None if is_recorded() else hooked.session.loop.stamp()
+    except Exception:
+        problems.print_first()
+        return None

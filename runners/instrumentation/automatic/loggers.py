@@ -1,0 +1,150 @@
+"""Records what a script logs with TensorBoard, wandb, trackio and MLflow.
+
+Their functions are wrapped once the script imports them. A call does what it does without us, and
+what succeeds is recorded: numbers, by the names that the script gives them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import wrapt
+
+from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.automatic import hooked
+
+Values = tuple[Mapping[Any, Any], Any]  # by name, and the step or None
+
+
+class LoggingFunction(NamedTuple):
+    """A function of a library that logs values, where the library defines it.
+
+    `source` is what a person calls it, or its library where several functions log the same.
+    `read` takes its arguments and returns what they log.
+    """
+
+    module: str
+    path: str
+    source: str
+    read: Callable[..., Values]
+
+
+def install() -> None:
+    """Wrap the functions of the libraries that the program imports from now on."""
+    for module in {function.module for function in FUNCTIONS}:
+        wrapt.register_post_import_hook(_wrap_functions, module)
+
+
+def _wrap_functions(module: ModuleType) -> None:
+    for function in FUNCTIONS:
+        *owners, name = function.path.split(".")
+        owner: Any = module
+        for part in owners:
+            owner = getattr(owner, part, None)
+        # Another version of the library may not have it.
+        if function.module == module.__name__ and hasattr(owner, name):
+            setattr(owner, name, _recording(getattr(owner, name), function))
+
+
+def _recording(original: Callable[..., Any], function: LoggingFunction) -> Callable[..., Any]:
+    # A plain function, unlike one of wrapt's, can still be pickled by its name.
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        returned = original(*args, **kwargs)
+        if hooked.thread != hooked.NO_THREAD:
+            try:
+                _record(function, args, kwargs)
+            except Exception:
+                problems.print_first()
+        return returned
+
+    return call
+
+
+def _record(function: LoggingFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    values, step = function.read(*args, **kwargs)
+    if numbers := dict(_numbers(values)):
+        hooked.session.log(numbers, step, function.source)
+
+
+def _numbers(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield numbers and tensors with one element; those of nested mappings as "outer.inner"."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}.")
+        elif (number := _number(value)) is not None:
+            yield f"{prefix}{name}", number
+
+
+def _number(value: Any) -> Any:
+    """Return a number or a tensor with one element, and None for anything else."""
+    if isinstance(value, Real):
+        return value
+    if hasattr(value, "detach"):  # a tensor, which may be on a GPU: read later
+        return value if value.numel() == 1 and not value.is_complex() else None
+    is_single = getattr(value, "size", None) == 1 and hasattr(value, "item")  # an array
+    item = value.item() if is_single else None
+    return item if isinstance(item, Real) else None
+
+
+# --- what a call logs; parameters have the names that the libraries give them ------------------
+
+
+def _read_scalar(
+    _writer: object, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any
+) -> Values:
+    return {tag: scalar_value}, global_step
+
+
+def _read_scalars(
+    _writer: object,
+    main_tag: str,
+    tag_scalar_dict: Mapping[str, Any],
+    global_step: Any = None,
+    *_: Any,
+    **__: Any,
+) -> Values:
+    return {f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}, global_step
+
+
+def _read_wandb(
+    _run: object, data: Mapping[str, Any], step: Any = None, *_: Any, **__: Any
+) -> Values:
+    return data, step
+
+
+def _read_metric(key: str, value: Any, step: Any = None, *_: Any, **__: Any) -> Values:
+    return {key: value}, step
+
+
+def _read_metrics(metrics: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> Values:
+    return metrics, step
+
+
+def _read_trackio(
+    _run: object, metrics: Mapping[str, Any], step: Any = None, *_: Any, **__: Any
+) -> Values:
+    return metrics, step
+
+
+# `wandb.log` and `trackio.log` call the method of the run. `mlflow` takes its functions over from
+# the module named here, after it was imported.
+FUNCTIONS = [
+    LoggingFunction("wandb.sdk.wandb_run", "Run.log", "wandb.log", _read_wandb),
+    LoggingFunction("wandb.sdk.lib.noop_run", "NoopRun.log", "wandb.log", _read_wandb),  # disabled
+    LoggingFunction("trackio.run", "Run.log", "trackio.log", _read_trackio),
+    LoggingFunction("mlflow.tracking.fluent", "log_metric", "mlflow", _read_metric),
+    LoggingFunction("mlflow.tracking.fluent", "log_metrics", "mlflow", _read_metrics),
+    *(
+        LoggingFunction(module, f"SummaryWriter.{name}", source, read)
+        for module, source in (
+            ("torch.utils.tensorboard.writer", "SummaryWriter"),
+            ("tensorboardX.writer", "tensorboardX"),
+        )
+        for name, read in (("add_scalar", _read_scalar), ("add_scalars", _read_scalars))
+    ),
+]

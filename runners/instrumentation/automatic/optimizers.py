@@ -1,0 +1,152 @@
+"""Steps of optimizers: the one that stepped first makes the steps of the run."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from functools import lru_cache
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from torch import cuda
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+)
+
+from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.automatic import hooked
+from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.step_counter import OPTIMIZER
+
+GRAPH = "the steps are replayed from a CUDA graph, where hooks see nothing; call distrain.step()"
+
+
+def _nothing() -> None:
+    return None
+
+
+_counted: Any = _nothing  # a weak reference to the counted optimizer
+finished_steps = 0  # of all optimizers
+_has_unseen_steps = False  # of other threads, or while nothing is observed
+
+
+def install() -> None:
+    register_optimizer_step_post_hook(_after_step)
+
+
+def attach(session: RankSession) -> None:
+    """Count the steps of the optimizer that steps first from now on."""
+    global _counted
+    _counted = _nothing
+    session.automatic.expects_step = _expects_step
+
+
+def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    """Note a step, with few steps of our own in the usual case: it may be a short one."""
+    global finished_steps, _has_unseen_steps
+    if get_ident() != hooked.thread:
+        _has_unseen_steps = True
+        return
+    if _may_step_within(optimizer.__class__) and _steps_within(optimizer):
+        return
+    finished_steps += 1
+    try:
+        loop = hooked.session.loop
+        now = perf_counter()
+        if _counted() is optimizer and now < loop.due and not loop.timer.uses_cuda:
+            extra = (True, optimizer.param_groups[0]["lr"])
+            loop.events.append((loop.OPTIMIZER_STEP, None, now, extra))
+            loop.noted_steps += 1
+        elif not is_recorded():
+            count_step(optimizer)
+    except Exception:
+        problems.print_first()
+
+
+@lru_cache(maxsize=16)
+def _may_step_within(kind: type[Any]) -> bool:
+    """Return whether the steps of a type and of a base run hooks, as with Horovod."""
+    own = [vars(each).get("step") for each in kind.__mro__]
+    return sum(hasattr(step, "hooked") for step in own) > 1
+
+
+def _steps_within(optimizer: Optimizer) -> bool:
+    """Return whether a `step` that has called the one that ends goes on: that one is the step.
+
+    The frames are searched, as no hook runs where a step raises.
+    """
+    frame = ending = sys._getframe(2)  # torch's function around `step`, which runs the hooks
+    while outer := frame.f_back:
+        if outer.f_code is ending.f_code and outer.f_locals.get("self") is optimizer:
+            return True
+        frame = outer
+    return False
+
+
+def count_step(optimizer: Optimizer) -> None:
+    """Finish a step of an optimizer, which counts if it is the first one that stepped."""
+    session = hooked.session
+    loop = session.loop
+    counts = _counted() is optimizer or _takes_over(optimizer)
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    loop.events.append((loop.OPTIMIZER_STEP, None, loop.stamp(), (counts, rate)))
+    if counts:
+        session.end_step(OPTIMIZER)
+
+
+def _takes_over(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer is counted from now on, as the one before is gone."""
+    global _counted
+    session = hooked.session
+    name = type(optimizer).__name__
+    if _counted() is not None:
+        if name not in session.sources.others:
+            session.sources.others.append(name)
+        return False
+    _counted = weakref.ref(optimizer)
+    session.sources.optimizer = name
+    device = _device_of(optimizer)
+    if device is not None and device.type == "cuda" and not session.loop.timer.uses_cuda:
+        session.loop.use_cuda(device.index)
+        return not is_recorded()
+    return True
+
+
+def is_counted(optimizer: Optimizer) -> bool:
+    return _counted() is optimizer
+
+
+def is_recorded() -> bool:
+    """Return whether a CUDA graph is being recorded: nothing is computed, and replays are unseen.
+
+    Nothing is observed then from now on.
+    """
+    session = hooked.session
+    if not session.loop.timer.uses_cuda or not cuda.is_current_stream_capturing():
+        return False
+    session.sources.lose(GRAPH)
+    hooked.end()
+    return True
+
+
+def _device_of(optimizer: Optimizer) -> Any:
+    return next((p.device for group in optimizer.param_groups for p in group["params"]), None)
+
+
+def _expects_step() -> bool:
+    """Return whether some optimizer was made: its class prepares `step` for hooks then."""
+    return any(getattr(each.step, "hooked", False) for each in _kinds(Optimizer))
+
+
+def is_idle() -> bool:
+    """Return whether some optimizer was made, and none has stepped in this process."""
+    return _expects_step() and not finished_steps and not _has_unseen_steps
+
+
+def _kinds(of: type[Optimizer]) -> Iterator[type[Optimizer]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from _kinds(kind)

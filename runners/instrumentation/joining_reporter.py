@@ -1,0 +1,79 @@
+"""The connection of a process that distrain did not start to the run that it joins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from distrain.runners.protocol.events import NEVER, Event, Hello, StopAt
+from distrain.runners.protocol.reporter import Reporter
+
+FIND_S = 60.0  # to wait for the observer, which starts with rank 0
+CHECK_S = 0.05
+LAST_S = 10.0  # at the end of the program: to be connected, and until the record is written
+
+
+class JoiningReporter(Reporter):
+    """A reporter that connects later, in its thread, and whose end is not that of the program.
+
+    `find` returns the address to connect to, None while there is none. It may raise OSError: then,
+    or after FIND_S, `on_lost` is called with a sentence, and nothing more is sent. `has_tried` is
+    set once it is connected, or will not be.
+    """
+
+    def __init__(
+        self, find: Callable[[], str | None], hello: Hello, on_lost: Callable[[str], None]
+    ) -> None:
+        self._find = find
+        self._explain = on_lost
+        self._is_lost = False
+        self.has_tried = threading.Event()
+        self._deadline = time.monotonic() + FIND_S
+        super().__init__("", hello)
+
+    def send(self, event: Event) -> None:
+        if not self._is_lost:
+            super().send(event)
+
+    def close(self) -> None:
+        """Send what is queued, and wait until it is recorded, if that is soon."""
+        self._deadline = min(self._deadline, time.monotonic() + LAST_S)
+        self._closing = True
+        self._wake()
+        self.thread.join(LAST_S)
+        self._close_sockets()
+
+    def _run(self) -> None:
+        try:
+            self._attach(self._await_address())
+            with self._lock:
+                self._send_queued()
+            self.has_tried.set()
+        except OSError as error:
+            self._lose(str(error))
+            return
+        super()._run()
+
+    def _await_address(self) -> str:
+        while time.monotonic() < self._deadline:
+            if address := self._find():
+                return address
+            time.sleep(CHECK_S)
+        raise TimeoutError("no observer was found: rank 0 has not called distrain.init()")
+
+    def _is_done(self, idle: bool) -> bool:
+        return False  # the other end closes the connection, once everything is recorded
+
+    def _handle_lost_connection(self) -> None:
+        self._lose("" if self._closing else "nothing more is recorded: the observer has ended")
+
+    def _lose(self, reason: str) -> None:
+        """Discard what cannot be sent any more, and let a program that waits in a stop go on."""
+        with self._stop_decided:
+            self._is_lost = True
+            self.has_tried.set()
+            self._queue.clear()
+            self._handle(StopAt(step=NEVER))
+        if reason:
+            self._explain(reason)

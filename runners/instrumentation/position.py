@@ -1,0 +1,88 @@
+"""Which rank this process is, in a program that calls `distrain.init`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from typing import NamedTuple
+
+from distrain.runners.system.rank_identity import RANK_VARIABLES
+
+# Set by `init` to the pid of the rank: a process that inherits it is none.
+PROCESS_VARIABLE = "DISTRAIN_OBSERVED_PROCESS"
+# Set by distrain in the environment of all ranks that it starts.
+RUN_VARIABLE = "DISTRAIN_RUN"
+# "0": programs that distrain has not started are not recorded.
+OBSERVE_VARIABLE = "DISTRAIN_OBSERVE"
+# Set by distrain where it starts a program that cannot report by itself.
+EXECUTABLE_VARIABLE = "DISTRAIN_EXECUTABLE"
+
+
+class Position(NamedTuple):
+    """Which rank a process is."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+
+
+def find_position(rank: int | None, world_size: int | None) -> Position | None:
+    """Return which rank this process is; None if it is no rank.
+
+    The arguments decide, else the process group, else the environment; a single process is rank 0.
+    Loader workers and other children of a rank are no ranks, unless they are given one.
+    """
+    is_off = os.environ.get(OBSERVE_VARIABLE) == "0" and not is_in_run()
+    if is_off or (rank is None and _is_child_of_rank()):
+        return None
+    environment = _rank_variables()
+    local_rank = int(environment.get("LOCAL_RANK", 0))
+    if rank is None:
+        rank, world_size = _in_process_group() or (
+            int(environment.get("RANK", 0)),
+            int(environment.get("WORLD_SIZE", 1)),
+        )
+    world_size = world_size or int(environment.get("WORLD_SIZE", rank + 1))
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size} does not exist: ranks count from 0")
+    local_size = int(environment.get("LOCAL_WORLD_SIZE", world_size))
+    return Position(rank, world_size, local_rank or rank % local_size, local_size)
+
+
+def is_in_run() -> bool:
+    """Return whether distrain has started the program that this process belongs to."""
+    return RUN_VARIABLE in os.environ
+
+
+def _is_child_of_rank() -> bool:
+    own_pid = str(os.getpid())
+    if os.environ.get(PROCESS_VARIABLE, own_pid) != own_pid:
+        return True
+    if is_in_run() and EXECUTABLE_VARIABLE not in os.environ:
+        return True
+    return multiprocessing.parent_process() is not None
+
+
+def _rank_variables() -> dict[str, str]:
+    """Return the variables by which launchers and schedulers identify a rank, in torch's names."""
+    environment = dict(os.environ)
+    for name, others in RANK_VARIABLES.items():
+        for other in others:
+            if other in environment:
+                environment.setdefault(name, environment[other])
+    if "RANK" not in environment and "SLURM_STEP_ID" in environment:  # a task of srun
+        names = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID"}
+        names["WORLD_SIZE"] = "SLURM_STEP_NUM_TASKS"
+        if all(name in environment for name in names.values()):
+            environment |= {name: environment[other] for name, other in names.items()}
+    return environment
+
+
+def _in_process_group() -> tuple[int, int] | None:
+    """Return rank and size in torch's process group, if the program has one."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    return dist.get_rank(), dist.get_world_size()

@@ -1,0 +1,168 @@
+"""The process that records a run which distrain did not start. It owns only the record.
+
+`python -m distrain.runners.supervision.observer` reads an ObservationRequest from its standard
+input, creates the record, detaches itself and returns once the ranks can connect. Nothing of the
+program is ever ended by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from distrain.runners import formatting
+from distrain.runners.config.planning import observed_plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.client import read_user_token
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.meta import Meta
+from distrain.runners.records.reader import Record
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision import background
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.observed_outcome import judge_observed
+from distrain.runners.supervision.server import serve
+from distrain.runners.supervision.state_writer import StateWriter
+from distrain.runners.system import observers
+from distrain.runners.system.observers import ObservationRequest, Observer
+from distrain.runners.system.processes import (
+    is_running,
+    process_identity,
+    raise_descriptor_limit,
+    run_detached,
+)
+from distrain.runners.system.provenance import provenance
+
+CHECK_S = 0.05
+FIRST_RANK_S = 60.0  # until rank 0, which has started this process, must have connected
+LATE_RANK_S = 10.0  # for ranks that connect after the others have ended
+
+
+class RunObserver:
+    """Records one run until all its ranks have ended."""
+
+    def __init__(self, folder: Path, request: ObservationRequest) -> None:
+        record = Record(folder)
+        plan = record.state.plan
+        assert plan is not None
+        self._folder = folder
+        self._request = request
+        self._config = record.config
+        self._plan = plan
+        self._writer = RecordWriter(folder)
+        self._state = StateWriter(self._writer)
+        self._coordinator = Coordinator(
+            self._config, plan, self._writer, self._state.set, socket.gethostname(), None
+        )
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Listen, receive everything that the ranks send, and write how they ended."""
+        listen = self._request.listen
+        token = read_user_token() if listen else ""
+        async with serve(self._coordinator, self._folder, listen, token) as addresses:
+            self._state.set(
+                status="running",
+                started=self._request.started,
+                socket=addresses.local,
+                **process_identity(),
+            )
+            observer = Observer(addresses.local, str(self._folder), os.getpid())
+            observers.publish(self._request.key, observer)
+            on_ready()
+            tasks = [asyncio.create_task(background.log_failure(each)) for each in self._tasks()]
+            await self._wait_for_end()
+            observers.withdraw(self._request.key, os.getpid())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            coordinator = self._coordinator
+            self._state.finish(judge_observed(coordinator.evidence, coordinator.absent_ranks))
+
+    def _tasks(self) -> list[background.BackgroundTask]:
+        plan, writer, coordinator = self._plan, self._writer, self._coordinator
+        return [
+            partial(background.commit_regularly, plan, writer, self._state, coordinator),
+            partial(background.sample_regularly, self._config, plan, writer, coordinator, None),
+            partial(background.watch_for_stalls, coordinator),
+            self._record_provenance,
+        ]
+
+    async def _record_provenance(self) -> None:
+        self._state.set(
+            provenance=await asyncio.to_thread(provenance, self._folder, dict(os.environ))
+        )
+
+    async def _wait_for_end(self) -> None:
+        """Wait until every rank has ended, and a moment for those that have not connected yet."""
+        end_now = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, end_now.set)
+        ranks, evidence = self._coordinator.ranks, self._coordinator.evidence
+        deadline = time.monotonic() + FIRST_RANK_S
+        while time.monotonic() < deadline and not end_now.is_set():
+            await asyncio.sleep(CHECK_S)
+            running = ranks.by_rank.keys() - evidence.ended
+            absent = self._coordinator.absent_ranks
+            if running:
+                deadline = time.monotonic() + LATE_RANK_S
+                self._show_absent(absent)
+            elif not absent or not (ranks.any_has_greeted or self._rank_0_exists()):
+                return
+            if running or absent:
+                ranks.close(evidence.ended)
+
+    def _rank_0_exists(self) -> bool:
+        return is_running(self._request.pid, None)
+
+    def _show_absent(self, absent: list[int]) -> None:
+        sentences = [f"{formatting.ranks(absent)} to connect"] if absent else []
+        if sentences != self._writer.state.waiting_for:
+            self._state.set(waiting_for=sentences)
+
+
+def create_record(request: ObservationRequest) -> Path:
+    """Create the record of a program that runs already. Raises DistrainError."""
+    program, *arguments = request.words
+    script = {"module" if request.is_module else "path": program, "args": arguments}
+    config = RunConfig.from_dict({"script": script, "launcher": request.started_by})
+    plan = observed_plan(config, request.world_size, request.local_size)
+    runs_dir = Path(os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
+    return create_run(
+        runs_dir,
+        config,
+        plan=plan,
+        word=request.name or config.script.name,
+        command=request.words,
+        meta=Meta(name=request.name) if request.name else None,
+    )
+
+
+def main() -> int:
+    """Return 0 once a detached process listens, 1 with a sentence if it cannot."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ObservationRequest)
+    try:
+        folder = create_record(request)
+    except DistrainError as error:
+        print(f"distrain does not record this run: {error}", file=sys.stderr)
+        return 1
+
+    def work(on_ready: Callable[[], None]) -> int:
+        raise_descriptor_limit()
+        asyncio.run(RunObserver(folder, request).run(on_ready))
+        return 0
+
+    return run_detached(work, folder / "logs" / "supervisor.log")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Comparing runs of scripts: by samples where they are known, else by steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.analysis.comparison import recorded_runs
+from distrain.runners.protocol.events import ScriptSettings
+from distrain.runners.records.reader import Record
+from tests.support.records import STEP_S, RunBuilder
+
+
+def run(folder: Path, name: str, *, samples: str = "", **config: object) -> Record:
+    """Write a run of two ranks, each with 64 samples per step."""
+    builder = RunBuilder(folder, name, world=2, script={"path": "train.py", "args": [name]})
+    sources = {"steps": "distrain.step()", "samples": samples}
+    builder.writer.add(ScriptSettings(time=0.0, rank=0, config=config, sources=sources))
+    return builder.steps(40).end().record
+
+
+def test_runs_without_samples_are_compared_by_the_steps_of_the_run(tmp_path: Path) -> None:
+    found = recorded_runs.compare([run(tmp_path, "a"), run(tmp_path, "b", samples="x")])
+    assert found.unit == "steps/s"
+    assert found.candidates[0].rates[0] == pytest.approx(1 / STEP_S)
+    assert "global batch" in found.unchecked
+    assert [each.key for each in found.differences if not each.fair] == []
+
+
+def test_runs_with_samples_are_compared_by_them(tmp_path: Path) -> None:
+    first = run(tmp_path, "a", samples="x", model="gpt")
+    found = recorded_runs.compare([first, run(tmp_path, "b", samples="x", model="gpt")])
+    assert found.unit == "samples/s"
+    assert found.candidates[0].rates[0] == pytest.approx(2 * 64 / STEP_S)
+    assert found.equal["samples per step (measured)"] == "128"
+    assert found.equal["model"] == "gpt"

@@ -1,0 +1,103 @@
+"""Given the events of a script's loop in order, what is a step and which samples belong to it.
+
+In the table a letter is a source of batches: `t4` is a batch of 4 samples, `t?` one whose samples
+are unknown, `t.` the end of the source, `t-` that the program drops it. `S` is a step of the
+optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end of a batch of
+`distrain.track()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from distrain.runners.instrumentation.step_counter import (
+    BATCHES,
+    CALLS,
+    OPTIMIZER,
+    StepCounter,
+    count_samples,
+)
+
+
+def play(events: str, counter: StepCounter) -> None:
+    loaders: dict[str, object] = {}
+    for name, *rest in events.split():
+        value = "".join(rest)
+        if name == "S":
+            counter.finish_step(OPTIMIZER)
+        elif name == "B":
+            counter.finish_step(BATCHES)
+        elif name == "C":
+            counter.finish_step(CALLS, int(value) if value else None)
+        elif value in (".", "-"):
+            counter.end_source(loaders.pop(name))
+        else:
+            loader = loaders.setdefault(name, object())
+            counter.add_batch(loader, None if value == "?" else int(value))
+
+
+@pytest.mark.parametrize(
+    ("script", "events", "steps", "samples"),
+    [
+        ("a plain loop", "t4 S t4 S t2 S t.", 3, 10),
+        ("accumulation", "t4 t4 S t4 t4 S t.", 2, 16),
+        ("accumulation, a remainder", "t4 t4 S t4 t. t4 t4 S t4 t.", 2, 16),
+        ("one step per epoch", "t4 t4 t. S t4 t4 t. S", 2, 16),
+        ("evaluation between epochs", "t4 S t4 S t. e9 e9 e. t4 S t4 S t. e9 e9 e.", 4, 16),
+        ("evaluation within an epoch", "t4 S e9 e9 e. t4 S t.", 2, 8),
+        ("evaluation before the step of a batch", "t4 S t4 e9 e9 e. S", 2, 8),
+        ("evaluation while gradients accumulate", "t4 e9 e. t4 S", 1, 8),
+        ("evaluation that is left early", "t4 S e9 e- t4 S", 2, 8),
+        ("a look at a batch before training", "t4 t- u4 S u4 S u.", 2, 8),
+        ("next(iter(loader)) in each step", "t4 t- S u4 u- S v4 v- S", 3, 12),
+        ("an infinite loader", "t4 S t4 S t4 S", 3, 12),
+        ("an epoch that is left early", "t4 S t4 S t4 t- u4 S", 3, 12),
+        ("batches drawn one step ahead", "t4 t4 S t4 S t4 S t. S", 4, 16),
+        ("two loaders, one after the other", "t4 S t4 S t. u2 S u2 S u.", 4, 12),
+        ("two loaders at once", "t4 u4 S t4 u4 S", 2, None),
+        ("an unknown batch", "t4 S t? S t4 S", 3, None),
+        ("a cycle that keeps its batches", "t4 S t. S S S", 4, None),
+        ("tensors without a loader", "S S S", 3, None),
+        ("track alone", "t4 B t4 B t2 B t.", 3, 10),
+        ("track and an optimizer", "t4 S t4 S t.", 2, 8),
+        ("track, accumulation", "t4 B t4 B t4 S t4 t4 t4 S", 2, 24),
+        ("step() after the optimizer", "t4 S C t4 S C t4 S C", 3, 12),
+        ("step() with samples", "t4 C7 t4 C7", 2, 14),
+        ("step() with samples, of batches without", "t? B t? C6 t? t? C6", 2, 12),
+        ("step() after each second step of the optimizer", "t4 S t4 S C t4 S t4 S C", 2, 16),
+    ],
+)
+def test_steps_and_samples(script: str, events: str, steps: int, samples: int | None) -> None:
+    counter = StepCounter()
+    play(events, counter)
+    taken = counter.take()
+    assert (taken.steps, counter.steps) == (steps, steps), script
+    assert (taken.samples if counter.samples_are_known else None) == samples, script
+
+
+def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_follows() -> None:
+    counter = StepCounter()
+    seen = []
+    for events in ("t4 B t4 B t4 B", "t4 S t4 t4 S", "t4 S t4 S"):
+        play(events, counter)
+        seen.append((counter.take().steps, counter.steps))
+    assert seen == [(3, 3), (0, 3), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (torch.zeros(3, 2), 3),
+        ((torch.zeros(4, 2), torch.zeros(4)), 4),
+        ({"ids": torch.zeros(5, 2), "mask": None}, 5),
+        (["a text", torch.zeros(6)], 6),
+        (torch.tensor(1.0), None),
+        (["only", "texts"], None),
+        (7, None),
+    ],
+)
+def test_the_samples_of_a_batch_are_those_of_its_first_tensor(batch: Any, samples: Any) -> None:
+    assert count_samples(batch) == samples
