@@ -140,7 +140,7 @@ class Install:
     def check(self, project: Path, expected: set[str]) -> None:
         """Every process has loaded each file once, the user's and distrain's from their places."""
         seen: set[str] = set()
-        deadline = time.monotonic() + 30  # the supervisor ends after its run
+        deadline = time.monotonic() + 90  # the supervisor ends after its run
         while not seen >= expected:
             assert time.monotonic() < deadline, seen
             for path in self.observed.glob("*.json"):

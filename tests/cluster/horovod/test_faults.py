@@ -53,7 +53,7 @@ def test_a_rank_that_fails_in_training_is_named(
 
 
 def test_a_suspended_rank_is_named(started: Start) -> None:
-    run = started(**LONG, dist__timeout_s=5)
+    run = started(**LONG, dist__timeout_s=10)
     wait_until(lambda: steps_of(run).get(1, 0) > 5)
     os.kill(pid_of(run, 1), signal.SIGSTOP)
     error = error_of(run)
@@ -62,7 +62,7 @@ def test_a_suspended_rank_is_named(started: Start) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_sleeping_rank_is_named(rank: int, started: Start) -> None:
-    run = started(task__args={"what": "hang", "rank": rank, "step": 20}, dist__timeout_s=5)
+    run = started(task__args={"what": "hang", "rank": rank, "step": 20}, dist__timeout_s=10)
     error = error_of(run)
     assert (error.rank, error.type) == (rank, "Hang")
     assert "absent from a collective" in error.message
@@ -71,7 +71,7 @@ def test_a_sleeping_rank_is_named(rank: int, started: Start) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_without_a_model_is_named(rank: int, started: Start, user_folder: Path) -> None:
     (user_folder / "sleeper.py").write_text(SLEEPS)
-    run = started(model__name="sleeper:make", model__args={"late": rank}, dist__timeout_s=6)
+    run = started(model__name="sleeper:make", model__args={"late": rank}, dist__timeout_s=10)
     error = error_of(run)
     assert (error.rank, error.type) == (rank, "Hang")
 
@@ -91,7 +91,7 @@ def make(late, **_):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_never_joins_the_others_is_named(rank: int, via: str, started: Start) -> None:
     """The ranks that wait for it abort."""
-    run = started(horovod__via=via, dist__timeout_s=6)
+    run = started(horovod__via=via, dist__timeout_s=10)
     pid = wait_until(lambda: next((r.pid for r in run.record.ranks() if r.rank == rank), None))
     os.kill(pid, signal.SIGSTOP)
     error = error_of(run)
@@ -112,7 +112,7 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_checkpoint(started: Start) -> 
     run = started(**LONG)
     wait_until(lambda: steps_of(run).get(1, 0) > 5)
     run.stop()
-    summary = run.wait(60)
+    summary = run.wait(120)
     assert summary["status"] == "stopped"
     last = run.record.dir / "checkpoints" / "last.pt"
     assert last.resolve().name == f"step-{summary['steps']:08d}.pt"

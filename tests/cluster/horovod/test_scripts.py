@@ -73,5 +73,5 @@ def test_a_stop_interrupts_its_ranks(launch_script: Callable[..., Run]) -> None:
     run = launch_script(SAVES)
     wait_until(lambda: outputs(run) == ["ready\n", "ready\n"])
     run.stop()
-    assert run.wait(60)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert ["saved" in output for output in outputs(run)] == [True, True]

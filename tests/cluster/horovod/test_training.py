@@ -144,7 +144,7 @@ def test_parameters_that_horovod_cannot_reduce_are_refused(
 ) -> None:
     (user_folder / "refused.py").write_text(REFUSED.format(made=made))
     run = started(model__name="refused:make", task__name="classification")
-    run.wait(60)
+    run.wait(120)
     error = run.record.state.error
     assert error is not None
     assert error.usage

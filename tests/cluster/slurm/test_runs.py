@@ -453,7 +453,7 @@ def test_a_run_survives_a_controller_that_does_not_answer(started: Start, cluste
     wait_for_step(run, 1)
     [controller] = [p for p in cluster.processes() if p.name() == "slurmctld"]
     controller.kill()
-    controller.wait(60)
+    controller.wait(120)
 
     wait_until(lambda: any("does not answer" in text for text in notices(run)), LONG)
     step = step_of(run)

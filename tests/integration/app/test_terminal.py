@@ -174,7 +174,7 @@ def test_the_app_ends_with_its_terminal_even_under_nohup(
     terminal.until("Preview")
     app = terminal.app()
     terminal.close()
-    app.wait(60)
+    app.wait(120)
 
 
 def test_the_terminal_is_restored_after_sigterm(terminal: Terminal) -> None:
@@ -193,7 +193,7 @@ def test_the_app_ends_with_its_terminal(terminal: Terminal) -> None:
     terminal.until("Preview")
     app = terminal.app()
     terminal.close()
-    app.wait(60)
+    app.wait(120)
 
 
 def test_every_action_of_the_table_and_its_settings(

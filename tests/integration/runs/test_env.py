@@ -175,7 +175,7 @@ def test_ctrl_c_on_any_rank_stops_all_at_one_step(ranks: Ranks) -> None:
 
 
 def test_a_rank_that_never_joins_is_named(ranks: Ranks) -> None:
-    ranks.change(dist__join_timeout_s=8)
+    ranks.change(dist__join_timeout_s=30)
     ranks.start(0, WORLD_SIZE="3")
     ranks.start(1, WORLD_SIZE="3")
     assert ranks.exit_codes() == [1, 1]

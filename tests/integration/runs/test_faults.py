@@ -71,7 +71,7 @@ def test_a_rank_that_fails_before_training_is_named(what: str, start: Start) -> 
 )
 def test_every_kind_of_exception_is_reported(what: str, kind: str, start: Start) -> None:
     run = start(launcher="inline", devices="cpu:1", task__args={"what": what, "rank": 0, "step": 3})
-    run.wait(60)
+    run.wait(120)
     error = run.record.state.error
     assert error is not None
     assert (error.rank, error.type) == (0, kind)
@@ -84,7 +84,7 @@ def test_rank_variables_of_another_launcher_are_ignored(
     monkeypatch.setenv("RANK", "7")
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
     run = start(launcher="inline", devices="cpu:1", strategy="ddp", train__epochs=1)
-    assert run.wait(60)["status"] == "completed"
+    assert run.wait(120)["status"] == "completed"
 
 
 def test_a_rank_killed_while_its_loaders_work_is_named(start: Start) -> None:
@@ -92,7 +92,7 @@ def test_a_rank_killed_while_its_loaders_work_is_named(start: Start) -> None:
     wait_until(lambda: steps_of(run).get(1, 0) > 5)
     pid = next(rank.pid for rank in run.record.ranks() if rank.rank == 1)
     os.kill(pid, signal.SIGKILL)
-    assert run.wait(60)["error"]["type"] == "SIGKILL"
+    assert run.wait(120)["error"]["type"] == "SIGKILL"
     assert_nothing_left(run)
 
 
@@ -100,7 +100,7 @@ def test_inline_reports_the_signal_as_well(start: Start) -> None:
     run = start(
         launcher="inline", devices="cpu:1", task__args={"what": "kill", "rank": 0, "step": 3}
     )
-    assert run.wait(60)["error"]["type"] == "SIGKILL"
+    assert run.wait(120)["error"]["type"] == "SIGKILL"
     assert_nothing_left(run)
 
 
@@ -124,7 +124,7 @@ def test_nan_is_only_reported_if_the_config_continues_on_nan(start: Start) -> No
 
 
 def test_a_rank_absent_from_a_collective_is_named(start: Start) -> None:
-    run = start(task__args={"what": "hang", "rank": 1, "step": 20}, dist__timeout_s=5)
+    run = start(task__args={"what": "hang", "rank": 1, "step": 20}, dist__timeout_s=10)
     run.wait(120)
     error = run.record.state.error
     assert error is not None
@@ -140,7 +140,7 @@ def test_a_silent_rank_is_reported_before_the_timeout(start: Start) -> None:
     )
     assert "no step has ended" in texts[0]
     run.stop(now=True)
-    assert run.wait(30)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
 
 
@@ -148,7 +148,7 @@ def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder:
     run = start(task__args={"what": "hang", "rank": 1, "step": 20}, report__stop_timeout_s=2)
     wait_until(lambda: os.path.exists("hanging"))
     run.stop()
-    assert run.wait(60)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert "took too long" in run.record.state.reason
     assert_nothing_left(run)
 
@@ -164,7 +164,7 @@ def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
     assert supervisor is not None
     psutil.Process(supervisor).kill()
     assert_nothing_left(run)
-    summary = run.wait(10)
+    summary = run.wait(120)
     assert summary["status"] == "failed"
     assert summary["error"]["type"] == "SupervisorLost"
     assert summary["steps"] > 5
@@ -201,7 +201,7 @@ def test_a_module_that_raises_at_import_shows_its_traceback(
     with open("broken.py", "w") as file:
         file.write("import nonexistent_package\n\ndef make(): ...\n")
     run = start(task__name="broken:make")
-    run.wait(60)
+    run.wait(120)
     error = run.record.state.error
     assert error is not None
     assert error.type == "ModuleNotFoundError"
@@ -221,7 +221,7 @@ def test_a_mistake_that_only_ranks_can_find_is_one_sentence(
     changes: dict[str, object], sentence: str, start: Start
 ) -> None:
     run = start(**changes)
-    run.wait(60)
+    run.wait(120)
     error = run.record.state.error
     assert error is not None
     assert error.usage

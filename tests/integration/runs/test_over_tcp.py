@@ -28,7 +28,7 @@ def test_ranks_report_over_tcp_and_the_token_is_never_shown(launcher: str, start
     assert any(link.status == "LISTEN" and link.laddr.ip == "127.0.0.1" for link in sockets)
     assert not any(token in word for each in processes for word in each.cmdline())
     run.stop()
-    assert run.wait(60)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
     written = [file for file in run.record.dir.rglob("*") if file.is_file()]
     assert not [file for file in written if token.encode() in file.read_bytes()]
@@ -48,7 +48,7 @@ def test_a_client_without_the_token_cannot_stop_the_run(start: Start) -> None:
     wait_until(lambda: steps_of(run)[1] > before + 5)
     assert "connection refused" in (run.record.dir / "logs" / "supervisor.log").read_text()
     run.stop(now=True)
-    run.wait(60)
+    run.wait(120)
 
 
 def test_an_address_of_another_host_is_refused_at_once(start: Start) -> None:

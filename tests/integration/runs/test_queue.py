@@ -59,7 +59,7 @@ class Entered(Run):
 
     def finish(self) -> dict[str, Any]:
         (self.record.dir / "enough").touch()
-        return self.wait(60)
+        return self.wait(120)
 
 
 Enter = Callable[..., Entered]
@@ -153,7 +153,7 @@ def test_a_run_that_does_not_queue_starts_alongside_the_others(enter: Enter) -> 
 def test_a_queued_run_that_is_stopped_never_starts(enter: Enter) -> None:
     one, two, three = enter("one"), enter("two"), enter("three")
     two.stop()
-    summary = two.wait(30)
+    summary = two.wait(120)
     assert summary["status"] == "stopped"
     assert summary["duration_s"] is None
     state = two.record.state

