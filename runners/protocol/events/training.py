@@ -1,0 +1,154 @@
+"""What ranks report of training: phases, steps, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from distrain.runners.protocol.events.base import Event, Int
+
+
+class Phase(Event, frozen=True, tag="phase"):
+    """A rank begins loading, training, evaluating or saving; "running" is a program of its own."""
+
+    time: float
+    rank: Int
+    phase: Literal["loading", "training", "evaluating", "saving", "running"]
+    step: Int = 0
+
+
+class Facts(Event, frozen=True, tag="facts"):
+    """What only a rank knows of the training; rank 0 sends it once, before the first step.
+
+    `start_step` and `start_epoch` count what an earlier run has finished. `start_epoch_steps` is
+    the number of steps left in the first epoch (0: all of them), as a run may resume within an
+    epoch and with another batch size.
+    """
+
+    time: float
+    train_samples: Int
+    eval_samples: Int
+    steps_per_epoch: Int
+    total_steps: Int
+    parameters: Int
+    backend: str
+    start_step: Int = 0
+    start_epoch: Int = 0
+    start_epoch_steps: Int = 0
+    versions: dict[str, str] = {}
+    notices: list[str] = []
+
+
+class Window(Event, frozen=True, tag="window"):
+    """Sums over consecutive steps of one rank; two consecutive windows merge without loss.
+
+    `step` is the number of optimizer steps finished at the end of the window. `loss_sum` is over
+    samples; the three losses are None once one was not finite, as JSON has neither NaN nor
+    infinity. `data`, `forward`, `backward`, `comm` and `optimizer` are parts of `seconds`; the
+    rest is other work of the loop. `overlap` and `wait` overlap those parts: `overlap` is the time
+    in which gradients were communicated while backward computed, `wait` the time from the rank's
+    arrival at each step's first all-reduce to the end of that all-reduce. All ranks leave it
+    together, so the rank that waits least arrived last. Evaluation and checkpoints are between
+    windows, not in them. `warmup` windows do not count for throughput.
+    """
+
+    time: float
+    rank: Int
+    epoch: Int
+    step: Int
+    steps: Int
+    samples: Int
+    loss_sum: float | None
+    loss_min: float | None
+    loss_max: float | None
+    lr: float | None
+    seconds: float
+    data: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    comm: float = 0.0
+    optimizer: float = 0.0
+    overlap: float = 0.0
+    wait: float = 0.0
+    skipped: Int = 0
+    warmup: bool = False
+
+    def merged(self, later: Window) -> Window:
+        """Return the window that covers this one and `later`, which must follow it directly.
+
+        It is a warm-up window if either is, so that no warm-up counts for throughput.
+        """
+        sums = {name: getattr(self, name) + getattr(later, name) for name in WINDOW_SUMS}
+        return msgspec.structs.replace(
+            later,
+            loss_sum=_unless_missing(operator.add, self.loss_sum, later.loss_sum),
+            loss_min=_unless_missing(min, self.loss_min, later.loss_min),
+            loss_max=_unless_missing(max, self.loss_max, later.loss_max),
+            warmup=self.warmup or later.warmup,
+            **sums,
+        )
+
+
+def _unless_missing(
+    combine: Callable[[float, float], float], a: float | None, b: float | None
+) -> float | None:
+    return None if a is None or b is None else combine(a, b)
+
+
+PHASES = ("data", "forward", "backward", "comm", "optimizer")
+OTHER = "other"  # the rest of a window: work of the loop that belongs to no phase
+OVERLAPPING = ("overlap", "wait")  # seconds that overlap the phases
+WINDOW_SUMS = ("steps", "samples", "seconds", *PHASES, *OVERLAPPING, "skipped")
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A mean over the evaluation set, as a sum and the count to divide it by."""
+
+    total: float | None
+    count: Int
+
+    @classmethod
+    def of(cls, total: float, count: int) -> Metric:
+        """Return a metric whose total is None where it is not finite."""
+        return cls(total if math.isfinite(total) else None, count)
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None without samples or where the sum is not finite."""
+        return self.total / self.count if self.total is not None and self.count else None
+
+
+class Evaluation(Event, frozen=True, tag="evaluation"):
+    """All-reduced sums over the evaluation set, each sample exactly once; sent by rank 0."""
+
+    time: float
+    epoch: Int
+    step: Int
+    samples: Int
+    seconds: float
+    metrics: dict[str, Metric]
+
+
+class Saved(Event, frozen=True, tag="saved"):
+    """A checkpoint is complete on disk. `path` is relative to the record."""
+
+    time: float
+    epoch: Int
+    step: Int
+    path: str
+    seconds: float
+    bytes: Int
+    best: bool = False
+
+
+class NonFinite(Event, frozen=True, tag="nonfinite"):
+    """The loss of a rank was NaN or infinite at `step`."""
+
+    time: float
+    rank: Int
+    step: Int
+    loss: str
