@@ -40,7 +40,7 @@ class JoinedRank:
             world_size=position.world_size,
             pid=os.getpid(),
             host=socket.gethostname(),
-            spawned=True,
+            joined=True,
         )
         os.environ[PROCESS_VARIABLE] = str(os.getpid())
         self._rank = position.rank

@@ -56,7 +56,7 @@ from distrain.runners.supervision.stall_watch import StallWatch
 from distrain.runners.supervision.stop_protocol import StopProtocol
 from distrain.runners.system.devices import device_of_rank
 
-MAX_SPAWNED = 65_536  # ranks that a program may start by itself
+MAX_JOINED = 65_536  # ranks that a program may start by itself
 
 
 class StateSetter(Protocol):
@@ -174,7 +174,7 @@ class Coordinator:
             if isinstance(event, Failure):
                 self.evidence.program_failure = event
             return
-        if isinstance(event, Hello) and event.spawned:
+        if isinstance(event, Hello) and event.joined:
             self._grow(event.world_size)
         rank = getattr(event, "rank", None) or 0
         if not 0 <= rank < self.plan.world_size:
@@ -264,9 +264,9 @@ class Coordinator:
         is_restarted = self.ranks.has_greeted(hello.rank) or hello.attempt > self._attempt
         if self.may_restart and is_restarted:
             self._start_attempt(hello.attempt, self._resume_step())
-        if hello.spawned:
+        if hello.joined:
             self.ranks.hand_over(hello.rank)
-        if hello.rank in self.ranks or (hello.spawned and hello.rank in self.evidence.ended):
+        if hello.rank in self.ranks or (hello.joined and hello.rank in self.evidence.ended):
             connection.refuse(f"rank {hello.rank} is already connected")
             return
         hello = self._with_device(hello)
@@ -280,7 +280,7 @@ class Coordinator:
     def _grow(self, world_size: int) -> None:
         """Take up the ranks that the program of a run with a single rank has started itself."""
         is_single = self.config.is_script and self.config.launcher == "inline"
-        if is_single and self.plan.world_size == 1 < world_size <= MAX_SPAWNED:
+        if is_single and self.plan.world_size == 1 < world_size <= MAX_JOINED:
             self.plan = structs.replace(self.plan, world_size=world_size)
             self.evidence.world_size = world_size
             self.set_state(plan=self.plan)
@@ -308,7 +308,7 @@ class Coordinator:
                 self._save_facts(event)
             case Failure():
                 self.evidence.failures[event.rank] = (time.monotonic(), event)
-                if event.rank in self.ranks.spawned and not self.plan.observed:
+                if event.rank in self.ranks.joined and not self.plan.observed:
                     self.ranks.close({event.rank})
                 self._note_trouble()
             case Finished():
@@ -336,7 +336,7 @@ class Coordinator:
 
     def _note_finished(self, event: Finished) -> None:
         self.evidence.finished[event.rank] = event
-        if event.rank in self.ranks.spawned and not self.plan.observed:
+        if event.rank in self.ranks.joined and not self.plan.observed:
             self.ranks.close({event.rank})
         if len(self.evidence.finished) < self.plan.world_size:
             return

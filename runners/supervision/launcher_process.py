@@ -87,7 +87,7 @@ class LauncherProcess:
         await asyncio.to_thread(end_descendants, self._end_signals())
         code = await self._process.wait()
         self._evidence.launcher_code = code
-        if self._config.launcher == "inline" and 0 not in self._coordinator.ranks.spawned:
+        if self._config.launcher == "inline" and 0 not in self._coordinator.ranks.joined:
             # The launcher is rank 0.
             exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
             self._evidence.exits[0] = exited
@@ -169,7 +169,7 @@ class LauncherProcess:
         if not self._config.script.is_python:
             return  # its rank passes the signal on
         ranks = self._coordinator.ranks
-        own = [pid for rank, pid in ranks.pids.items() if rank not in ranks.spawned]
+        own = [pid for rank, pid in ranks.pids.items() if rank not in ranks.joined]
         known = {self._process.pid, *own}
         for process in descendants():
             if process.pid not in known:

@@ -12,8 +12,8 @@ class RankConnections:
     """Knows the connection of each rank, and the processes of the ranks on this host.
 
     `host` is the name of this host. `pids` maps ranks to processes; those of other hosts are left
-    out, because their numbers mean nothing here. `spawned` are the ranks whose process was started
-    by the program itself, `programs` connections of programs that have handed their rank over to
+    out, because their numbers mean nothing here. `joined` are the ranks whose process has joined
+    by itself, as their program has started it, `programs` connections of programs that have handed their rank over to
     such a process.
     """
 
@@ -21,7 +21,7 @@ class RankConnections:
         self._host = host
         self.by_rank: dict[int, Connection] = {}
         self.pids: dict[int, int] = {}
-        self.spawned: set[int] = set()
+        self.joined: set[int] = set()
         self.programs: set[Connection] = set()
         self._have_greeted: set[int] = set()
 
@@ -44,14 +44,14 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
-        if hello.spawned:
-            self.spawned.add(hello.rank)
+        if hello.joined:
+            self.joined.add(hello.rank)
         if hello.pid and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
 
     def hand_over(self, rank: int) -> None:
         """Take a rank from the program that distrain has started, for a process of that program."""
-        if rank in self.by_rank and rank not in self.spawned:
+        if rank in self.by_rank and rank not in self.joined:
             self.programs.add(self.by_rank.pop(rank))
             self.pids.pop(rank, None)
 
@@ -80,6 +80,6 @@ class RankConnections:
             connection.discard()
         self.by_rank.clear()
         self.pids.clear()
-        self.spawned.clear()
+        self.joined.clear()
         self.programs.clear()
         self._have_greeted.clear()
