@@ -64,7 +64,8 @@ def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"the candidate {text!r} cannot be read: {error}".lower()) from None
+        reason = str(error).lower()
+        raise ConfigError(f"the candidate {text!r} cannot be read: {reason}") from None
     own_changes: dict[str, Any] = {}
     while words and words[0].startswith("--"):
         key, value = _read_option(text, words)

@@ -12,9 +12,9 @@ class RankConnections:
     """Knows the connection of each rank, and the processes of the ranks on this host.
 
     `host` is the name of this host. `pids` maps ranks to processes; those of other hosts are left
-    out, because their numbers mean nothing here. `joined` are the ranks whose process has joined
-    by itself, as their program has started it, `programs` connections of programs that have handed their rank over to
-    such a process.
+    out, because their numbers mean nothing here. `joined` are the ranks whose process was started
+    by the program and has joined by itself, `programs` the connections of programs that have handed
+    their rank over to such a process.
     """
 
     def __init__(self, host: str) -> None:

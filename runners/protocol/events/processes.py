@@ -14,8 +14,8 @@ class Hello(Event, frozen=True, tag="hello"):
 
     The role `node` is an agent that starts all ranks of a host, `task` one that starts one rank.
     `node` is the host's number (-1: the supervisor chooses). `attempt` counts how often Slurm has
-    requeued the job. `joined`: distrain has not started this process, which joins by
-    itself and reports its own end; it takes the place of the program that has started it.
+    requeued the job. `joined`: distrain has not started this process, which joins by itself and
+    reports its own end; it takes the place of the program that has started it.
     """
 
     version: Int = VERSION
