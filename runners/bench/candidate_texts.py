@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from distrain.runners import formatting
 from distrain.runners.config.command_line import (
     is_program,
     option_words,
@@ -20,7 +21,7 @@ from distrain.runners.config.schema import RunConfig, parse_assignment, parse_de
 from distrain.runners.errors import ConfigError
 
 _ASSIGNMENT_COMMA = re.compile(r",(?=[\w.]+=)")  # the comma in "x=a, b" is part of the value
-_OPTIONS = ("--devices", "--launcher", "--set")  # that may precede a script
+_OPTIONS = ("--devices", "--launcher", "--set", "--no-auto")  # that may precede a script
 
 
 def candidates(texts: Sequence[str], changes: dict[str, Any]) -> dict[str, RunConfig]:
@@ -33,8 +34,11 @@ def candidates(texts: Sequence[str], changes: dict[str, Any]) -> dict[str, RunCo
     """
     found: list[tuple[str, RunConfig]] = []
     for text in texts:
-        config = read_command_line(text, changes)
-        found.append(("", config) if config else _read_preset(text, changes))
+        try:
+            config = read_command_line(text, changes)
+            found.append(("", config) if config else _read_preset(text, changes))
+        except ConfigError as error:
+            raise _of_candidate(text, error) from None
     short_names = iter(name_scripts([config for name, config in found if not name]))
     configs: dict[str, RunConfig] = {}
     for given_name, config in found:
@@ -43,6 +47,13 @@ def candidates(texts: Sequence[str], changes: dict[str, Any]) -> dict[str, RunCo
             raise ConfigError(f"{name} is given twice; name each candidate once")
         configs[name] = config
     return configs
+
+
+def _of_candidate(text: str, error: ConfigError) -> ConfigError:
+    """Return the error with its candidate named, as far as it does not name it."""
+    if text in str(error):
+        return error
+    return ConfigError([(f"{text}: {key}" if key else text, why) for key, why in error.problems])
 
 
 def _read_preset(text: str, changes: Mapping[str, Any]) -> tuple[str, RunConfig]:
@@ -59,7 +70,8 @@ def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None
     Raises ConfigError.
     """
     preset = _ASSIGNMENT_COMMA.split(text)[0]
-    if preset.endswith(".toml") and Path(preset).is_file():  # its path may contain spaces
+    is_name = len(preset.split()) == 1 and not preset.startswith("-") and not is_program(preset)
+    if is_name or (preset.endswith(".toml") and Path(preset).is_file()):  # a path may have spaces
         return None
     try:
         words = shlex.split(text)
@@ -70,23 +82,30 @@ def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None
     while words and words[0].startswith("--"):
         key, value = _read_option(text, words)
         own_changes[key] = value
-    first = _ASSIGNMENT_COMMA.split(words[0])[0] if words else ""
-    if first == "-m" or is_program(first):
-        return program_config(words, {**changes, **own_changes})
-    if own_changes or " " in preset:
+    first, *assignments = _ASSIGNMENT_COMMA.split(words[0]) if words else [""]
+    if assignments and is_program(first):
+        options = " ".join(f"--set {assignment}" for assignment in assignments)
+        raise ConfigError(
+            f"the candidate {text!r} sets keys of a script: write {options} before it"
+        )
+    if Path(first).name.startswith("python"):
+        raise ConfigError(f"the candidate {text!r} begins with {first}: leave it out")
+    if first != "-m" and not is_program(first):
         raise ConfigError(
             f"the candidate {text!r} names no script: a word that ends in .py or contains a "
             "slash, or -m and a module"
         )
-    return None
+    return program_config(words, {**changes, **own_changes})
 
 
 def _read_option(text: str, words: list[str]) -> tuple[str, Any]:
     """Take the option at the start of the words, and return the key that it sets with its value."""
     option, equals, value = words.pop(0).partition("=")
     if option not in _OPTIONS:
-        allowed = "only --devices, --launcher and --set may precede its script"
+        allowed = "only --devices, --launcher, --set and --no-auto may precede its script"
         raise ConfigError(f"the candidate {text!r} begins with {option}; {allowed}")
+    if option == "--no-auto":
+        return "script.auto", False
     if not equals:
         if not words:
             raise ConfigError(f"the candidate {text!r} ends after {option}")
@@ -115,10 +134,10 @@ def name_scripts(configs: Sequence[RunConfig]) -> list[str]:
     if all(words == options[0] for words in options):
         options = [[] for _ in configs]
     parts = zip(options, files, arguments, strict=True)
-    names = [shlex.join([*before, *file, *after]) for before, file, after in parts]
+    names = [formatting.shell_words([*before, *file, *after]) for before, file, after in parts]
     if len({*names}) == len(names):
         return names
-    return [shlex.join(command_words(config)) for config in configs]
+    return [formatting.shell_words(command_words(config)) for config in configs]
 
 
 def _differing_words(lines: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -132,7 +151,14 @@ def _differing_words(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     if start and is_value and len(lines) > 1 and lines[0][start - 1].startswith("-"):
         rests = [[lines[0][start - 1], *rest] for rest in rests]
     end = _common_start([rest[::-1] for rest in rests])
+    while end and not rests[0][-end].startswith("-") and any(map(_is_option_before(end), rests)):
+        end -= 1
     return [rest[: len(rest) - end] for rest in rests]
+
+
+def _is_option_before(end: int) -> Callable[[Sequence[str]], bool]:
+    """Return whether the word before the last `end` words of a line is an option."""
+    return lambda words: len(words) > end and words[-end - 1].startswith("-")
 
 
 def _common_start(lines: Sequence[Sequence[str]]) -> int:
@@ -141,9 +167,12 @@ def _common_start(lines: Sequence[Sequence[str]]) -> int:
     return sum(1 for _ in takewhile(lambda words: len({*words}) == 1, columns))
 
 
-def find_candidate(wanted: str, configs: Mapping[str, RunConfig]) -> str:
+def find_candidate(
+    wanted: str, configs: Mapping[str, RunConfig], changes: Mapping[str, Any]
+) -> str:
     """Return the name of the candidate with this name or command line, else the text itself."""
-    for name, config in configs.items():
-        if config.is_script and wanted == shlex.join(command_words(config)):
-            return name
-    return wanted
+    try:
+        config = None if wanted in configs else read_command_line(wanted, changes)
+    except ConfigError:
+        return wanted
+    return next((name for name, each in configs.items() if each == config), wanted)

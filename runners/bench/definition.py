@@ -101,7 +101,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         settings = compare_candidates(
             list(self.configs.values()),
             [plans[name] for name in self.configs],
-            [(reported or {}).get(name, Reported()) for name in self.configs],
+            [(reported or {}).get(name) for name in self.configs],
             evaluated=self.target is not None,
         )
         names = list(self.configs)

@@ -24,12 +24,15 @@ class RemainingTime(NamedTuple):
 
 def estimate_remaining(
     definition: Definition, state: BenchState, rounds: int | None = None
-) -> RemainingTime:
+) -> RemainingTime | None:
     """Return how long a live bench still takes, or one that has not started in total.
 
-    `rounds` is the result of `estimate_rounds`, if it is known already.
+    `rounds` is the result of `estimate_rounds`, if it is known already. None if steps are measured
+    and no run has shown how long they take.
     """
     rules = definition.rules
+    if rules.steps is not None and not state.measurements:
+        return None
     if rounds is None:
         rounds = estimate_rounds(definition, state)
     round_s = sum(_run_duration(name, definition, state) for name in definition.configs)

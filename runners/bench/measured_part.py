@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -101,11 +100,12 @@ class Patience:
         self._rules = rules
         self._first_step: float | None = None
         self._last_step = 0
-        self._last_change = time.monotonic()
+        self._last_change: float | None = None
 
-    def is_over(self, part: MeasuredPart) -> bool:
-        """Return whether not to wait any longer; called while the run trains."""
-        now = time.monotonic()
+    def is_over(self, part: MeasuredPart, now: float) -> bool:
+        """Return whether not to wait any longer; called while the run trains, at `now` seconds."""
+        if self._last_change is None:
+            self._last_change = now
         if part.last_step != self._last_step:
             self._last_step = part.last_step
             self._last_change = now
@@ -115,5 +115,5 @@ class Patience:
         if self._first_step is None:
             return False
         if self._rules.steps is not None:
-            return part.last_step > TIMEOUT_FACTOR * self._rules.steps
+            return part.complete and part.last_step > TIMEOUT_FACTOR * self._rules.steps
         return now - self._first_step > TIMEOUT_FACTOR * self._rules.seconds + TIMEOUT_EXTRA_S

@@ -7,12 +7,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict
 
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison.figures import compute_figures
+from distrain.runners.analysis.comparison.figures import compute_figures, step_kind
 from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.measured_part import (
+    STALL_S,
     MeasuredPart,
     Patience,
     find_measured_part,
@@ -91,8 +95,7 @@ def measure(
     returns True, and DistrainError if the run fails; no process of the run is left in any case.
     """
     began = time.time()
-    target = definition.target
-    config = config_for_round(definition.configs[name], target, number)
+    config = config_for_round(definition.configs[name], definition.target, number)
     run = launch(config, name=name, runs_dir=folder, cwd=cwd, queue=queue, environment=environment)
     on_launch(run.id)
     with run.record as record:
@@ -103,56 +106,55 @@ def measure(
         if (error := record.state.error) is not None:
             is_raised = config.is_script and error.traceback
             raise DistrainError(f"{error.type}: {error.message}" if is_raised else error.message)
-        rules = None if target else definition.rules
-        part = part or find_measured_part(record, rules, has_ended=True)
-        ended_early = target is None and run.status == "completed" and not part.complete
-        if problem := _describe_problem(record, part, ended_early):
-            raise DistrainError(problem)
-        until = None if target else part.until
-        figures = compute_figures(record, part.warm_after, until)
-        if not figures.step_rate:
-            raise DistrainError(f"{record.id} ended before anything was measured")
-        diagnosis = diagnose(record, part.warm_after)
-        return Measurement(
-            candidate=name,
-            round=number,
-            run_id=run.id,
-            rate=figures.rate,
-            step_rate=figures.step_rate,
-            steps=figures.steps,
-            samples_per_step=figures.samples_per_step,
-            ended_early=ended_early,
-            declared=record.script_settings().config if config.is_script else {},
-            seconds=figures.seconds,
-            warmup_s=part.warmup_s,
-            steady=part.steady and part.windows >= windows_wanted(rules),
-            duration_s=time.time() - began,
-            phases=figures.phases,
-            overlap=figures.overlap,
-            host_memory=figures.host_memory,
-            device_memory=figures.device_memory,
-            cpu=figures.cpu,
-            gpu=figures.gpu,
-            other_cores=figures.other_cores,
-            joules_per_sample=figures.joules_per_sample,
-            seconds_to_target=seconds_to_target(target, record) if target else None,
-            metrics=_last_metrics(record),
-            kind=diagnosis.kind,
-            diagnosis=diagnosis.sentence,
-        )
+        duration_s = time.time() - began
+        figures = _read_figures(run, definition, part)
+        return Measurement(candidate=name, round=number, duration_s=duration_s, **figures)
 
 
-def _describe_problem(record: Record, part: MeasuredPart, ended_early: bool) -> str:
+def _read_figures(
+    run: Run, definition: Definition, measured: MeasuredPart | None
+) -> dict[str, Any]:
+    """Return fields of the measurement of a run that has ended. Raises DistrainError."""
+    record = run.record
+    target = definition.target
+    rules = None if target else definition.rules
+    part = measured or find_measured_part(record, rules, has_ended=True)
+    ended_early = target is None and run.status == "completed" and not part.complete
+    if problem := _describe_problem(run, part):
+        raise DistrainError(problem)
+    figures = compute_figures(record, part.warm_after, None if target else part.until)
+    if not figures.step_rate:
+        raise DistrainError(f"{record.id} ended before anything was measured")
+    diagnosis = diagnose(record, part.warm_after)
+    return {
+        **asdict(figures),
+        "run_id": run.id,
+        "ended_early": ended_early,
+        "declared": record.script_settings().config if record.config.is_script else {},
+        "step_kind": step_kind(record),
+        "warmup_s": part.warmup_s,
+        "steady": part.steady and part.windows >= windows_wanted(rules),
+        "seconds_to_target": seconds_to_target(target, record) if target else None,
+        "metrics": _last_metrics(record),
+        "kind": diagnosis.kind,
+        "diagnosis": diagnosis.sentence,
+    }
+
+
+def _describe_problem(run: Run, part: MeasuredPart) -> str:
     """Return why a script cannot be measured; empty if it can."""
-    if not record.config.is_script or part.windows >= MIN_SCRIPT_WINDOWS or part.complete:
+    is_measured = part.windows >= MIN_SCRIPT_WINDOWS or part.complete
+    if not run.record.config.is_script or is_measured:
         return ""
+    has_ended = run.status == "completed"
     if not part.last_step:
+        within = "" if has_ended else f" within {formatting.duration(STALL_S)}"
         return (
-            "no step of the script was observed; call distrain.step() after each, or iterate over "
-            "distrain.track(loader)"
+            f"no step of the script was observed{within}; call distrain.step() after each, or "
+            "iterate over distrain.track(loader)"
         )
     steps = formatting.plural(part.last_step, "step")
-    if ended_early:
+    if has_ended:
         return f"the script ended by itself after {steps}, too few to measure its speed"
     return f"the script took {steps}, too few to measure its speed"
 
@@ -197,7 +199,7 @@ def _wait_until_measured(
             is_measured = part.complete and part.steady
             if is_measured and _have_all_ranks_reached(part.until, run.record):
                 return part
-            if patience.is_over(part):
+            if patience.is_over(part, time.monotonic()):
                 return None
         time.sleep(max(POLL_S, PAUSE_FACTOR * (time.thread_time() - began)))
     return None

@@ -22,8 +22,10 @@ def describe_current_run(definition: Definition, state: BenchState) -> str:
     return f"round {current.round} of {rounds}, {run}: {current.candidate}"
 
 
-def describe_remaining(remaining: RemainingTime) -> str:
-    """Return "~2 min 10 s left, at most 5 min"."""
+def describe_remaining(remaining: RemainingTime | None) -> str:
+    """Return "~2 min 10 s left, at most 5 min"; "" if it is not known."""
+    if remaining is None:
+        return ""
     likely = formatting.duration(remaining.likely)
     most = formatting.duration(remaining.most)
     text = f"~{likely} left"
@@ -40,9 +42,9 @@ def describe_plan(definition: Definition) -> str:
     if rules.min_rounds < rules.repeats:
         figure = "each ratio" if len(definition.configs) > 1 else "its rate"
         text += f", until {figure} is known within ±{100 * rules.precision:g} %"
-    if rules.steps is not None:
-        return text  # nobody knows how long a step takes
     remaining = estimate_remaining(definition, BenchState(bench_id="", created=0.0))
+    if remaining is None:
+        return text
     least = formatting.duration(remaining.least)
     most = formatting.duration(remaining.most)
     duration = least if least == most else f"{least} to {most}"
@@ -56,7 +58,7 @@ def shell_command(definition: Definition) -> list[str]:
     command = ["distrain", "bench", *map(_candidate_text, definition.configs.items())]
     for name in ("repeats", "seconds", "steps", "precision", "seed"):
         value = getattr(rules, name)
-        if value != getattr(defaults, name):
+        if value != getattr(defaults, name) and not (name == "seconds" and rules.steps):
             command += [f"--{name}", str(value)]
     if rules.baseline not in ("", next(iter(definition.configs))):
         command += ["--baseline", rules.baseline]

@@ -20,6 +20,7 @@ from distrain.runners.analysis.statistics import find_outliers, median_interval,
 from distrain.runners.bench.definition import Definition, Rules
 from distrain.runners.bench.folder import RUNS
 from distrain.runners.bench.state import BenchState, Measurement
+from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.meta import read_meta
 
 ByRound = Mapping[int, Measurement]
@@ -100,7 +101,7 @@ def widest_interval(definition: Definition, state: BenchState) -> float:
 def reported_by(state: BenchState) -> dict[str, Reported]:
     """Return what the last run of each candidate has shown of its settings."""
     return {
-        each.candidate: Reported(each.declared, each.samples_per_step)
+        each.candidate: Reported(each.declared, each.samples_per_step, each.step_kind)
         for each in state.measurements
     }
 
@@ -241,11 +242,11 @@ def _usual_diagnosis(measurements: Sequence[Measurement]) -> str:
 
 def _median_phases(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the median share of each phase, scaled so that they add up to 1."""
-    if not measurements:
-        return {}
+    known = [each.phases for each in measurements if each.phases]
     medians = {
-        name: median(each.phases.get(name, 0.0) for each in measurements)
-        for name in measurements[0].phases
+        name: median(phases.get(name, 0.0) for phases in known)
+        for name in (*PHASES, OTHER)
+        if any(name in phases for phases in known)
     }
     total = sum(medians.values())
     return {name: value / total for name, value in medians.items()} if total else {}

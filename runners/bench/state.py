@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from distrain.runners.analysis.comparison.fairness import OPTIMIZER_STEPS
 from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.config.plan import Plan
 
@@ -20,9 +21,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     `rate` is in samples/s over the `seconds` after `warmup_s`, and None if a script does not report
     its samples; `step_rate` is in steps/s. `ended_early`: the program ended by itself before all
     was measured that the rules ask for. `declared` is the config that a script has passed to
-    `init`. `duration_s` is the time from launch to end, `other_cores` the number of cores that were
-    busy with other programs. `kind` and `diagnosis` are those of the run. The other fields are
-    those of a `Candidate`.
+    `init`, `step_kind` what counts as its step. `duration_s` is the time from launch to end,
+    `other_cores` the number of cores that were busy with other programs. `kind` and `diagnosis` are
+    those of the run. The other fields are those of a `Candidate`.
     """
 
     candidate: str = msgspec.field(name="contestant")
@@ -38,6 +39,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_step: float | None = None
     ended_early: bool = False
     declared: dict[str, Any] = {}
+    step_kind: str = OPTIMIZER_STEPS
     phases: dict[str, float] = {}
     overlap: float | None = None
     host_memory: float | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from distrain.runners.analysis.comparison import descriptions, sentences
+from distrain.runners.analysis.comparison import descriptions
 from distrain.runners.bench import handle
 from distrain.runners.bench.candidate_texts import candidates, find_candidate
 from distrain.runners.bench.definition import Definition, Target, make, plans
@@ -49,16 +49,26 @@ def _definition(arguments: Namespace) -> Definition:
     if arguments.unequal:
         rules["unequal"] = True
     target = _parse_target(arguments.target)
+    _refuse_ignored(arguments)
     changes = config_changes(arguments)
     given = arguments.candidates
     saved = _read_definition(given[0]) if len(given) == 1 else None
     if saved is None:
         configs = candidates(given, changes)
         if arguments.baseline:
-            rules["baseline"] = find_candidate(arguments.baseline, configs)
+            rules["baseline"] = find_candidate(arguments.baseline, configs, changes)
         return make(configs, rules, target)
     changed = saved.with_changes(changes)
     return make(changed.configs, asdict(saved.rules) | rules, target or saved.target)
+
+
+def _refuse_ignored(arguments: Namespace) -> None:
+    """Raise ConfigError if an option would have no effect because of another one."""
+    given = [rule for rule in ("steps", "seconds") if getattr(arguments, rule) is not None]
+    if len(given) > 1:
+        raise ConfigError("--steps and --seconds cannot be combined: both say how long to measure")
+    if given and arguments.target:
+        raise ConfigError(f"--{given[0]} has no effect with --target, which ends each run")
 
 
 def _read_definition(path: str) -> Definition | None:
@@ -96,6 +106,6 @@ def _print_settings(definition: Definition, candidate_plans: Mapping[str, Plan])
             print_message(f"differs: {values}", "dim")
         else:
             print_message(f"UNEQUAL: {values}", "warning")
-    if settings.unchecked:
-        print_message(sentences.describe_unchecked(settings.unchecked), "warning")
+    if definition.has_scripts:
+        print_message("what the scripts declare is compared once each has run", "dim")
     print_message(describe_plan(definition))

@@ -112,7 +112,7 @@ def format_progress(bench: Bench, state: BenchState) -> str:
         return f"{state.status}: {state.reason}" if state.reason else state.status
     current = describe_current_run(bench.definition, state)
     remaining = describe_remaining(estimate_remaining(bench.definition, state))
-    return f"{state.status}  {current}  {remaining}"
+    return "  ".join(filter(None, [state.status, current, remaining]))
 
 
 class BenchLines:

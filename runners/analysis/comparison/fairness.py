@@ -54,20 +54,28 @@ DECLARED_NAMES = {  # by which a script may declare a setting of presets
     "precision": "precision",
     "seed": "train.seed",
 }
+GLOBAL_BATCH = EQUAL_LABELS[DECLARED_NAMES["global_batch"]]
 _DECLARED_KEYS = {key: name for name, key in DECLARED_NAMES.items()}
 WORDS = ("script.path", "script.module", "script.args")  # the parts of a command line
 DECLARED = "config."  # before the name of anything else that a script declares
 UNCHECKED = ("script", DECLARED)  # what these mean is not known
 Declared = Mapping[str, Any]
+OPTIMIZER_STEPS = "optimizer steps"
+STEP_KIND = "steps (counted)"
 SAMPLES_PER_STEP = "samples per step (measured)"
 SAME_SAMPLES = 0.1  # smaller differences of samples per step come from incomplete batches
 
 
 class Reported(NamedTuple):
-    """What the runs of a candidate have shown: what the script declares, samples of all ranks."""
+    """What the runs of a candidate have shown.
+
+    `declared`: what a script declares. `samples_per_step`: of all ranks. `step_kind`: what counts
+    as a step.
+    """
 
     declared: Mapping[str, Any] = {}
     samples_per_step: float | None = None
+    step_kind: str = OPTIMIZER_STEPS
 
 
 class Settings(NamedTuple):
@@ -81,27 +89,42 @@ class Settings(NamedTuple):
 def compare_candidates(
     configs: Sequence[RunConfig],
     plans: Sequence[Plan],
-    reported: Sequence[Reported],
+    reported: Sequence[Reported | None],
     *,
     evaluated: bool = False,
 ) -> Settings:
     """Return how settings compare, unfair differences first; `evaluated` as below.
 
-    Where not every script declares its global batch, the samples per step are compared.
+    `reported` is None for a candidate that has not been measured. Where not every script declares
+    its global batch, the samples per step are compared.
     """
-    declared = [each.declared for each in reported]
+    declared = [each.declared if each else {} for each in reported]
     equal, differences = compare_settings(configs, plans, evaluated=evaluated, declared=declared)
-    unchecked = find_unchecked(configs, declared) if len(configs) > 1 else []
-    samples = [each.samples_per_step for each in reported if each.samples_per_step is not None]
-    batch = EQUAL_LABELS[DECLARED_NAMES["global_batch"]]
-    if batch in unchecked and len(samples) == len(configs):
-        unchecked.remove(batch)
+    measured = [each for each in reported if each]
+    scripts = [
+        each.declared
+        for config, each in zip(configs, reported, strict=True)
+        if config.is_script and each
+    ]
+    unchecked = find_unchecked(scripts) if len(configs) > 1 else []
+    samples = [each.samples_per_step for each in measured if each.samples_per_step is not None]
+    has_all_samples = len(samples) == len(measured)
+    if len({each.step_kind for each in measured}) > 1:
+        kinds = [each.step_kind if each else None for each in reported]
+        differences.insert(0, Difference(key=STEP_KIND, values=kinds, fair=has_all_samples))
+    elif GLOBAL_BATCH in unchecked and has_all_samples:
+        unchecked.remove(GLOBAL_BATCH)
         if max(samples) <= (1 + SAME_SAMPLES) * min(samples):
             equal[SAMPLES_PER_STEP] = formatting.figure(max(samples))
         else:
-            values: list[str | None] = [formatting.figure(each) for each in samples]
+            values = [_format_samples(each) for each in reported]
             differences.insert(0, Difference(key=SAMPLES_PER_STEP, values=values, fair=False))
     return Settings(equal, differences, unchecked)
+
+
+def _format_samples(reported: Reported | None) -> str | None:
+    samples = reported.samples_per_step if reported else None
+    return None if samples is None else formatting.figure(samples)
 
 
 def compare_settings(
@@ -145,10 +168,9 @@ def compare_settings(
     return equal, sorted(differences, key=lambda difference: difference.fair)
 
 
-def find_unchecked(configs: Sequence[RunConfig], declared: Sequence[Declared]) -> list[str]:
+def find_unchecked(scripts: Sequence[Declared]) -> list[str]:
     """Return what must be equal for a fair comparison, but is not declared by every script."""
-    scripts = [given for config, given in zip(configs, declared, strict=True) if config.is_script]
-    names = [name for name in DECLARED_NAMES if not all(name in given for given in scripts)]
+    names = [name for name in DECLARED_NAMES if not all(name in declared for declared in scripts)]
     return [EQUAL_LABELS[DECLARED_NAMES[name]] for name in names]
 
 
@@ -167,7 +189,7 @@ def _settings(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str |
         if evaluated or not key.startswith(EVALUATION):
             table[key] = value if isinstance(value, str) else json.dumps(value)
     limit = config.data.train_limit
-    table["data.train_limit"] = "all" if limit is None else f"the first {limit:,}"
+    table["data.train_limit"] = "all" if limit is None else str(limit)
     table["precision"] = plan.precision
     table["train.lr"] = f"{plan.lr:g}"
     table["ranks"] = str(plan.world_size)
@@ -184,8 +206,15 @@ def _script_settings(config: RunConfig, plan: Plan, declared: Declared) -> dict[
         if key not in (*WORDS, *PLANNED) and not key.startswith(IGNORED):
             table[key] = value if isinstance(value, str) else json.dumps(value)
     for name, value in declared.items():
-        table[DECLARED_NAMES.get(name) or f"{DECLARED}{name}"] = str(value)
+        key = DECLARED_NAMES.get(name) or DECLARED + formatting.single_line(name)
+        table[key] = _format_declared(value)
     return table | {"ranks": str(plan.world_size), "devices": _format_devices(plan)}
+
+
+def _format_declared(value: Any) -> str:
+    """Return a value as those of presets are written: 128.0 is 128."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return formatting.single_line(str(int(value) if is_whole else value))
 
 
 def _format_devices(plan: Plan) -> str:

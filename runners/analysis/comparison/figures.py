@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from distrain.runners.analysis.comparison.fairness import OPTIMIZER_STEPS
 from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import measured_shares
@@ -25,7 +26,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     `rate`: samples/s of all ranks; None if a script does not report its samples.
     `step_rate`: steps/s of the run, the mean of its ranks. `steps`: of the rank with the fewest.
-    `samples`: of all ranks. `samples_per_step`: the same for one step; None as the rate.
+    `samples_per_step`: of all ranks; None as the rate.
     `seconds`: of the slowest rank.
     `phases`: shares of the step, with "other".
     `overlap`: communication that overlaps with backward, as a share of the step.
@@ -37,7 +38,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None
     step_rate: float | None
     steps: int
-    samples: int
     samples_per_step: float | None
     seconds: float
     phases: dict[str, float]
@@ -90,7 +90,6 @@ def compute_figures(record: Record, after_step: int = 0, until_step: int | None 
         rate=add_rates(_ratios(sums, "samples", "seconds")) if has_samples else None,
         step_rate=sum(each["steps"] for each in sums) / seconds if seconds else None,
         steps=round(min((each["steps"] for each in sums), default=0)),
-        samples=round(sum(each["samples"] for each in sums)),
         samples_per_step=add_rates(_ratios(sums, "samples", "steps")) if has_samples else None,
         seconds=max((each["seconds"] for each in sums), default=0.0),
         phases=phases,
@@ -107,6 +106,12 @@ def compute_figures(record: Record, after_step: int = 0, until_step: int | None 
 def reports_samples(record: Record) -> bool:
     """Return whether the samples of a run are known: a script may not report them."""
     return not record.config.is_script or bool(record.script_settings().sources.get("samples"))
+
+
+def step_kind(record: Record) -> str:
+    """Return what counts as a step: of a script for example the batches of `distrain.track`."""
+    source = record.script_settings().sources.get("steps", "") if record.config.is_script else ""
+    return source.partition(" of ")[0] or OPTIMIZER_STEPS
 
 
 def is_cpu_shared(other_cores: float | None, cores: int) -> bool:

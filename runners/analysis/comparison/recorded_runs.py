@@ -19,6 +19,7 @@ from distrain.runners.analysis.comparison.figures import (
     core_count,
     is_cpu_shared,
     reports_samples,
+    step_kind,
 )
 from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
 from distrain.runners.analysis.comparison.provenance_diff import compare_provenance
@@ -61,7 +62,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     for record, name in zip(records, names, strict=True):
         candidate, candidate_warnings, samples = _read_candidate(record, name, logged, unit)
         declared = record.script_settings().config if record.config.is_script else {}
-        reported.append(Reported(declared, samples))
+        reported.append(Reported(declared, samples, step_kind(record)))
         candidates.append(candidate)
         warnings += candidate_warnings
     candidates = _add_ratios(candidates, plans, base)

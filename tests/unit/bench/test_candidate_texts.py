@@ -48,6 +48,7 @@ def test_options_before_a_script_and_changes_for_all() -> None:
     assert (config.devices, config.launcher) == ([0, 1], "torchrun")
     assert config.script.args == ["--devices", "x"]
     assert config.report.window_s == 0.5
+    assert not only("--no-auto train.py").script.auto
     for_all = only("--devices=cpu:3 train.py", devices="cpu:2", launcher="inline")
     assert (for_all.devices, for_all.launcher) == ("cpu:3", "inline")
 
@@ -68,6 +69,11 @@ def test_options_before_a_script_and_changes_for_all() -> None:
         (["a.py --lr 1", "ddp", "-m b.main --lr 1"], ["a.py", "ddp", "b.main"]),
         (["a/train.py", "b/train.py"], ["a/train.py", "b/train.py"]),
         (
+            ["train.py --lr 0.1 -e 5", "train.py --wd 0.1 -e 5"],
+            ["train.py --lr 0.1", "train.py --wd 0.1"],
+        ),
+        (["train.py \x1b[2J", "train.py b"], ["train.py $'\\x1b[2J'", "train.py b"]),
+        (
             ["train.py", "--devices cpu:2 train.py"],
             ["train.py", "--devices cpu:2 train.py"],
         ),
@@ -80,9 +86,14 @@ def test_names_are_what_differs(texts: list[str], names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("python train.py", "names no script"),
+        ("python3 train.py", "begins with python3: leave it out"),
+        ("nothing here", "names no script"),
+        ("train.py,report.window_s=1", "write --set report.window_s=1 before it"),
         ("--devices cpu:2 ddp", "names no script"),
-        ("--name x train.py", "only --devices, --launcher and --set may precede its script"),
+        (
+            "--name x train.py",
+            "only --devices, --launcher, --set and --no-auto may precede its script",
+        ),
         ("--devices", "ends after --devices"),
         ("train.py 'x", "no closing quotation"),
         ("-m", "-m takes the name of a module"),
@@ -91,6 +102,24 @@ def test_names_are_what_differs(texts: list[str], names: list[str]) -> None:
 def test_what_is_no_candidate(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         bench.candidates([text], {})
+
+
+def test_changes_of_a_preset_may_contain_quotes() -> None:
+    assert only("ddp,description=it's").description == "it's"
+
+
+def test_a_change_for_all_names_the_candidate_that_cannot_have_it() -> None:
+    with pytest.raises(ConfigError, match=r"train\.py --a.*train"):
+        bench.candidates(["ddp", "train.py --a"], {"train.lr": 0.1})
+
+
+def test_the_baseline_is_a_name_or_a_command_line() -> None:
+    changes = {"devices": "cpu:2"}
+    configs = bench.candidates(["train.py -a --ddp", "train.py -a --fsdp", "ddp"], changes)
+    for wanted in ("train.py --fsdp", "train.py  -a '--fsdp'"):
+        assert find_candidate(wanted, configs, changes) == "train.py --fsdp"
+    assert find_candidate("ddp", configs, changes) == "ddp"
+    assert find_candidate("it's", configs, changes) == "it's"
 
 
 def test_the_same_command_line_twice_is_refused() -> None:
@@ -103,7 +132,6 @@ def test_the_shell_command_gives_the_same_candidates() -> None:
     made = bench.make(bench.candidates(texts, {}), {"steps": 50})
     words = shell_command(made)
     assert words == ["distrain", "bench", *texts, "--steps", "50"]
-    assert find_candidate("train.py --lr 1 --ddp", made.configs) == made.baseline
     saved = bench.make(bench.candidates(["./my presets/big.toml"], {}), {})
     assert shlex.join(shell_command(saved)) == "distrain bench big"
 

@@ -8,7 +8,7 @@ import pytest
 
 from distrain.runners.analysis.comparison.figures import compute_figures
 from distrain.runners.bench.definition import Rules
-from distrain.runners.bench.measured_part import find_measured_part
+from distrain.runners.bench.measured_part import STALL_S, MeasuredPart, Patience, find_measured_part
 from distrain.runners.protocol.events import ScriptSettings
 from distrain.runners.records.reader import Record
 from tests.support.records import RunBuilder, make_window
@@ -69,3 +69,29 @@ def test_unknown_samples_have_no_rate(tmp_path: Path) -> None:
     figures = compute_figures(record(tmp_path, SLOW_AT_FIRST), 3, 23)
     assert (figures.rate, figures.samples_per_step) == (None, None)
     assert figures.step_rate == pytest.approx(10)
+
+
+def part(steps: int, *, complete: bool) -> MeasuredPart:
+    return MeasuredPart(0, 0, 0.0, 0, 0.0, 0, steady=False, complete=complete, last_step=steps)
+
+
+def test_a_run_is_not_waited_for_without_end() -> None:
+    patience = Patience(Rules(steps=200))
+    queued_s = 5000.0  # is asked first when the run has its devices
+    assert not patience.is_over(part(0, complete=False), queued_s)
+    assert not patience.is_over(part(0, complete=False), queued_s + STALL_S)
+    assert patience.is_over(part(0, complete=False), queued_s + STALL_S + 1)
+
+
+def test_fast_steps_are_waited_for_until_there_are_enough_windows() -> None:
+    patience = Patience(Rules(steps=200))
+    assert not patience.is_over(part(2500, complete=False), 1.0)
+    assert patience.is_over(part(6000, complete=True), 2.0), "no steady pace in ten times as many"
+
+
+def test_time_is_limited_from_the_first_step() -> None:
+    patience = Patience(Rules(seconds=5))
+    assert not patience.is_over(part(0, complete=False), 0.0)
+    assert not patience.is_over(part(1, complete=False), 500.0)
+    assert not patience.is_over(part(2, complete=False), 600.0)
+    assert patience.is_over(part(3, complete=False), 611.0)

@@ -1,6 +1,6 @@
 """Results and remaining time of a bench, from states as its process writes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -253,14 +253,18 @@ SCRIPTS = definition(
 )
 
 
-def scripts(**more: Mapping[str, object]) -> Comparison:
-    """Return the comparison of two scripts, one twice as fast, with fields of their runs."""
+def scripts(missing: Sequence[str] = (), **more: Mapping[str, object]) -> Comparison:
+    """Return the comparison of two scripts, one twice as fast, with fields of their runs.
+
+    Those of `missing` were not measured.
+    """
     plans = {name: plan_here(config) for name, config in SCRIPTS.configs.items()}
     ones = []
     for number, wiggle in enumerate(WIGGLE, 1):
         for name, rate in (("ddp", 10 * wiggle), ("fsdp", 20 / wiggle)):
             fields = {"step_rate": rate, "steps": 200, **more.get(name, {})}
             ones.append(measured(f"train.py --{name}", number, fields.pop("rate", None), **fields))
+    ones = [each for each in ones if each.candidate not in missing]
     known = BenchState(bench_id="b", created=0.0, plans=plans, rounds=8, measurements=ones)
     return compare(SCRIPTS, known, Path("/bench"))
 
@@ -309,6 +313,33 @@ def test_samples_per_step_must_be_equal_and_as_declared() -> None:
     assert (unequal.key, unequal.values) == ("samples per step (measured)", ["16", "32"])
     text = "train.py --ddp declares a global batch of 8, but its steps had 16 samples"
     assert any(text in warning for warning in found.warnings)
+
+
+def test_a_candidate_without_measurements_does_not_hide_what_is_unequal() -> None:
+    found = scripts(ddp={"rate": 160.0, "samples_per_step": 16.0}, missing=["train.py --fsdp"])
+    assert "global batch" not in found.unchecked
+    found = scripts(ddp={"declared": {"model": "gpt"}}, missing=["train.py --fsdp"])
+    assert "model" not in found.unchecked
+
+
+def test_steps_of_two_kinds_are_not_compared_by_steps() -> None:
+    samples = {"rate": 160.0, "samples_per_step": 16.0}
+    batches = {"step_kind": "batches"}
+    found = scripts(fsdp=batches)
+    assert [(each.key, each.values) for each in found.unequal] == [
+        ("steps (counted)", ["optimizer steps", "batches"])
+    ]
+    assert not scripts(ddp=samples, fsdp=samples | batches).unequal, "by samples they are"
+
+
+def test_phases_that_only_some_rounds_have_are_counted() -> None:
+    ones = [{}, {"data": 0.5, "other": 0.5}, *[{"comm": 0.4, "data": 0.3, "other": 0.3}] * 5]
+    configs = {"single": config()}
+    made = definition(configs)
+    measurements = [measured("single", n, 1.0, phases=each) for n, each in enumerate(ones, 1)]
+    known = state({"single": [1.0]}, made, measurements=measurements)
+    (found,) = compare(made, known, Path("/bench")).candidates
+    assert found.phases == pytest.approx({"data": 0.3, "comm": 0.4, "other": 0.3})
 
 
 def test_early_ends_are_reported() -> None:

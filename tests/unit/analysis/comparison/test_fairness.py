@@ -57,7 +57,7 @@ def test_what_scripts_do_not_declare_is_not_checked() -> None:
     }
     assert equal == {"devices": "CPU"}
     unchecked = ["model", "data", "samples", "global batch", "precision", "seed"]
-    assert find_unchecked(configs, declared) == unchecked
+    assert find_unchecked(declared) == unchecked
 
 
 def test_what_scripts_declare_by_the_names_of_presets_is_checked() -> None:
@@ -76,4 +76,7 @@ def test_what_scripts_declare_by_the_names_of_presets_is_checked() -> None:
     }
     assert with_preset["train.batch_size"].values == ["32", "64", "128"]
     assert "model.name" not in with_preset
-    assert "global batch" not in find_unchecked(configs, declared)
+    declared[:2] = [{"global_batch": 128.0, "train_samples": "all"}] * 2
+    equal, _ = compare_settings(configs, plans, declared=declared)
+    assert (equal["global batch"], equal["samples"]) == ("128", "all"), "written alike"
+    assert "global batch" not in find_unchecked(declared[:2])
