@@ -14,7 +14,7 @@ from distrain.runners.analysis.comparison import table as comparison_table
 from distrain.runners.analysis.comparison.chart_style import needs_log_scale
 from distrain.runners.analysis.comparison.curves import LOGGED_PREFIX
 from distrain.runners.analysis.comparison.model import CandidateCurve, Comparison
-from distrain.runners.analysis.comparison.table import MAX_LOGGED
+from distrain.runners.analysis.comparison.table import MAX_LOGGED_COLUMNS
 from distrain.runners.cli.terminal import (
     TextColumn,
     align_columns,
@@ -111,7 +111,7 @@ def _shown_curves(comparison: Comparison) -> list[str]:
     names = dict.fromkeys(name for each in comparison.candidates for name in each.curves)
     shown = ["loss"] if "loss" in names else []
     shown += [name for name in names if name.startswith("eval ")][:1]
-    return shown + [name for name in names if name.startswith(LOGGED_PREFIX)][:MAX_LOGGED]
+    return shown + [name for name in names if name.startswith(LOGGED_PREFIX)][:MAX_LOGGED_COLUMNS]
 
 
 def _make_scale(curves: Sequence[CandidateCurve]) -> Callable[[float], str]:

@@ -17,7 +17,7 @@ from distrain.runners.records.timeseries.logged_curve import order_names
 from distrain.runners.records.timeseries.series import GPU
 
 MAX_POINTS = 300
-MAX_LOGGED = 24  # names that scripts have logged
+MAX_LOGGED_CURVES = 24  # names that scripts have logged
 LOGGED_PREFIX = "logged "
 
 
@@ -32,7 +32,7 @@ def add_curves(comparison: Comparison) -> Comparison:
 def choose_logged(records: Sequence[Record]) -> tuple[list[str], int]:
     """Return which names that scripts have logged to show, and how many there are."""
     names = order_names(record.logged() for record in records)
-    return names[:MAX_LOGGED], len(names)
+    return names[:MAX_LOGGED_CURVES], len(names)
 
 
 def read_curves(record: Record, logged: Iterable[str] | None = None) -> dict[str, CandidateCurve]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -71,9 +71,40 @@ def compute_figures(record: Record, after_step: int = 0, until_step: int | None 
     # devices, and steps that were undone.
     attempts = record.attempts()
     attempt_start = attempts[-1].step if attempts else 0
-    curves = _step_curves(record, max(after_step, attempt_start), until_step)
-    start, end = _time_range(curves)
-    samples = sum(_sum(curve["samples"]) for curve in curves) if has_samples else 0.0
+    last_curves = _step_curves(record, max(after_step, attempt_start), until_step)
+    sampled = _read_samples(record, *_time_range(last_curves))
+    joules_per_sample = None
+    if has_samples and (samples := sum(_sum(curve["samples"]) for curve in last_curves)):
+        joules_per_sample = None if sampled.joules is None else sampled.joules / samples
+    return Figures(
+        rate=add_rates(_ratios(sums, "samples", "seconds")) if has_samples else None,
+        step_rate=sum(each["steps"] for each in sums) / seconds if seconds else None,
+        steps=round(min((each["steps"] for each in sums), default=0)),
+        samples_per_step=add_rates(_ratios(sums, "samples", "steps")) if has_samples else None,
+        seconds=max((each["seconds"] for each in sums), default=0.0),
+        phases=phases,
+        overlap=overlap,
+        host_memory=sampled.host_memory,
+        device_memory=sampled.device_memory,
+        cpu=sampled.cpu,
+        gpu=sampled.gpu,
+        joules_per_sample=joules_per_sample,
+        other_cores=sampled.other_cores,
+    )
+
+
+class _Sampled(NamedTuple):
+    """What was sampled in a range of time; `joules` of all GPUs, the rest as in `Figures`."""
+
+    host_memory: float | None
+    device_memory: float | None
+    cpu: float | None
+    gpu: float | None
+    joules: float | None
+    other_cores: float | None
+
+
+def _read_samples(record: Record, start: float, end: float) -> _Sampled:
     processes = [
         record.curve(PROCS, rank, columns=("cpu", "rss_max"), axis="time", start=start, end=end)
         for rank in record.keys(PROCS)
@@ -86,19 +117,12 @@ def compute_figures(record: Record, after_step: int = 0, until_step: int | None 
     utilisations = [_mean(gpu["utilisation"]) for gpu in gpus]
     watts = _total(_watts(gpu) for gpu in gpus)
     cpu = _total(_mean(rank["cpu"]) for rank in processes)
-    return Figures(
-        rate=add_rates(_ratios(sums, "samples", "seconds")) if has_samples else None,
-        step_rate=sum(each["steps"] for each in sums) / seconds if seconds else None,
-        steps=round(min((each["steps"] for each in sums), default=0)),
-        samples_per_step=add_rates(_ratios(sums, "samples", "steps")) if has_samples else None,
-        seconds=max((each["seconds"] for each in sums), default=0.0),
-        phases=phases,
-        overlap=overlap,
+    return _Sampled(
         host_memory=_total(_max(rank["rss_max"]) for rank in processes),
         device_memory=max((peak for peak in device_peaks if peak), default=None),
         cpu=cpu,
         gpu=_mean(mean for mean in utilisations if mean is not None),
-        joules_per_sample=watts * (end - start) / samples if watts and samples else None,
+        joules=watts * (end - start) if watts else None,
         other_cores=_other_cores(record, start, end, cpu),
     )
 

@@ -28,7 +28,7 @@ INTERVAL_NOTES = {
         "smoothed bootstraps of these medians; those of the ratios hold for all ratios together."
     ),
 }
-MAX_LOGGED = 6  # columns of what scripts have logged
+MAX_LOGGED_COLUMNS = 6  # columns of what scripts have logged
 PHASE_LABELS = {"comm": "comm wait"}
 
 
@@ -103,7 +103,7 @@ def _heads(comparison: Comparison) -> list[TableHead]:
         label = name if formatting.is_accuracy(name) else f"eval {name}"
         heads.append(TableHead(label, partial(_metric, name), spare=2 if index else 0))
     logged = dict.fromkeys(name for each in candidates for name in each.logged)
-    for index, name in enumerate([*logged][:MAX_LOGGED]):
+    for index, name in enumerate([*logged][:MAX_LOGGED_COLUMNS]):
         heads.append(TableHead(f"{name} (last)", partial(_logged, name), spare=2 if index else 0))
     heads.append(TableHead(f"to {comparison.target or 'target'}", _time_to_target, spare=1))
     heads += [TableHead(phase_label(name), partial(_phase, name), spare=4) for name in phases]

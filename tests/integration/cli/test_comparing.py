@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from distrain.runners.analysis.comparison.curves import MAX_LOGGED
+from distrain.runners.analysis.comparison.curves import MAX_LOGGED_CURVES
 from distrain.runners.analysis.comparison.model import Candidate
 from distrain.runners.analysis.comparison.recorded_runs import compare
 from distrain.runners.errors import ConfigError
@@ -280,7 +280,7 @@ def test_of_many_names_those_that_most_runs_have_are_compared(fabricate: Fabrica
     found = compare([many.end().record, few.end().record])
     curves = [name for name in found.candidates[0].curves if name.startswith("logged ")]
     assert curves[:2] == ["logged layer59", "logged layer0"]
-    assert len(curves) == MAX_LOGGED
+    assert len(curves) == MAX_LOGGED_CURVES
     assert found.warnings[-1].startswith("24 of 60 logged names are shown")
 
 
