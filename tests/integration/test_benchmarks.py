@@ -41,7 +41,8 @@ def test_script_compares_turns_with_and_without_calls(tmp_path: Path) -> None:
 
 def test_startup_compares_first_steps_and_reads_memory(tmp_path: Path) -> None:
     times, memory = tables(tmp_path, "startup", "--quick").values()
-    assert [row["what"] for row in times] == ["first step", "import distrain"]
+    started = ["first step of a preset", "first step of a script", "import distrain"]
+    assert [row["what"] for row in times] == started
     assert all(float(row["MB (PSS)"]) > 0 for row in memory)
 
 
