@@ -133,7 +133,7 @@ KEYMAP = (
     Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Launch when the devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset or script for a bench.", True),
-    Key(LAUNCH, "bench", "c", "bench", "Bench", "Compare the speed of the marked presets.", True),
+    Key(LAUNCH, "bench", "c", "bench", "Bench", "Compare the speed of presets and scripts.", True),
     Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Save the preset under a name.", True),
     Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare with one plain process.", True),
     Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "Reset the field; in the list, the preset."),

@@ -97,7 +97,7 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
     shares = shares_of_time(curves)
     is_script = record.config.is_script
     if not paces:
-        is_unreported = is_script and not record.script_settings().sources
+        is_unreported = is_script and not record.script_settings().sources.get("steps")
         return UNREPORTED if is_unreported else TOO_FEW_STEPS
     findings = _Findings(record, state, shares, find_straggler_among(paces))
     diagnosis = next(found for check in _CHECKS if (found := check(findings)) is not None)

@@ -14,7 +14,10 @@ def execute(arguments: Namespace) -> int:
     from distrain.runners.records import export
 
     record = find_run(arguments.run, arguments.runs_dir).record
-    export.export(record, arguments.to, Path(arguments.out) if arguments.out else None)
+    out = Path(arguments.out) if arguments.out else None
+    export.export(record, arguments.to, out, arguments.table)
+    if arguments.to == "csv" and arguments.table is None and record.logged():
+        print_message("what the script has logged is exported with --table logged")
     if arguments.out:
         print_message(f"wrote {arguments.out}")
     return 0

@@ -181,6 +181,11 @@ def add_compare_arguments(parser: ArgumentParser) -> None:
 def add_export_arguments(parser: ArgumentParser) -> None:
     _add_run(parser)
     parser.add_argument("--to", required=True, choices=("csv", "jsonl", "tensorboard"))
+    parser.add_argument(
+        "--table",
+        choices=("steps", "logged"),
+        help="rows of csv: windows of steps (default), or what a script has logged",
+    )
     parser.add_argument("--out", metavar="PATH", help="file to write to; a folder for tensorboard")
 
 

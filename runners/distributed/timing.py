@@ -160,6 +160,7 @@ class CudaClock:
 
         self._cuda = torch.cuda
         self._device = torch.cuda.current_device() if device is None else device
+        self._free: list[torch.cuda.Event] = []  # those that were read, to be recorded again
 
     def start(self, at: Stamp | None = None) -> None:
         first: Any = self.stamp() if at is None else at
@@ -173,7 +174,10 @@ class CudaClock:
 
     def stamp(self) -> torch.cuda.Event:
         # The device is explicit, because a callback's thread has no current one.
-        event = self._cuda.Event(enable_timing=True)
+        try:
+            event = self._free.pop()
+        except IndexError:
+            event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device))
         return event
 
@@ -194,7 +198,7 @@ class CudaClock:
 
     def close(self) -> PendingReading:
         last = self.stamp()
-        reading = CudaReading(self._first, self._marks, self._steps, last)
+        reading = CudaReading(self._first, self._marks, self._steps, last, self._free)
         self._begin(last)
         return reading
 
@@ -207,6 +211,8 @@ class CudaReading:
     marks: list[tuple[str, torch.cuda.Event]]
     steps: list[tuple[Sequence[AllReduceSpan], Any]]
     last: torch.cuda.Event
+    free: list[torch.cuda.Event]
+    """Where events are put that are not needed any more."""
 
     def is_ready(self) -> bool:
         return bool(self.last.query())
@@ -226,6 +232,7 @@ class CudaReading:
         for spans, until in self.steps:
             self._add_step(reading, spans, until)
         reading.seconds = self._seconds_at(self.last) - skipped
+        self.free += {event for _, event in self.marks}  # one may have ended several phases
         return reading
 
     def _add_step(self, reading: ClockReading, spans: Sequence[AllReduceSpan], until: Any) -> None:

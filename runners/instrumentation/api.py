@@ -1,7 +1,7 @@
 """What a program calls of distrain: `import distrain`, then `distrain.log(...)`.
 
-Nothing here raises into the program or waits for anybody, except `should_stop` during a stop. In a
-process that is no rank of a run all of it does nothing. A problem of ours is printed once.
+Nothing here raises into the program or waits for anybody, except `should_stop` during a stop.
+Outside a run all of it does nothing. A problem of distrain is printed once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from distrain.runners.errors import DistrainError
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
-from distrain.runners.instrumentation.tracked import Tracked
+from distrain.runners.instrumentation.tracked import make_tracked
 
 if TYPE_CHECKING:
     from distrain.runners.instrumentation.joined_rank import JoinedRank
@@ -82,8 +83,9 @@ def init(
     If distrain has not started the program, this begins a record of it, called `name`, in the
     folder of runs; a second call ends the first record, or with `reuse` continues it. `config` is
     any mapping, such as `vars(args)`; values other than numbers and text become text. `rank` and
-    `world_size` are by default those of the process group, else of the environment. A child process
-    of a rank, e.g. a loader worker, is a rank only if it gives one.
+    `world_size` are by default those of the process group, else of the environment; `world_size`
+    alone must be equal to that. A child process of a rank, e.g. a loader worker, is a rank only if
+    it gives one.
     """
     if _joined and not reuse:
         _end_joined(None)
@@ -122,7 +124,12 @@ def step(samples: int | None = None) -> None:
 
     Without `samples` they are counted by `track`, if the batches come from there.
     """
-    _attempt(RankSession.step, samples)
+    session = _session
+    if session is not None:
+        try:  # not by `_attempt`, because it may be called in every step
+            session.step(None if samples is None else int(samples))
+        except Exception:
+            problems.print_first()
 
 
 def track(loader: Iterable[Batch]) -> Iterable[Batch]:
@@ -131,7 +138,7 @@ def track(loader: Iterable[Batch]) -> Iterable[Batch]:
     What it returns has the loader's length and attributes, and can be iterated as often. Each batch
     counts as a step, unless an optimizer steps or the program calls `step`.
     """
-    return loader if _session is None else Tracked(loader, _session)
+    return loader if _session is None else make_tracked(loader, _session)
 
 
 def phase(name: str) -> AbstractContextManager[None]:
@@ -177,7 +184,12 @@ def _join(name: str, rank: int | None, world_size: int | None) -> None:
     from distrain.runners.instrumentation import automatic
     from distrain.runners.instrumentation.observation import join_run
 
-    if joined := join_run(name, rank, world_size, _print_problem):
+    try:
+        joined = join_run(name, rank, world_size, _print_problem)
+    except (DistrainError, OSError) as error:
+        _print_problem(f"this run is not recorded: {error}")
+        return
+    if joined:
         begin(joined.session, joined)
         automatic.install(joined.session)
         joined.end_at_exit(_end_joined)
@@ -187,7 +199,7 @@ def _end_joined(error: BaseException | None) -> None:
     if joined := _joined:
         from distrain.runners.instrumentation import automatic
 
-        automatic.end()
+        _report_problems(automatic.end)
         _forget()
         _report_problems(joined.end, error)
 
@@ -199,7 +211,7 @@ def _attempt(act: Callable[..., None], *arguments: Any) -> None:
 
 
 def _report_problems(act: Callable[..., None], *arguments: Any) -> None:
-    """Call a function of ours. What it raises is printed once, and ends nothing."""
+    """Call a function of distrain. What it raises is printed once, and ends nothing."""
     try:
         act(*arguments)
     except Exception:

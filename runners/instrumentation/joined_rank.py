@@ -64,14 +64,15 @@ class JoinedRank:
     def end(self, error: BaseException | None) -> None:
         """Report how this rank ends, and wait until that is recorded, if it is soon."""
         session = self.session
-        session.flush()
-        end = self._failure(error) or Finished(
+        failure = self._failure(error)
+        session.flush(has_failed=failure is not None)
+        finished = Finished(
             time=time.time(),
             rank=self._rank,
             step=session.steps or session.stop_calls,
             stopped=session.is_stopped,
         )
-        self._reporter.send(end)
+        self._reporter.send(failure or finished)
         self._reporter.close()
 
     def _failure(self, error: BaseException | None) -> Failure | None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import NEVER, Event, Hello, StopAt
 from distrain.runners.protocol.reporter import Reporter
 
@@ -17,9 +18,9 @@ LAST_S = 10.0  # at the end of the program: to be connected, and until the recor
 class JoiningReporter(Reporter):
     """A reporter that connects later, in its thread, and whose end is not that of the program.
 
-    `find` returns the address to connect to, None while there is none. It may raise OSError: then,
-    or after FIND_S, `on_lost` is called with a sentence, and nothing more is sent. `has_tried` is
-    set once it is connected, or will not be.
+    `find` returns the address to connect to, None while there is none. It may raise OSError or
+    DistrainError: then, or after FIND_S, `on_lost` is called with a sentence, and nothing more is
+    sent. `has_tried` is set once it is connected, or will not be.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class JoiningReporter(Reporter):
             with self._lock:
                 self._send_queued()
             self.has_tried.set()
-        except OSError as error:
+        except (OSError, DistrainError) as error:
             self._lose(str(error))
             return
         super()._run()

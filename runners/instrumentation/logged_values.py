@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.plain_values import in_parts, to_name
 from distrain.runners.protocol.events import Logged, LoggedStats
 
 MOST_NAMES = 5_000
-LONGEST_NAME = 200
 MOST_PENDING = 4096  # values of a name, until they are reported
 MOST_ADDED = 1_000_000  # values of all names
+NAMES_PER_MESSAGE = 500  # of the greatest length they still fit into a line
+CHECK_S = 0.001
 
 
 class LoggedValues:
@@ -23,13 +26,14 @@ class LoggedValues:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._added: list[tuple[str, Any, int, str]] = []  # in the order of the calls
+        self._added: list[tuple[Any, Any, int, str]] = []  # in the order of the calls
+        self._names: dict[Any, str] = {}  # as they are reported, by what the script has passed
         self._steps: dict[str, int] = {}
         self._sources: dict[str, str] = {}
-        self._copies: list[_DeviceCopy] = []
+        self._windows: list[_LoggedWindow] = []
 
-    def add(self, values: Mapping[str, Any], step: int, source: str = "") -> None:
-        """Keep numbers, and copies of tensors with one element. Raises TypeError or ValueError.
+    def add(self, values: Mapping[Any, Any], step: int, source: str = "") -> None:
+        """Keep numbers, and copies of tensors with one element.
 
         Scripts may log the same values with several libraries: of each name those of the first
         `source` are kept, or those without one, which the script has passed to distrain.
@@ -37,30 +41,42 @@ class LoggedValues:
         self.calls += 1
         added = self._added
         if len(added) >= MOST_ADDED:
+            problems.print_first(f"more than {MOST_ADDED:,} values at once", is_exception=False)
             return
         for name, value in values.items():
-            added.append((name, value if type(value) is float else _copy(value), step, source))
+            if type(value) is not float and (value := copy_value(name, value)) is None:
+                continue
+            added.append((name, value, step, source))
 
     def restart(self) -> None:
         """Let the curves begin again at step 0, before any of them was reported."""
         self._added = [(name, value, 0, source) for name, value, _, source in self._added]
 
-    def take(self, rank: int, *, wait: bool) -> Iterator[Logged]:
-        """Yield what has been read since the last call; with `wait` all, also from devices."""
+    def take(self, rank: int, until: float = 0.0) -> Iterator[Logged]:
+        """Yield what has been read since the last call.
+
+        Values that are on their way from a device are waited for `until` that time of
+        `time.monotonic`.
+        """
         if values := self._by_name():
-            self._copies.append(_DeviceCopy(rank, values, self._steps))
-        while self._copies and (wait or self._copies[0].is_ready()):
-            yield from self._copies.pop(0).events()
+            self._windows.append(_LoggedWindow(rank, values, self._steps))
+        while self._windows and is_ready_by(until, self._windows[0]):
+            yield from self._windows.pop(0).events()
 
     def _by_name(self) -> dict[str, list[Any]]:
         """Return the values that were added, by name."""
         added, self._added = self._added, []
-        steps, sources = self._steps, self._sources
+        names, steps, sources = self._names, self._steps, self._sources
         found: dict[str, list[Any]] = {}
-        for name, value, step, source in added:
-            name = str(name)[:LONGEST_NAME]
+        for given, value, step, source in added:
+            name = names.get(given)
+            if name is None:
+                if len(names) >= MOST_NAMES:
+                    problems.print_first(f"more than {MOST_NAMES:,} names", is_exception=False)
+                    continue
+                name = names[given] = to_name(given)
             last = steps.get(name)
-            if len(steps) >= MOST_NAMES if last is None else step < last:
+            if last is not None and step < last:
                 continue
             if sources.setdefault(name, source) != source:
                 if source:
@@ -72,50 +88,90 @@ class LoggedValues:
             pending = found.setdefault(name, [])
             if len(pending) < MOST_PENDING:
                 pending.append(value)
+            else:
+                text = f"more than {MOST_PENDING:,} values of {name!r} at once"
+                problems.print_first(text, is_exception=False)
         return found
 
 
-class _DeviceCopy:
-    """The values of a window, those on a device on their way to the host."""
+class _LoggedWindow:
+    """The values of a window, those on devices on their way to the host."""
 
     def __init__(self, rank: int, values: dict[str, list[Any]], steps: dict[str, int]) -> None:
         self._time = time.time()
         self._rank = rank
         self._steps = {name: steps[name] for name in values}
         self._values = values
-        self._places = [
-            (name, index)
-            for name, pending in values.items()
-            for index, value in enumerate(pending)
-            if not isinstance(value, float)
-        ]
-        if self._places:
-            import torch  # the program has loaded it
-
-            tensors = torch.stack([values[name][index] for name, index in self._places])
-            self._host = torch.empty(tensors.shape, dtype=tensors.dtype, pin_memory=True)
-            self._host.copy_(tensors, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
+        by_device: dict[Any, list[tuple[list[Any], int]]] = {}
+        for pending in values.values():
+            for index, value in enumerate(pending):
+                if not isinstance(value, float):
+                    by_device.setdefault(value.device, []).append((pending, index))
+        self._copies = [(places, *_copy_to_host(places)) for places in by_device.values()]
 
     def is_ready(self) -> bool:
-        return not self._places or bool(self._event.query())
+        return all(event.query() for _, _, event in self._copies)
 
     def events(self) -> Iterator[Logged]:
-        """Yield an event for each step at which names ended."""
-        if self._places:
-            self._event.synchronize()
-            for (name, index), value in zip(self._places, self._host.tolist(), strict=True):
-                self._values[name][index] = value
+        """Yield events for each step at which names ended."""
+        for places, host, _ in self._copies:
+            for (pending, index), value in zip(places, host.tolist(), strict=True):
+                pending[index] = value
         by_step: dict[int, dict[str, LoggedStats]] = {}
         for name, pending in self._values.items():
             by_step.setdefault(self._steps[name], {})[name] = LoggedStats.of(pending)
         for step, values in sorted(by_step.items()):
-            yield Logged(time=self._time, rank=self._rank, step=step, values=values)
+            for part in in_parts(values.items(), NAMES_PER_MESSAGE):
+                yield Logged(time=self._time, rank=self._rank, step=step, values=dict(part))
+
+
+def _copy_to_host(places: list[tuple[list[Any], int]]) -> tuple[Any, Any]:
+    """Begin to copy the tensors at these places, which are on one device.
+
+    Return the copy, and the event that the device reaches after it.
+    """
+    import torch  # the program has loaded it
+
+    tensors = torch.stack([pending[index] for pending, index in places])
+    host = torch.empty(tensors.shape, dtype=tensors.dtype, pin_memory=True)
+    host.copy_(tensors, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(tensors.device))  # it may not be the current device
+    return host, event
+
+
+class _Readable(Protocol):
+    def is_ready(self) -> bool: ...
+
+
+def is_ready_by(until: float, each: _Readable) -> bool:
+    """Return whether something is ready, at the latest at that time of `time.monotonic`."""
+    while not each.is_ready():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(CHECK_S)
+    return True
+
+
+def copy_value(name: Any, value: Any) -> Any:
+    """Return a float, or a copy of a tensor that is on a device, as the program may change it.
+
+    Of anything else return None, and print why.
+    """
+    try:
+        return _copy(value)
+    except Exception:
+        problems.print_first(repr(name))
+        return None
 
 
 def _copy(value: Any) -> Any:
-    """Return a float, or a copy of a tensor that is on a device: the program may change it."""
     if not hasattr(value, "detach"):
         return float(value)
-    return value.detach().reshape(()).float().clone() if value.is_cuda else value.item() * 1.0
+    placements = getattr(value, "placements", None)
+    if placements is not None:  # a DTensor
+        if not all(each.is_replicate() for each in placements):
+            text = "a DTensor that is not replicated: log value.full_tensor() of all ranks instead"
+            raise ValueError(text)
+        value = value.to_local()
+    return value.detach().reshape(()).float().clone() if value.is_cuda else float(value.item())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from distrain.runners.distributed.timing import Clock, CpuClock, CudaClock, PendingReading, Stamp
 from distrain.runners.protocol.events import OTHER
 
-BETWEEN_LOOPS, EVALUATION = "between loops", "evaluation"
+NOT_STARTED, BETWEEN_LOOPS, EVALUATION = "not started", "between loops", "evaluation"
 
 
 class LoopTimer:
@@ -20,14 +20,17 @@ class LoopTimer:
 
     Time before the first event is not measured. While the script is in a phase of its own
     (`enter`), it goes to that phase whatever is observed.
+
+    The methods for what is observed are called several times per step, so they share little code.
     """
 
     def __init__(self) -> None:
         self._clock: Clock = CpuClock()
-        self.has_started = False
+        self._mark = self._clock.mark
         self.uses_cuda = False
-        self._paused: str | None = None  # why
+        self._paused: str | None = NOT_STARTED  # why
         self._own_phases: list[str] = []
+        self._own_phase = ""  # the innermost one
         self._has_batch = False  # it came last: the forward pass begins
         self._has_gradients = False  # a backward pass came last
 
@@ -39,86 +42,97 @@ class LoopTimer:
     def use_cuda(self, device: int) -> None:
         """Measure from now on with events of this device, because the script trains on it."""
         self._clock = CudaClock(device)
+        self._mark = self._clock.mark
         self.uses_cuda = True
-        self.has_started = False
+        self._paused = NOT_STARTED
 
     # --- what is observed ----------------------------------------------------------------------
 
     def wait(self, begin: Stamp, end: Stamp) -> None:
         """Add the wait for a batch of the training data."""
-        self._begin(begin, skips=True)
-        self._mark("data", end)
+        if self._paused:
+            self._resume(begin, skips=True)
+        else:
+            self._mark(self._own_phase or OTHER, begin)
+        self._mark(self._own_phase or "data", end)
         self._has_batch = True
         self._has_gradients = False
 
     def backward(self, begin: Stamp, end: Stamp) -> None:
         """Add a backward pass; the forward pass lies between a batch and its begin."""
-        self._begin(begin, "forward" if self._has_batch else OTHER)
-        self._mark("backward", end)
+        if self._paused:
+            self._resume(begin)
+        else:
+            self._mark(self._own_phase or ("forward" if self._has_batch else OTHER), begin)
+        self._mark(self._own_phase or "backward", end)
         self._has_batch = False
         self._has_gradients = True
 
     def optimizer(self, end: Stamp) -> None:
         """Add a step of an optimizer, with what lies between a backward pass and its end."""
-        self._begin(end, "optimizer" if self._has_gradients else OTHER)
+        if self._paused:
+            self._resume(end)
+        else:
+            self._mark(self._own_phase or ("optimizer" if self._has_gradients else OTHER), end)
         self._has_batch = self._has_gradients = False
 
     def own_step(self, at: Stamp) -> None:
         """Add the end of a step that the script announces."""
-        self._begin(at)
+        if self._paused:
+            self._resume(at)
+        else:
+            self._mark(self._own_phase or OTHER, at)
 
     def enter(self, phase: str, at: Stamp) -> None:
         """Begin a phase of the script, which may be within another one."""
-        self._begin(at)
+        self.own_step(at)
         self._has_batch = self._has_gradients = False
         self._own_phases.append(phase)
+        self._own_phase = phase
 
     def leave(self, at: Stamp) -> None:
         """End the innermost phase of the script."""
-        self._begin(at)
+        self.own_step(at)
         self._own_phases.pop()
+        self._own_phase = self._own_phases[-1] if self._own_phases else ""
 
     def pause(self, why: str, at: Stamp) -> None:
         """Leave out the time from now on, until training goes on."""
-        if self.has_started and not self._paused:
-            self._mark(OTHER, at)
+        if not self._paused:
+            self._mark(self._own_phase or OTHER, at)
             self._paused = why
             self._has_batch = self._has_gradients = False
 
     def end_evaluation(self, at: Stamp) -> None:
         if self._paused == EVALUATION:
-            self._begin(at)
+            self._resume(at)
 
-    def _begin(self, at: Stamp, phase: str = OTHER, *, skips: bool = False) -> None:
-        """Mark the end of a phase; during a pause, its end: of an evaluation, or if it `skips`."""
-        if not self.has_started:
-            self.has_started = True
+    def _resume(self, at: Stamp, *, skips: bool = False) -> None:
+        """End a pause; its time is left out if it was an evaluation, or if training `skips` it."""
+        if self._paused == NOT_STARTED:
             self._clock.start(at)
-        elif self._paused and (skips or self._paused == EVALUATION):
+        elif skips or self._paused == EVALUATION:
             self._clock.skip(at)
         else:
-            self._mark(OTHER if self._paused else phase, at)
+            self._mark(self._own_phase or OTHER, at)
         self._paused = None
-
-    def _mark(self, phase: str, at: Stamp) -> None:
-        self._clock.mark(self._own_phases[-1] if self._own_phases else phase, at)
 
     # --- windows -------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Leave out the time since the last mark, and what follows until training goes on."""
-        if self.has_started:
+        if self._paused != NOT_STARTED:
             self._clock.skip()
             self._paused = BETWEEN_LOOPS
             self._has_batch = self._has_gradients = False
 
     def elapsed(self) -> float:
         """Return the seconds of the open window up to the last mark."""
-        return self._clock.elapsed() if self.has_started else 0.0
+        return 0.0 if self._paused == NOT_STARTED else self._clock.elapsed()
 
     def close(self) -> PendingReading | None:
         """End the window, at the last mark during a pause; None if nothing was measured."""
-        if not self.has_started:
+        if self._paused == NOT_STARTED:
             return None
         if self._paused:
             self._clock.skip()

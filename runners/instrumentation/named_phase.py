@@ -6,35 +6,41 @@ import time
 
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.sources import NAMED
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 from distrain.runners.protocol.events import PHASES
 
 
 class NamedPhase:
     """Measures its body: as a phase of the step, or by another name as a curve `phase/NAME`."""
 
+    __slots__ = ("_began", "_is_phase", "_name", "_session")
+
     def __init__(self, session: RankSession, name: str) -> None:
         self._session = session
         self._name = name
+        self._is_phase = name in PHASES
         self._began = 0.0
 
     def __enter__(self) -> None:
-        self._began = time.perf_counter()
         try:
-            if self._name in PHASES:
-                self._session.sources.named_phases.add(self._name)
+            if self._is_phase:
                 loop = self._session.loop
                 loop.events.append((loop.ENTER, loop.stamp(), None, self._name))
+            else:
+                self._began = time.perf_counter()
         except Exception:
             problems.print_first()
 
     def __exit__(self, *_: object) -> None:
         try:
-            if self._name in PHASES:
+            if self._is_phase:
                 loop = self._session.loop
                 loop.events.append((loop.LEAVE, loop.stamp(), None, self._name))
-                loop.limit()
+                if len(loop.events) >= MOST_EVENTS:
+                    loop.replay()
             else:
                 seconds = time.perf_counter() - self._began
-                self._session.log({f"phase/{self._name}": seconds})
+                self._session.log({f"phase/{self._name}": seconds}, source=NAMED)
         except Exception:
             problems.print_first()

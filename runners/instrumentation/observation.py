@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from distrain.runners.instrumentation.joined_rank import JoinedRank
+from distrain.runners.instrumentation.plain_values import to_text
 from distrain.runners.instrumentation.position import Position, find_position, is_in_run
 from distrain.runners.protocol.client import read_own_token
 from distrain.runners.system import observers
@@ -66,9 +67,9 @@ class Observation(JoinedRank):
             key=self._key,
             pid=os.getpid(),
             started=time.time(),
-            words=words,
+            words=[*map(to_text, words)],
             is_module=is_module,
-            name=name,
+            name=to_text(name),
             world_size=position.world_size,
             local_size=position.local_size,
             started_by=_started_by(position),
@@ -92,7 +93,7 @@ class Observation(JoinedRank):
         # The observer detaches itself: the process that was started ends once it listens.
         code = self._process.poll() if self._process else 0
         if code:
-            raise OSError  # the observer has said why
+            raise OSError  # the observer has printed the reason
         found = observers.look_up(self._key) if code == 0 else None
         if found:
             self._folder = Path(found.dir)
@@ -105,7 +106,8 @@ def join_run(
 ) -> JoinedRank | None:
     """Make this process a rank of the run that it belongs to, else of a new one called `name`.
 
-    Return None if it is no rank, and raise ValueError if `rank` is none of `world_size`.
+    Return None if it is no rank. Raises ConfigError if `rank` and `world_size` do not fit,
+    DistrainError or OSError if no observer can be started.
     """
     position = find_position(rank, world_size)
     if position is None:

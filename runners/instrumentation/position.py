@@ -7,6 +7,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from distrain.runners.errors import ConfigError
 from distrain.runners.system.rank_identity import RANK_VARIABLES
 
 # Set by `init` to the pid of the rank: a process that inherits it is none.
@@ -32,7 +33,8 @@ def find_position(rank: int | None, world_size: int | None) -> Position | None:
     """Return which rank this process is; None if it is no rank.
 
     The arguments decide, else the process group, else the environment; a single process is rank 0.
-    Loader workers and other children of a rank are no ranks, unless they are given one.
+    Loader workers and other children of a rank are no ranks, unless they are given one. Raises
+    ConfigError if there is no such rank, or if only `world_size` is given and is another one.
     """
     is_off = os.environ.get(OBSERVE_VARIABLE) == "0" and not is_in_run()
     if is_off or (rank is None and _is_child_of_rank()):
@@ -40,15 +42,20 @@ def find_position(rank: int | None, world_size: int | None) -> Position | None:
     environment = _rank_variables()
     local_rank = int(environment.get("LOCAL_RANK", 0))
     if rank is None:
-        rank, world_size = _in_process_group() or (
+        rank, size = _in_process_group() or (
             int(environment.get("RANK", 0)),
             int(environment.get("WORLD_SIZE", 1)),
         )
-    world_size = world_size or int(environment.get("WORLD_SIZE", rank + 1))
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} of {world_size} does not exist: ranks count from 0")
-    local_size = int(environment.get("LOCAL_WORLD_SIZE", world_size))
-    return Position(rank, world_size, local_rank or rank % local_size, local_size)
+        if world_size not in (None, size):
+            text = f"distrain.init(world_size={world_size}) needs a rank"
+            raise ConfigError(f"{text}: without one, this is rank {rank} of {size}")
+    else:
+        rank = int(rank)
+        size = int(environment.get("WORLD_SIZE", rank + 1) if world_size is None else world_size)
+    if not 0 <= rank < size:
+        raise ConfigError(f"rank {rank} of {size} does not exist: ranks count from 0")
+    local_size = int(environment.get("LOCAL_WORLD_SIZE", size))
+    return Position(rank, size, local_rank or rank % local_size, local_size)
 
 
 def is_in_run() -> bool:

@@ -1,4 +1,4 @@
-"""Problems of ours in the process of a program: the first one is printed, and none ends it."""
+"""Problems of distrain in the process of a program: the first one is printed, and none ends it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import traceback
 _was_printed = False
 
 
-def print_first() -> None:
-    """Print the exception that is being handled, unless another one was printed before."""
+def print_first(what: str = "something", *, is_exception: bool = True) -> None:
+    """Print what could not be recorded, unless another problem was printed before.
+
+    If it `is_exception`, the exception that is being handled follows.
+    """
     global _was_printed
     if not _was_printed:
         _was_printed = True
-        text = "a value could not be recorded; further problems are not printed:"
-        print(f"distrain: {text}", file=sys.stderr)
-        traceback.print_exc()
+        text = f"distrain could not record {what}; further problems are not printed"
+        print(f"{text}:" if is_exception else text, file=sys.stderr)
+        if is_exception:
+            traceback.print_exc()

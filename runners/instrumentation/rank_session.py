@@ -7,15 +7,19 @@ window later.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from distrain.runners.distributed.timing import PendingReading
 from distrain.runners.instrumentation import problems
-from distrain.runners.instrumentation.logged_values import LoggedValues
-from distrain.runners.instrumentation.sources import TRACKED, Sources
+from distrain.runners.instrumentation.logged_values import LoggedValues, copy_value, is_ready_by
+from distrain.runners.instrumentation.plain_values import in_parts, to_name, to_setting, to_step
+from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
 from distrain.runners.instrumentation.training_loop import TrainingLoop
 from distrain.runners.protocol.events import (
@@ -29,10 +33,15 @@ from distrain.runners.protocol.events import (
 )
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 
-# Nothing is reported before so many batches or seconds, as no step may have been made yet.
-HELD_BATCHES = 32
+# Steps and values are held back until it is known what the steps are, but no longer than this.
 HELD_S = 10.0
+HELD_BATCHES = 32  # fewer may be those of the first step
 LEAST_SECONDS = 1e-9
+FAILED_DEVICE_S = 1.0  # to wait for the device of a program that has failed, which may be stuck
+# A message with so many of them, of the greatest length, still fits into a line.
+MOST_METRICS = 500
+SETTINGS_PER_MESSAGE = 40
+MOST_SETTINGS = 1_000
 
 
 @dataclass
@@ -67,15 +76,21 @@ class Automatic:
     """Returns what is known of a step."""
 
     expects_step: Callable[[], bool] = lambda: False
-    """Returns whether an optimizer exists, which will make steps."""
+    """Returns whether an optimizer exists whose steps will be seen."""
 
     facts: Callable[[int, bool], RankFacts | None] = lambda _steps, _at_end: None
     """Returns facts of this rank after so many steps, and whether these are the last, if any are
     new.
     """
 
+    add_batch: Callable[[object, Any], None] | None = None
+    """Takes the source of a batch of training data, and the batch; None if none are wanted."""
+
     skipped: list[Any] = field(default_factory=list)
     """Flags of steps that a gradient scaler has skipped; may be on a device."""
+
+    boards: dict[type, dict[str, str]] = field(default_factory=dict)
+    """What names begin with, by the type of a TensorBoard writer and its folder."""
 
 
 class RankSession:
@@ -102,13 +117,13 @@ class RankSession:
         self.loop = TrainingLoop()
         self.automatic = Automatic()
         self.sources = Sources()
+        self.sources.named_phases = self.loop.named_phases
         self._logged = LoggedValues()
         self._closed: list[_ClosedWindow] = []
         self._held_until: float | None = None
         self._log_due = 0.0
         self._evaluations = 0
         self.tracks = False  # the script names its training data: other loaders do not count
-        self.is_tracking = False  # a tracked loader is being asked for a batch
         self.stop_calls = 0
         self.is_stopped = False
 
@@ -122,13 +137,13 @@ class RankSession:
         """Take the batches of a loop that begins for training data."""
         self.tracks = True
         self.sources.loader = TRACKED
-        if self._held_until is None:
-            self._held_until = time.perf_counter() + HELD_S
 
     def finish_batch(self) -> None:
         """Finish a tracked batch, which is a step unless the script makes others."""
         if self.loop.counter.kind <= BATCHES:
             self._note_step(BATCHES)
+        else:
+            self.loop.limit()
 
     def step(self, samples: int | None = None) -> None:
         """Finish a step of this many samples; None: those of the batches since the last one."""
@@ -145,7 +160,7 @@ class RankSession:
         """Replay what was noted, up to a step of this kind, if a report is due."""
         loop = self.loop
         counter = loop.counter
-        if kind == counter.kind and not counter.is_behind:
+        if kind == loop.certain_kind:
             loop.noted_steps += 1
             if time.perf_counter() < loop.due:
                 return
@@ -163,13 +178,16 @@ class RankSession:
     def _is_held(self) -> bool:
         """Return whether it may still turn out that the steps of the program are others."""
         counter = self.loop.counter
+        if counter.kind == CALLS or not (counter.kind or self.tracks):
+            return False
+        now = time.perf_counter()
+        if self._held_until is None:
+            self._held_until = now + HELD_S
+        if now >= self._held_until:
+            return False
         if counter.kind == OPTIMIZER:  # a call of `step` may follow it
             return counter.steps < 2
-        if counter.kind == CALLS or self._held_until is None:
-            return False
-        if counter.steps < HELD_BATCHES and time.perf_counter() < self._held_until:
-            return True
-        return self.automatic.expects_step()
+        return counter.steps < HELD_BATCHES or self.automatic.expects_step()
 
     def _close_window(self) -> None:
         counter = self.loop.counter
@@ -192,22 +210,16 @@ class RankSession:
             self.sources.samples_are_known = is_known if counter.has_batches else None
             if counter.steps >= self._skip_steps and not counter.is_behind:
                 self.loop.due = time.perf_counter() + self._window_s
-        self._send_closed(wait=False)
+        self._send_closed()
 
-    def _send_closed(self, *, wait: bool) -> None:
-        while self._closed and (wait or self._closed[0].reading.is_ready()):
+    def _send_closed(self, until: float = 0.0) -> None:
+        while self._closed and is_ready_by(until, self._closed[0].reading):
             self._send_window(self._closed.pop(0))
 
     def _send_window(self, closed: _ClosedWindow) -> None:
         reading = closed.reading.get()
         phases = {phase: reading.phases[phase] for phase in PHASES}
-        overlap = 0.0
-        if (found := self.automatic.communication()) is not None:
-            # Some backward passes may send nothing, and the step that was timed may be a slow one.
-            waited = min(found.waited * closed.steps, found.share * phases["backward"])
-            phases["backward"] -= waited
-            phases["comm"] += waited
-            overlap = min(found.overlap * closed.steps, phases["backward"])
+        overlap = self._add_communication(phases, closed.steps)
         self.sources.note_window(phases, closed.lr)
         self._send_settings()
         self._send(
@@ -230,50 +242,75 @@ class RankSession:
             )
         )
 
+    def _add_communication(self, phases: dict[str, float], steps: int) -> float:
+        """Take what is known of the communication out of backward, and return the overlap."""
+        try:
+            found = self.automatic.communication()
+        except Exception:  # the window is more important
+            problems.print_first()
+            found = None
+        if found is None:
+            return 0.0
+        # Some backward passes may send nothing, and the step that was timed may be a slow one.
+        waited = min(found.waited * steps, found.share * phases["backward"])
+        phases["backward"] -= waited
+        phases["comm"] += waited
+        return min(found.overlap * steps, phases["backward"])
+
     # --- values ------------------------------------------------------------------------------
 
     def log(self, values: Mapping[str, Any], step: int | None = None, source: str = "") -> None:
         """Keep values by name; `step` is where they are drawn, by default the current step.
 
-        `source` is the function of a library that the script has called to log them.
+        `source` is the function that the script has called to log them, if not `distrain.log`.
         """
-        if source and source not in self.sources.values:
-            self.sources.values.append(source)
-        if step is None:
-            loop = self.loop
-            step = loop.counter.steps + loop.noted_steps if loop.counter.kind else self._x()
-        self._logged.add(values, int(step), source)
+        called = source or LOG_CALLS
+        if called not in self.sources.values:
+            self.sources.values.append(called)
+        if step is not None:
+            step = to_step(step)
+        elif self.loop.counter.kind or self.loop.events:
+            step = self.loop.steps
+        else:  # no step is counted
+            step = self._logged.calls + 1
+        self._logged.add(values, step, source)
         if time.perf_counter() >= self._log_due and not self._is_held():
             self._send_logged()
 
-    def _x(self) -> int:
-        """Return where values are drawn while no step has been counted."""
-        return self.loop.steps if self.loop.events else self._logged.calls + 1
-
-    def _send_logged(self, *, wait: bool = False) -> None:
+    def _send_logged(self, until: float = 0.0) -> None:
         self._log_due = time.perf_counter() + self._window_s
-        for event in self._logged.take(self.rank, wait=wait):
+        for event in self._logged.take(self.rank, until):
             self._send(event)
         self._send_settings()
 
     def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
         """Report this rank's share of an evaluation, or with `reduced` that of all ranks."""
-        self._evaluations += 1
+        self._evaluations += not reduced
+        if len(metrics) > MOST_METRICS:
+            problems.print_first(f"more than {MOST_METRICS} metrics", is_exception=False)
         self._send(
             RankEvaluation(
                 time=time.time(),
                 rank=self.rank,
-                number=self._evaluations,
+                number=0 if reduced else self._evaluations,
                 step=self.steps,
                 samples=int(samples),
-                metrics={str(name): float(value) for name, value in metrics.items()},
+                metrics={
+                    to_name(name): float(copy)
+                    for name, value in islice(metrics.items(), MOST_METRICS)
+                    if (copy := copy_value(name, value)) is not None
+                },
                 reduced=reduced,
             )
         )
 
     def describe(self, config: Mapping[str, Any]) -> None:
-        """Report the settings of the script; values that JSON has no form for become text."""
-        self._send_settings({str(key): _plain(value) for key, value in config.items()})
+        """Report the settings of the script; what is neither a number nor None becomes text."""
+        if len(config) > MOST_SETTINGS:
+            problems.print_first(f"more than {MOST_SETTINGS:,} settings", is_exception=False)
+        settings = [(to_name(name), to_setting(value)) for name, value in config.items()]
+        for part in in_parts(settings[:MOST_SETTINGS], SETTINGS_PER_MESSAGE):
+            self._send_settings(dict(part))
 
     def _send_settings(self, config: dict[str, Any] | None = None) -> None:
         """Report settings, and where the figures come from if that has changed."""
@@ -310,21 +347,28 @@ class RankSession:
         self.is_stopped = not self._reporter.should_continue(self.stop_calls)
         return self.is_stopped
 
-    def flush(self) -> None:
-        """Send everything, at the end of the program."""
-        self.loop.replay()
-        self.loop.timer.stop()
-        self._close_window()
-        self._send_closed(wait=True)
-        self._send_facts(at_end=True)
-        self._send_settings()
-        self._send_logged(wait=True)
+    def flush(self, *, has_failed: bool = False) -> None:
+        """Send everything, at the end of a program.
+
+        The device of one that `has_failed` may be unusable, or wait for other ranks forever.
+        """
+        until = time.monotonic() + FAILED_DEVICE_S if has_failed else math.inf
+        for part in (
+            self.loop.replay,
+            self.loop.timer.stop,
+            self._close_window,
+            partial(self._send_closed, until),
+            partial(self._send_facts, at_end=True),
+            self._send_settings,
+            partial(self._send_logged, until),
+        ):
+            try:
+                part()
+            except Exception:  # the other parts are sent nevertheless
+                if not has_failed:
+                    problems.print_first()
 
 
 def _read_rate(rate: Any) -> float | None:
     """Return a learning rate; None where reading it would wait for a device."""
     return None if rate is None or getattr(rate, "is_cuda", False) else float(rate)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

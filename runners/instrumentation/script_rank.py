@@ -1,9 +1,8 @@
-"""The process of a rank that runs a program of the user's, and reports how it ended."""
+"""The process of a rank that runs a user program, and reports how it ended."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
 import sys
@@ -65,10 +64,12 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     else:
         session.sources.lose(SWITCHED_OFF)
     has_failed = False
+    pid = os.getpid()
 
     def report_end() -> None:
-        with contextlib.suppress(Exception):
-            session.flush()
+        if os.getpid() != pid:  # a child that the program has forked
+            return
+        session.flush(has_failed=has_failed)
         if not has_failed:
             reporter.send(
                 Finished(

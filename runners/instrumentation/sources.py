@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS
 from distrain.runners.protocol.events import PHASES
 
-FIGURES = ("steps", "samples", "lr", *PHASES)
+VALUES = "values"  # what is logged
+FIGURES = ("steps", "samples", "lr", *PHASES, VALUES)
 STEP_CALLS = "distrain.step()"
 TRACKED = "distrain.track()"
 NAMED = "distrain.phase()"
+LOG_CALLS = "distrain.log()"
 LOADER = "DataLoader"
 DDP = "DDP's own timing of one step in a hundred"
 AMBIGUOUS = "the samples of some batch are ambiguous, or most steps came without a batch"
@@ -25,7 +27,7 @@ class Sources:
         self.others: list[str] = []  # types of optimizers that are not
         self.loader = ""
         self.named_phases: set[str] = set()
-        self.values: list[str] = []  # functions of libraries that log values
+        self.values: list[str] = []  # functions that log values
         self.samples_are_given = False
         self.samples_are_known: bool | None = None  # None: no step was reported
         self.reasons: dict[str, str] = {}  # why figures are missing as long as they are
@@ -67,7 +69,7 @@ class Sources:
             if phase in self._phases:
                 found[phase] = NAMED if phase in self.named_phases else source
         if self.values:
-            found["values"] = ", ".join(self.values)
+            found[VALUES] = ", ".join(self.values)
         return found
 
     def _steps(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 BATCHES, OPTIMIZER, CALLS = 1, 2, 3  # kinds of steps: a higher one takes the place of a lower one
+_SEQUENCES = (list, tuple)
 
 
 class CountedSteps(NamedTuple):
@@ -22,6 +23,8 @@ class CountedSteps(NamedTuple):
 
 class _Unfinished:
     """Samples of one source of batches that no step has followed so far."""
+
+    __slots__ = ("has_ended", "samples", "source")
 
     def __init__(self, source: object, samples: int | None) -> None:
         self.source = source
@@ -59,6 +62,9 @@ class StepCounter:
 
     def add_batch(self, source: object, samples: int | None) -> None:
         """Add a batch of a source, any object; `samples` may be unknown."""
+        if not self._unfinished:  # the usual case
+            self._unfinished.append(_Unfinished(source, samples))
+            return
         going_on = [each for each in self._unfinished if not each.has_ended]
         current = next((each for each in going_on if each.source is source), None)
         if current is None:
@@ -77,10 +83,10 @@ class StepCounter:
             if each.source is source:
                 each.has_ended = True
 
-    def finish_step(self, kind: int, samples: int | None = None) -> bool:
-        """Finish a step; return whether it counts. `samples` are those that the script names."""
+    def finish_step(self, kind: int, samples: int | None = None) -> None:
+        """Finish a step, if its kind counts. `samples` are those that the script names."""
         if kind < self.kind:
-            return False
+            return
         if kind > self.kind:
             self.kind = kind
             self._count = 0
@@ -98,7 +104,6 @@ class StepCounter:
             self._credit(self._take_unfinished())
         else:
             self._steps_without += 1
-        return True
 
     def _take_unfinished(self) -> int | None:
         """Return the samples of the batches that belong to the step that is finished.
@@ -106,14 +111,19 @@ class StepCounter:
         Those of two sources at once may be added up in one script and not in another.
         """
         unfinished = self._unfinished
+        if len(unfinished) == 1:  # the usual case
+            return unfinished.pop().samples
         sources = [each for each in unfinished if not each.has_ended] or unfinished[-1:]
         self._unfinished = []
         return sources[0].samples if len(sources) == 1 else None
 
     def _credit(self, samples: int | None) -> None:
         self._steps_with_batch += 1
-        self._samples = _add(self._samples, samples)
-        self._has_unknown |= samples is None
+        if samples is None:
+            self._samples = None
+            self._has_unknown = True
+        elif self._samples is not None:
+            self._samples += samples
 
     @property
     def is_behind(self) -> bool:
@@ -143,12 +153,14 @@ def _add(first: int | None, second: int | None) -> int | None:
 
 def count_samples(batch: Any) -> int | None:
     """Return dimension 0 of the first tensor in a batch; None where there is no such tensor."""
-    if type(batch) in (tuple, list) and batch and (shape := getattr(batch[0], "shape", None)):
-        return int(shape[0])  # the usual case, first because it is asked for in every step
-    if isinstance(batch, Mapping):
-        batch = [*batch.values()]
-    if isinstance(batch, list | tuple):
-        counts = (count_samples(part) for part in batch)
-        return next((count for count in counts if count is not None), None)
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape else None
+    try:  # the usual cases first, because it is asked for in every step
+        return int((batch[0] if isinstance(batch, _SEQUENCES) else batch).shape[0])
+    except Exception:  # something else, also a nested tensor, whose shape cannot be read
+        if isinstance(batch, Mapping):
+            batch = batch.values()
+        elif not isinstance(batch, _SEQUENCES):
+            return None
+    for part in batch:
+        if (count := count_samples(part)) is not None:
+            return count
+    return None

@@ -2,59 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from distrain.runners.distributed.timing import Stamp
+from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import BATCHES, count_samples
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
 Batch = TypeVar("Batch")
+_END: Any = object()
+
+
+def make_tracked(loader: Iterable[Batch], session: RankSession) -> Tracked[Batch]:
+    """Return what gives the batches of a loader; an iterator if the loader is one."""
+    return (TrackedIterator if isinstance(loader, Iterator) else Tracked)(loader, session)
 
 
 class Tracked(Generic[Batch]):
-    """Gives the batches of a loader, in each pass, and has its length and its attributes."""
+    """Gives the batches of a loader in each pass, and has its length, items and attributes.
+
+    Copies of it are copies of the loader, so that it can also be pickled.
+    """
 
     def __init__(self, loader: Iterable[Batch], session: RankSession) -> None:
-        self._loader = loader
+        self._loader: Any = loader
         self._session = session
 
+    def __iter__(self) -> Iterator[Batch]:
+        # The loader's iterator is made at once, as workers begin to load then.
+        return _observe(iter(self._loader), self._session)
+
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]
+        return len(self._loader)
+
+    def __bool__(self) -> bool:
+        return bool(self._loader)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._loader[key]
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of a protocol, which this class has not
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches. A step ends when the next batch is asked for, if nothing else ends it.
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        return copy.copy, (self._loader,)
 
-        The time between the end of a loader and the next one belongs to no window: the program may
-        evaluate or save.
-        """
-        session = self._session
-        loop = session.loop
-        source = object()
-        session.begin_track()
-        batches = iter(self._loader)
-        is_first = True
+
+class TrackedIterator(Tracked[Batch]):
+    """Gives the batches of a loader that is an iterator itself, such as a generator."""
+
+    _batches: Iterator[Batch] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._batches = super().__iter__()  # some begin again
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batches is None:
+            self._batches = _observe(self._loader, self._session)
         try:
-            while True:
-                if loop.counter.kind <= BATCHES and not is_first:
-                    session.finish_batch()
-                begin = loop.stamp()
-                session.is_tracking = True
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    loop.events.append((loop.END, begin, loop.stamp(), source))
-                    return
-                finally:
-                    session.is_tracking = False
+            return next(self._batches)
+        except StopIteration:
+            self._batches = None
+            raise
+
+
+def _observe(batches: Iterator[Batch], session: RankSession) -> Iterator[Batch]:
+    """Yield batches. A step ends when the next one is asked for, if nothing else ends it.
+
+    The time between the end of a loader and the next one belongs to no window: the program may
+    evaluate or save.
+    """
+    loop, automatic = session.loop, session.automatic
+    source = object()
+    begin = _begin(session)
+    try:
+        while (batch := next(batches, _END)) is not _END:
+            try:  # not in functions, because calls cost time in every step
                 extra = (source, count_samples(batch))
                 loop.events.append((loop.BATCH, begin, loop.stamp(), extra))
-                is_first = False
-                yield batch
-        except GeneratorExit:  # the program has left the loop
+                if add := automatic.add_batch:
+                    add(source, batch)
+            except Exception:
+                problems.print_first()
+            yield batch
+            try:
+                if loop.counter.kind <= BATCHES or len(loop.events) >= MOST_EVENTS:
+                    session.finish_batch()
+                begin = loop.stamp()
+            except Exception:
+                problems.print_first()
+    except GeneratorExit:  # the program has left the loop
+        begin = None
+        raise
+    finally:
+        _end(session, begin, source)
+
+
+def _begin(session: RankSession) -> Stamp | None:
+    """Begin a pass; return this moment."""
+    try:
+        session.begin_track()
+        return session.loop.stamp()
+    except Exception:
+        problems.print_first()
+        return None
+
+
+def _end(session: RankSession, begin: Stamp | None, source: object) -> None:
+    """End a pass after a wait; where none has begun, the last batch may be a step."""
+    try:
+        if begin is None:
             session.finish_batch()
-            now = loop.stamp()
-            loop.events.append((loop.END, now, now, source))
-            raise
+        loop = session.loop
+        end = loop.stamp()
+        loop.events.append((loop.END, end if begin is None else begin, end, source))
+    except Exception:
+        problems.print_first()

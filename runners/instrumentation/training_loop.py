@@ -42,6 +42,8 @@ class TrainingLoop:
         self.events: list[tuple[int, Any, Any, Any]] = []
         self.stamp: Callable[[], Stamp] = time.perf_counter
         self.noted_steps = 0  # that will count when they are replayed
+        self.certain_kind = 0  # steps of this kind will count then, those of others may not
+        self.named_phases: set[str] = set()
         self.due = 0.0
         self.rate: Any = None  # of the last step; may be a tensor
         self._handlers = (
@@ -75,8 +77,10 @@ class TrainingLoop:
         """Count and measure what was noted."""
         events, self.events = self.events, []
         self.noted_steps = 0
+        handlers = self._handlers
         for kind, begin, end, extra in events:
-            self._handlers[kind](begin, end, extra)
+            handlers[kind](begin, end, extra)
+        self.certain_kind = 0 if self.counter.is_behind else self.counter.kind
 
     def _wait(self, begin: Stamp, end: Stamp, batch: tuple[object, int | None]) -> None:
         self.timer.wait(begin, end)
@@ -114,6 +118,7 @@ class TrainingLoop:
         self.counter.finish_step(*extra)
 
     def _enter(self, begin: Stamp, end: None, phase: str) -> None:
+        self.named_phases.add(phase)
         self.timer.enter(phase, begin)
 
     def _leave(self, begin: Stamp, end: None, phase: str) -> None:

@@ -11,6 +11,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Self
@@ -20,6 +21,7 @@ from distrain.runners.protocol.events import (
     NEVER,
     Event,
     Hello,
+    Notice,
     Stop,
     StopAt,
     Stopping,
@@ -55,6 +57,7 @@ class Reporter:
         self._lock = threading.RLock()
         self._stop_decided = threading.Condition(self._lock)
         self._unsent = memoryview(b"")
+        self._has_dropped = False
         self.step = 0
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
@@ -104,7 +107,10 @@ class Reporter:
         return str(self._socket.getsockname()[0])
 
     def send(self, event: Event) -> None:
-        """Send an event, or queue it. Never drops it and never waits for the network."""
+        """Send an event, or queue it. Never waits for the network.
+
+        One that cannot be encoded is dropped; a notice says so once.
+        """
         with self._lock:
             last = self._queue[-1] if len(self._queue) >= QUEUE_SIZE else None
             if isinstance(last, Window) and isinstance(event, Window) and _mergeable(last, event):
@@ -204,12 +210,23 @@ class Reporter:
         """Send as much of the queue as the socket accepts, in order. Call it with the lock held."""
         while self._socket and (self._unsent or self._queue):
             if not self._unsent:
-                self._unsent = memoryview(b"".join(map(encode, self._queue)))
+                self._unsent = memoryview(b"".join(map(self._encode, self._queue)))
                 self._queue.clear()
             try:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
             except BlockingIOError:
                 return
+
+    def _encode(self, event: Event) -> bytes:
+        """Return the line of an event; without one, that of a notice, or nothing."""
+        try:
+            return encode(event)
+        except Exception as error:  # of a type or value that JSON cannot represent
+            if self._has_dropped:
+                return b""
+            self._has_dropped = True
+            text = f"rank {self._rank} could not send a message: {error}"
+            return encode(Notice(time=time.time(), rank=self._rank, text=text))
 
     def _receive(self, received: bytearray) -> bool:
         """Handle the messages that have arrived; return False when the other end has closed.

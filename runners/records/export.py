@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import heapq
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -24,6 +25,7 @@ from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ran
 from distrain.runners.records.timeseries.series import GPU, LOGGED, SERIES, STEPS
 
 Format = Literal["csv", "jsonl", "tensorboard"]
+Table = Literal["steps", "logged"]
 _TimedObject = tuple[float, dict[str, Any]]
 
 # TensorBoard itself shows 1,000 points of a scalar; runs with fewer windows are exported in full.
@@ -32,32 +34,43 @@ LOGGED_POINTS = 2_000_000  # of all curves of a script together, but 1,000 of ea
 ROWS_AT_ONCE = 50_000
 LOGGED_HEADER = ("rank", "name", "time", "step", "count", "mean", "min", "max", "last")
 RANK_TAGS = ("loss", "samples_per_s", "lr")
+_NOT_IN_TAGS = re.compile(r"[^-/\w.]")  # what tensorboardX replaces
 GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock")
 
 
-def export(record: Record, to: Format = "csv", out: Path | IO[str] | None = None) -> None:
+def export(
+    record: Record,
+    to: Format = "csv",
+    out: Path | IO[str] | None = None,
+    table: Table | None = None,
+) -> None:
     """Write a record to `out`: a file for csv and jsonl, a folder for tensorboard.
 
-    Without `out`, csv and jsonl go to stdout. csv has one row per window, or of a script that has
-    logged values one row per point of each curve; jsonl has one object per line in order of time,
-    each with its `type`. Both stream. Raises DistrainError.
+    Without `out`, csv and jsonl go to stdout. csv has the rows of one `table`: "steps" (the
+    default) has one per window, "logged" one per point of each curve that a script has logged.
+    jsonl has one object per line in order of time, each with its `type`. Both stream. Raises
+    DistrainError.
     """
     if to not in get_args(Format):
         raise DistrainError(f"cannot export to {to!r}{nearest(to, get_args(Format))}")
+    if table is not None and to != "csv":
+        raise DistrainError(f"--table chooses the rows of csv; {to} contains all of them")
     attempts = record.attempts()
-    _export(record, to, out)
+    _export(record, to, out, table or "steps")
     if record.attempts() != attempts:
         raise DistrainError("the ranks were restarted during the export; export the run again")
 
 
-def _export(record: Record, to: Format, out: Path | IO[str] | None) -> None:
+def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table) -> None:
     try:
         if to == "tensorboard":
             if not isinstance(out, Path):
                 raise DistrainError("tensorboard needs a folder to write to: add --out FOLDER")
             _tensorboard(record, out)
             return
-        write = _csv if to == "csv" else _jsonl
+        write = _jsonl
+        if to == "csv":
+            write = _csv_of_steps if table == "steps" else _csv_of_logged
         if isinstance(out, Path):
             with out.open("w", newline="") as file:
                 write(record, file)
@@ -69,15 +82,17 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None) -> None:
         raise DistrainError(f"cannot write to {error.filename or out}: {error.strerror}") from None
 
 
-def _csv(record: Record, file: IO[str]) -> None:
+def _csv_of_steps(record: Record, file: IO[str]) -> None:
     writer = csv.writer(file)
-    if record.logged():
-        writer.writerow(LOGGED_HEADER)
-        writer.writerows(_logged_rows(record))
-        return
     writer.writerow(STEPS.fields)
     for rank in record.keys(STEPS):
         writer.writerows(record.raw(STEPS, rank))
+
+
+def _csv_of_logged(record: Record, file: IO[str]) -> None:
+    writer = csv.writer(file)
+    writer.writerow(LOGGED_HEADER)
+    writer.writerows(_logged_rows(record))
 
 
 def _logged_rows(record: Record) -> Iterator[tuple[Any, ...]]:
@@ -131,11 +146,13 @@ def _tensorboard(record: Record, folder: Path) -> None:
     if any(folder.glob("events.out.tfevents.*")):  # TensorBoard would draw every curve twice
         raise DistrainError(f"{folder} already contains TensorBoard's files; choose another folder")
     with SummaryWriter(str(folder)) as writer:
+        tags = _Tags()
 
         def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:
             for step, time, value in zip(steps, curve["time"], curve[column], strict=True):
                 if not isnan(value):
                     writer.add_scalar(tag, value, int(step), walltime=time)
+                    tags.taken.add(tag)
 
         ranks = record.curves(columns=[*RANK_TAGS, *RANK_COLUMNS], points=POINTS)
         curves = {"all": over_ranks(ranks.values())}
@@ -143,20 +160,42 @@ def _tensorboard(record: Record, folder: Path) -> None:
         for name, curve in curves.items():
             for column in RANK_TAGS:
                 add(f"{column}/{name}", curve, column, curve["step"])
-        _add_logged(record, add)
         for gpu, curve in record.curves(GPU, columns=GPU_TAGS, points=POINTS).items():
             seconds = [time - record.created for time in curve["time"]]
             for column in GPU_TAGS:
                 add(f"gpu{gpu}/{column}", curve, column, seconds)
-        for evaluation in record.evaluations():
+        evaluations = record.evaluations()
+        metrics = dict.fromkeys(name for each in evaluations for name in each.metrics)
+        metric_tags = {name: tags.choose(f"eval/{name}") for name in metrics}
+        for evaluation in evaluations:
             for name, metric in evaluation.metrics.items():
                 if (value := metric.value) is not None:
                     writer.add_scalar(
-                        f"eval/{name}", value, evaluation.step, walltime=evaluation.time
+                        metric_tags[name], value, evaluation.step, walltime=evaluation.time
                     )
+        _add_logged(record, add, tags)
 
 
-def _add_logged(record: Record, add: Callable[[str, Curve, str, Iterable[float]], None]) -> None:
+class _Tags:
+    """Gives each curve tags of its own: TensorBoard draws the curves of one tag as one line."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    def choose(self, name: str, endings: Sequence[str] = ("",)) -> str:
+        """Return the tag of a name, numbered where it is taken with one of the endings."""
+        cleaned = tag = _NOT_IN_TAGS.sub("_", name).lstrip("/") or "_"
+        number = 1
+        while not self.taken.isdisjoint(tags := [tag + ending for ending in endings]):
+            number += 1
+            tag = f"{cleaned}_{number}"
+        self.taken.update(tags)
+        return tag
+
+
+def _add_logged(
+    record: Record, add: Callable[[str, Curve, str, Iterable[float]], None], tags: _Tags
+) -> None:
     """Add what a script has logged: a tag per name, of several ranks one for each and for all."""
     logged = record.logged()
     curves = sum(map(len, logged.values()))
@@ -164,6 +203,10 @@ def _add_logged(record: Record, add: Callable[[str, Curve, str, Iterable[float]]
     for name, ranks in logged.items():
         found = record.curves(LOGGED, ranks.values(), columns=LOGGED_COLUMNS, points=points)
         everything = logged_over_ranks(found.values())
-        add(name if len(ranks) == 1 else f"{name}/all", everything, "value", everything["step"])
-        for rank, key in sorted(ranks.items()) if len(ranks) > 1 else ():
-            add(f"{name}/rank{rank}", found[key], "value", found[key]["step"])
+        drawn = {"": everything}
+        if len(ranks) > 1:
+            each = {f"/rank{rank}": found[key] for rank, key in sorted(ranks.items())}
+            drawn = {"/all": everything, **each}
+        tag = tags.choose(name, [*drawn])
+        for ending, curve in drawn.items():
+            add(f"{tag}{ending}", curve, "value", curve["step"])

@@ -54,7 +54,7 @@ from distrain.runners.records.timeseries.rows import (
     read_totals,
 )
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
-from distrain.runners.records.timeseries.series import LOGGED, STEPS
+from distrain.runners.records.timeseries.series import LOGGED, PROCS, STEPS
 
 T = TypeVar("T", bound=msgspec.Struct)
 _EVENTS_AT_ONCE = 1000
@@ -266,17 +266,13 @@ class Record:
 
     def script_settings(self) -> ScriptSettings:
         """Return what the lowest rank of a script has reported of its settings."""
-        found = ScriptSettings(time=0.0, rank=0)
+        by_rank: dict[int, ScriptSettings] = {}
         for _, event in self.events(kinds=("script_settings",)):
             event = cast(ScriptSettings, event)
-            if event.rank <= found.rank:
-                found = msgspec.structs.replace(
-                    found,
-                    config=found.config | event.config,
-                    sources=event.sources,
-                    missing=event.missing,
-                )
-        return found
+            before = by_rank.get(event.rank, event)
+            config = before.config | _printable(event.config)
+            by_rank[event.rank] = msgspec.structs.replace(event, config=config)
+        return by_rank[min(by_rank)] if by_rank else ScriptSettings(time=0.0, rank=0)
 
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
         """Yield every row in order, values as in `series.fields`, in constant memory.
@@ -365,6 +361,7 @@ class Record:
                 self.attempts(),
                 self.last_logged(),
                 self.script_settings(),
+                bool(self.keys(PROCS)),
             )
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.
@@ -432,3 +429,11 @@ def _has_run_json(path: Path) -> bool:
     with suppress(OSError):  # an entry that cannot be inspected hides no other
         return (path / "run.json").is_file()
     return False
+
+
+def _printable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a script has declared without characters that could control a terminal."""
+    return {
+        formatting.printable(name): formatting.printable(value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }

@@ -12,9 +12,17 @@ from distrain.runners.protocol.events import PHASES, Attempt, Evaluation, Facts,
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
 
-FIGURES = ("steps", "samples", "lr", *PHASES, "eval")  # whose sources a script's summary names
+# Whose sources a script's summary names.
+FIGURES = ("steps", "samples", "lr", *PHASES, "values", "eval", "memory")
 NOT_REPORTED = "not reported by the script"
+NOT_PYTHON = "the program is not Python, and no Python program in it called distrain.init()"
+VALUES_SOURCE = "logged by the script"  # by other ranks than rank 0
 EVALUATION_SOURCE = "distrain.log_eval(), not checked"
+MEMORY_SOURCE = "sampled by distrain, of the processes of each rank"
+MISSING = {
+    "eval": "distrain.log_eval() was not called",
+    "memory": "no sample of the ranks' processes was taken",
+}
 
 
 def summarize(
@@ -26,11 +34,12 @@ def summarize(
     attempts: Sequence[Attempt],
     metrics: Mapping[str, float | None],
     settings: ScriptSettings,
+    has_memory: bool,
 ) -> dict[str, Any]:
     """Return the figures of a run as it is now; see `Record.summary`. None is unknown.
 
     `totals` are those of the windows of each rank. `metrics` are the last values that a script has
-    logged, and `settings` what it has reported of itself.
+    logged, and `settings` what it has reported of itself. `has_memory`: processes were sampled.
     """
     sources = settings.sources
     plan = state.plan
@@ -57,8 +66,15 @@ def summarize(
         "eval": None,
     }
     if config.is_script:
-        if evaluations:
-            sources = {"eval": EVALUATION_SOURCE, **sources}
+        found = {
+            "values": VALUES_SOURCE if metrics else "",
+            "eval": EVALUATION_SOURCE if evaluations else "",
+            "memory": MEMORY_SOURCE if has_memory else "",
+        }
+        sources = found | sources
+        missing = MISSING | settings.missing
+        is_python = config.script.is_python or (plan is not None and plan.observed)
+        unreported = NOT_REPORTED if is_python else NOT_PYTHON
         summary |= {
             "script": config.workload,
             "precision": None,
@@ -68,7 +84,7 @@ def summarize(
             "samples_per_s": summary["samples_per_s"] if sources.get("samples") else None,
             "metrics": dict(metrics),
             "sources": {
-                figure: sources.get(figure) or settings.missing.get(figure, NOT_REPORTED)
+                figure: sources.get(figure) or missing.get(figure, unreported)
                 for figure in dict.fromkeys((*FIGURES, *sources))
             },
         }

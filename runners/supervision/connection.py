@@ -1,6 +1,7 @@
 """One connection to the supervisor: bytes in, events out.
 
-A peer that does not greet correctly, or that sends anything but events, is disconnected.
+A peer that does not greet correctly, or that sends anything but events, is disconnected. Only of
+ranks a line that is no event is skipped: a value that cannot be recorded must not end training.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from contextlib import suppress
 from hmac import compare_digest
 from typing import Protocol
 
-import msgspec
-
 from distrain.runners import formatting
 from distrain.runners.protocol.client import enable_keepalive
-from distrain.runners.protocol.events import VERSION, Event, Hello, decode, encode
+from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
 from distrain.runners.system.processes import descriptor_limit
 
 MAX_LINE_BYTES = 1 << 20  # many times the length of a traceback
 MAX_HELLO_BYTES = 1 << 12
+MAX_REASON = 400  # characters
 PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
+NOT_JSON = b"\xff"
 _receive_buffer = memoryview(bytearray(1 << 16))  # shared: emptied before the next read
 
 
@@ -58,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ungreeted = {} if ungreeted is None else ungreeted
         self._partial_line = b""
         self._has_greeted = False
+        self._is_rank = False
+        self._has_skipped = False
         self._is_refused = False
         self._transport: asyncio.Transport | None = None
         self.rank: int | None = None
@@ -88,28 +91,43 @@ class Connection(asyncio.BufferedProtocol):
         received = self._partial_line + _receive_buffer[:count]
         *lines, self._partial_line = received.split(b"\n")
         for line in lines:
-            if len(line) > self._max_line_bytes:
-                return self._refuse_long_line()
-            try:
-                event = decode(line)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                details = f": {error}" if self._has_greeted else ""
-                return self.refuse(f"not an event{details}")
+            event = self._read(line)
+            if event is not None and (self._has_greeted or self._check_hello(event)):
+                self._listener.received(self, event)
             if self._is_refused:
-                return None
-            if not self._has_greeted and not self._check_hello(event):
-                return None
-            self._listener.received(self, event)
-        if len(self._partial_line) > self._max_line_bytes:
-            self._refuse_long_line()
-        return None
+                return
+        if self._is_too_long(self._partial_line):
+            self._partial_line = NOT_JSON  # so that the rest of this line is skipped too
+
+    def _read(self, line: bytes) -> Event | None:
+        """Return the event of a line; None of one that is skipped or refused."""
+        if self._is_too_long(line):
+            return None
+        try:
+            return decode(line)
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+            self._reject(f"not an event{f': {error}' if self._has_greeted else ''}")
+            return None
+
+    def _is_too_long(self, line: bytes) -> bool:
+        is_too_long = len(line) > self._max_line_bytes
+        if is_too_long:
+            self._reject(f"a line is longer than {self._max_line_bytes:,} bytes")
+        return is_too_long
+
+    def _reject(self, reason: str) -> None:
+        """Skip a line of a rank, with one notice; disconnect any other peer."""
+        if not self._is_rank:
+            self.refuse(reason)
+        elif not self._has_skipped:
+            self._has_skipped = True
+            details = formatting.single_line(reason)[:MAX_REASON]
+            text = f"a message of rank {self.rank} was skipped: {details}"
+            self._listener.received(self, Notice(time=time.time(), rank=self.rank, text=text))
 
     @property
     def _max_line_bytes(self) -> int:
         return MAX_LINE_BYTES if self._has_greeted else MAX_HELLO_BYTES
-
-    def _refuse_long_line(self) -> None:
-        self.refuse(f"a line is longer than {self._max_line_bytes:,} bytes")
 
     def _check_hello(self, event: Event) -> bool:
         """Return whether the first event is a hello with the right token and version."""
@@ -121,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(f"protocol version {event.version} is not supported, only {VERSION}")
         else:
             self._has_greeted = True
+            self._is_rank = event.role == "rank"
             self._stop_waiting_for_hello()
         return self._has_greeted
 

@@ -201,6 +201,7 @@ class Coordinator:
             case RankEvaluation():
                 if evaluation := self.script_evaluations.add(event):
                     self.writer.add(evaluation)
+                self._explain_missing_evaluation()
             case RankFacts():
                 for text in self.script_checks.add(event, connection.host):
                     self.notice(text)
@@ -341,12 +342,17 @@ class Coordinator:
         if len(self.evidence.finished) < self.plan.world_size:
             return
         self.conditions.all_finished.set()
+        self._explain_missing_evaluation()
         if self.script_checks.ended_without_step:
             self.notice(NOT_STEPPED, "info")
         # Ranks that stopped without our request were asked to by the scheduler.
         have_stopped = any(finished.stopped for finished in self.evidence.finished.values())
         if have_stopped and not self.evidence.stop_requested:
             self._note_preemption()
+
+    def _explain_missing_evaluation(self) -> None:
+        if text := self.script_evaluations.explain_missing():
+            self.notice(text)
 
     def _note_nonfinite(self, event: NonFinite) -> None:
         text = f"the loss of rank {event.rank} became {event.loss} at step {event.step}"

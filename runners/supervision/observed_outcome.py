@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from distrain.runners import formatting
 from distrain.runners.supervision.evidence import Evidence
@@ -11,16 +11,22 @@ from distrain.runners.supervision.outcome import Outcome, failure_of, first_erro
 INTERRUPTED = "KeyboardInterrupt"
 
 
-def judge_observed(evidence: Evidence, absent: Sequence[int] = ()) -> Outcome:
+def judge_observed(
+    evidence: Evidence, absent: Sequence[int] = (), running: Collection[int] = ()
+) -> Outcome:
     """Return whether the program completed, was stopped or failed, from what its ranks reported.
 
-    `absent` are the ranks that have never connected.
+    `absent` are the ranks that have never connected, `running` those that are still connected.
     """
     if evidence.failures:
         error = first_error(evidence)
         if error.type == INTERRUPTED:
             return Outcome(status="stopped", reason="interrupted (KeyboardInterrupt)")
         return failure_of(evidence, error)
+    if running:
+        verb = "was" if len(running) == 1 else "were"
+        reason = f"the observer was ended while {formatting.ranks(sorted(running))} {verb} running"
+        return Outcome(status="stopped", reason=reason)
     if evidence.disconnected or not evidence.finished:
         return Outcome(status="stopped", reason=_unknown_end(evidence))
     stopped = [each.step for each in evidence.finished.values() if each.stopped]

@@ -85,8 +85,8 @@ class RunObserver:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            coordinator = self._coordinator
-            self._state.finish(judge_observed(coordinator.evidence, coordinator.absent_ranks))
+            evidence, absent = self._coordinator.evidence, self._coordinator.absent_ranks
+            self._state.finish(judge_observed(evidence, absent, self._running))
 
     def _tasks(self) -> list[background.BackgroundTask]:
         plan, writer, coordinator = self._plan, self._writer, self._coordinator
@@ -111,7 +111,7 @@ class RunObserver:
         deadline = time.monotonic() + FIRST_RANK_S
         while time.monotonic() < deadline and not end_now.is_set():
             await asyncio.sleep(CHECK_S)
-            running = ranks.by_rank.keys() - evidence.ended
+            running = self._running
             absent = self._coordinator.absent_ranks
             if running:
                 deadline = time.monotonic() + LATE_RANK_S
@@ -120,6 +120,11 @@ class RunObserver:
                 return
             if running or absent:
                 ranks.close(evidence.ended)
+
+    @property
+    def _running(self) -> set[int]:
+        """The ranks that are connected and have not ended."""
+        return self._coordinator.ranks.by_rank.keys() - self._coordinator.evidence.ended
 
     def _rank_0_exists(self) -> bool:
         return is_running(self._request.pid, None)

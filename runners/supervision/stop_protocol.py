@@ -109,6 +109,8 @@ class StopProtocol:
         self._on_interrupt()
 
     def _on_timeout(self) -> None:
+        if self._only_asks and self._is_decided:
+            return  # the ranks leave in the step that they have agreed on
         if self._evidence.stop_requested and not self._conditions.all_finished.is_set():
             if self._evidence.is_script:
                 self._interrupt()

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Button, Input, Static
+from textual.widgets import Button, Input, Select, Static
 
 from distrain.runners import bench as benches
 from distrain.runners.bench import Bench, Definition
 from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find
 from distrain.tui.app import DistrainApp
@@ -318,13 +319,52 @@ def test_an_unequal_bench_shows_the_differences_and_needs_confirmation(
     assert started[0]["definition"].rules.unequal
 
 
+def test_scripts_are_benched_by_steps_and_unequal_ones_only_on_request(
+    runs_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    scripts = {
+        name: RunConfig.from_dict({"script": {"path": str(tmp_path / "train.py"), "args": [name]}})
+        for name in ("--ddp", "--fsdp")
+    }
+    definition = benches.make(scripts, {"unequal": True})
+    answers: list[Definition | None] = []
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        def outlook() -> str:
+            return str(app.screen.query_one("#bench-outlook", Static).render())
+
+        await app.push_screen(
+            BenchRulesDialog(definition, benches.plans(definition)), answers.append
+        )
+        await pilot.pause()
+        assert "--unequal" not in outlook()
+        app.screen.query_one("#bench-steps", Input).value = "0"
+        await until(pilot, lambda: "bench.steps" in outlook(), "refused")
+        app.screen.query_one("#bench-steps", Input).value = "200"
+        await until(pilot, lambda: "--steps 200" in outlook(), "shown")
+        unequal = app.screen.query_one("#bench-unequal", Select)
+        unequal.value = True
+        await until(pilot, lambda: "--unequal" in outlook(), "allowed")
+        unequal.value = False
+        await until(pilot, lambda: "--unequal" not in outlook(), "not allowed")
+        app.screen.query_one("#start", Button).focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: answers, "answered")
+
+    run_app(scenario, runs_dir, size=(80, 24))
+    assert answers[0] is not None
+    rules = answers[0].rules
+    assert (rules.steps, rules.seconds, rules.unequal) == (200, 5.0, False)
+
+
 def test_a_bench_that_cannot_start_shows_the_reason(
     runs_dir: Path, started: list[dict[str, Any]]
 ) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         screen = await on_presets(pilot, app)
         await pilot.press("c")
-        assert "mark presets with space; then c compares their speed" in notifications(app)
+        assert "mark presets or scripts with space; c compares their speed" in notifications(app)
         screen.drafts.by_name["ddp"] = screen.drafts.by_name["ddp"].with_value(
             "data.name", "nothing"
         )

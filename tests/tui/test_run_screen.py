@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import GpuSample, HostSample
+from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
@@ -608,6 +608,27 @@ def test_what_a_script_logs_is_drawn_and_can_be_chosen(make: Make) -> None:
         assert settings.load()[0].plots == []
 
     watch(run, scenario, size=(200, 60))
+
+
+@pytest.mark.parametrize("keys", [("x", "x"), ("plus",)])
+def test_what_is_chosen_remains_when_a_script_logs_its_first_value(
+    keys: tuple[str, ...], make: Make
+) -> None:
+    run = make(script=SCRIPT)
+    for second in range(20):
+        run.writer.add(RankSample(time=run.began + second, rank=0, cpu=50.0, rss=1, processes=1))
+    run.writer.commit()
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press(*keys)
+        before = screen.view
+        assert (before.axis, before.span is None) == ("time", keys != ("plus",))
+        run.logged(error=1.0)
+        await until(pilot, lambda: screen.frame and screen.frame.snapshot.logged_names, "read")
+        await pilot.pause()
+        assert screen.view == before
+
+    watch(run, scenario)
 
 
 def test_one_of_many_names_is_found_by_typing_parts_of_it(make: Make) -> None:

@@ -624,6 +624,44 @@ def test_overlaid_scripts_show_what_they_log(make: Make, runs_dir: Path) -> None
     run_app(scenario, runs_dir)
 
 
+def test_the_remembered_axis_remains_when_scripts_are_overlaid(make: Make, runs_dir: Path) -> None:
+    settings.save(settings.Settings(axis="time"))
+    for name in ("a", "b"):
+        make(name, script={"path": "train.py"}).logged(loss=1.0).end()
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("space", "space", "c")
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        await until(pilot, lambda: screen.view.plots[0] == "logged/loss", "drawn")
+        assert screen.view.axis == "time"
+
+    run_app(scenario, runs_dir)
+
+
+def test_overlaid_scripts_have_no_epochs_and_keep_the_plots_of_a_person_who_has_chosen(
+    make: Make, runs_dir: Path
+) -> None:
+    runs = [make(name, script={"path": "train.py"}) for name in ("a", "b")]
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("space", "space", "c")
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        await until(pilot, lambda: screen.frame is not None, "compared")
+        await pilot.press("x")
+        before = screen.view
+        assert before.axis == "epoch"
+        for run in runs:
+            run.logged(loss=1.0)
+        await until(pilot, lambda: screen.view.axis == "step", "read")
+        assert screen.view.plots == before.plots
+        await pilot.press("x")
+        assert screen.view.axis == "time"
+
+    run_app(scenario, runs_dir)
+
+
 def test_comparing_one_run_is_refused(ended: Make, runs_dir: Path) -> None:
     ended("one")
 

@@ -21,7 +21,13 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError
 from distrain.tui.dialogs.dialog import Dialog
 
-FIELDS = {"repeats": "rounds (max)", "seconds": "seconds per run", "precision": "precision ± %"}
+FIELDS = {
+    "repeats": "rounds (max)",
+    "precision": "precision ± %",
+    "seconds": "seconds per run",
+    "steps": "or steps per run",
+}
+WHOLE = ("repeats", "steps")
 
 
 class BenchRulesDialog(Dialog[Definition]):
@@ -43,10 +49,11 @@ class BenchRulesDialog(Dialog[Definition]):
             yield Label(title, classes="dialog-title")
             with VerticalScroll(id="bench-settings", can_focus=False):
                 yield Static(self._describe_settings())
-            with Horizontal(classes="bench-fields"):
-                for name, label in FIELDS.items():
-                    yield Label(label, classes="quiet")
-                    yield Input(self._value(name), id=f"bench-{name}", type="number", compact=True)
+            for row in (("repeats", "precision"), ("seconds", "steps")):
+                with Horizontal(classes="bench-fields"):
+                    for name in row:
+                        yield Label(FIELDS[name], classes="quiet")
+                        yield self._input(name)
             with Horizontal(classes="bench-fields"):
                 names = list(self._definition.configs)
                 yield Label("baseline", classes="quiet")
@@ -57,7 +64,18 @@ class BenchRulesDialog(Dialog[Definition]):
                     compact=True,
                     id="bench-baseline",
                 )
-            yield Static(_outlook(self._definition), id="bench-outlook", markup=False)
+            if self._definition.has_scripts and not self._is_unequal:
+                # What scripts declare is known once they run.
+                with Horizontal(classes="bench-fields"):
+                    yield Label("if unequal", classes="quiet")
+                    yield Select(
+                        [("end the bench", False), ("compare anyway", True)],
+                        value=False,
+                        allow_blank=False,
+                        compact=True,
+                        id="bench-unequal",
+                    )
+            yield Static(id="bench-outlook", markup=False)
             with Horizontal(classes="dialog-buttons"):
                 if self._is_unequal:
                     yield Button("Compare anyway", id="start", variant="warning")
@@ -66,6 +84,7 @@ class BenchRulesDialog(Dialog[Definition]):
                 yield Button("Cancel (esc)", id="cancel")
 
     def on_mount(self) -> None:
+        self._update_outlook()
         self.query_one("#start", Button).focus()
 
     def _describe_settings(self) -> RenderableType:
@@ -87,9 +106,12 @@ class BenchRulesDialog(Dialog[Definition]):
             )
         return Group(table, equal)
 
-    def _value(self, name: str) -> str:
-        rules = self._definition.rules
-        return f"{100 * rules.precision:g}" if name == "precision" else f"{getattr(rules, name):g}"
+    def _input(self, name: str) -> Input:
+        value = getattr(self._definition.rules, name)
+        text = "" if value is None else f"{100 * value if name == 'precision' else value:g}"
+        return Input(
+            text, id=f"bench-{name}", type="number", valid_empty=name == "steps", compact=True
+        )
 
     # --- what is typed --------------------------------------------------------------------------
 
@@ -110,21 +132,27 @@ class BenchRulesDialog(Dialog[Definition]):
         """Return the definition with the typed rules, or what is wrong with them."""
         old = self._definition
         rules: dict[str, Any] = structs.asdict(old.rules)
-        # What scripts declare is known once they run; then an unequal comparison is marked.
-        may_be_unequal = self._is_unequal or old.has_scripts
-        rules |= {"unequal": may_be_unequal, "baseline": self._baseline()}
+        rules |= {"unequal": self._may_be_unequal(), "baseline": self._baseline()}
         for name, label in FIELDS.items():
+            text = self.query_one(f"#bench-{name}", Input).value
+            if name == "steps" and not text:
+                rules[name] = None
+                continue
             try:
-                typed = float(self.query_one(f"#bench-{name}", Input).value)
+                typed = float(text)
             except ValueError:
                 return f"{label}: enter a number"
             rules[name] = typed / 100 if name == "precision" else typed
-        if rules["repeats"].is_integer():
-            rules["repeats"] = int(rules["repeats"])
+            if name in WHOLE and typed.is_integer():
+                rules[name] = int(typed)
         try:
             return bench.make(old.configs, rules, old.target)
         except ConfigError as error:
             return "; ".join(f"{key}: {text}" for key, text in error.problems)
+
+    def _may_be_unequal(self) -> bool:
+        choices = self.query("#bench-unequal").results(Select)
+        return self._is_unequal or any(choice.value for choice in choices)
 
     def _baseline(self) -> str:
         return str(self.query_one("#bench-baseline", Select).value)

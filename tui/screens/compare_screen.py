@@ -51,7 +51,7 @@ class CompareScreen(LinkedPlotsScreen):
         self.runs = runs
         self.frame: ComparisonFrame | None = None
         self._shows_all_keys = False
-        self._may_choose_plots = True  # until the user does
+        self._knows_logged = False
         self._reported_problems: set[str] = set()
 
     def compose(self) -> ComposeResult:
@@ -115,24 +115,24 @@ class CompareScreen(LinkedPlotsScreen):
         logged = self.frame.logged_names if self.frame else ()
         return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
 
-    def _choose_plots(self, plots: tuple[str, ...]) -> None:
-        super()._choose_plots(plots)
-        self._may_choose_plots = False
-
     def _show_logged(self) -> None:
         """Show what the runs log, if all are scripts, once they have logged something."""
         frame = self.frame
-        if frame is None or not (self._may_choose_plots and frame.logged_names):
+        if frame is None or self._knows_logged or not frame.logged_names:
             return
-        self._may_choose_plots = False
+        self._knows_logged = True
         if not all(run.is_script for run in frame.runs):
             return
         self.axes = AXES_OF_SCRIPTS
+        if self.view.axis not in self.axes:
+            self._set_view(axis="step", span=None)
+        if self._has_chosen:
+            return
         last = ["evaluation"] if any(run.evaluations for run in frame.runs) else []
         logged = [LOGGED_CHART + name for name in frame.logged_names]
         plots = [*logged[: len(SHOWN) - len(last)], *last]
         plots += [name for name in SHOWN if name not in plots]
-        self._change_view(plots=tuple(plots[: len(SHOWN)]), axis="step")
+        self._set_view(plots=tuple(plots[: len(SHOWN)]))
 
     # --- panes ----------------------------------------------------------------------------------
 

@@ -377,7 +377,7 @@ class LaunchScreen(AppScreen):
         if configs := self.drafts.bench_configs:
             self.distrain.benches.plan(configs, self._after_launch)
         else:
-            hint = "mark presets with {launch.mark}; then {launch.bench} compares their speed"
+            hint = "mark presets or scripts with {launch.mark}; {launch.bench} compares their speed"
             self.distrain.refuse(keymap.insert_keys(hint, self.app))
 
     def action_verify(self) -> None:

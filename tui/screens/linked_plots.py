@@ -26,7 +26,7 @@ CPU_SHARE = 0.08  # of one core: what reading and painting may use
 class LinkedPlotsScreen(AppScreen):
     """A screen with plots that a thread of the subclass feeds with data.
 
-    The thread reads what `view` asks for and sleeps in `_wait`; `_change_view` wakes it. Tab goes
+    The thread reads what `view` asks for and sleeps in `_wait`; `_set_view` wakes it. Tab goes
     through `panes`. Where an area has room for one pane only, it shows the one with the class
     `-current`.
     """
@@ -42,6 +42,7 @@ class LinkedPlotsScreen(AppScreen):
         super().__init__()
         self.panes: list[Widget] = []
         self.view = ChartView(plots=plots, axis=self.distrain.settings.axis)
+        self._has_chosen = False  # the person, what to show
         self._wake = threading.Event()
         self._has_left = threading.Event()
 
@@ -50,6 +51,11 @@ class LinkedPlotsScreen(AppScreen):
         self._wake.set()
 
     def _change_view(self, **changes: Any) -> None:
+        """Show what the person asks for; the screen chooses nothing by itself from then on."""
+        self._has_chosen = True
+        self._set_view(**changes)
+
+    def _set_view(self, **changes: Any) -> None:
         self.view = self.view._replace(**changes)
         self._wake.set()
 

@@ -69,7 +69,6 @@ class RunScreen(LinkedPlotsScreen):
 
     def __init__(self, run: Run) -> None:
         self._is_script = run.record.config.is_script
-        self._has_chosen = False  # the person, which plots of a script to show
         self._known_plots: tuple[bool, ...] = (False, False, False)
         if self._is_script:
             super().__init__(_plots_of_script(run.record.state.plan))
@@ -228,9 +227,7 @@ class RunScreen(LinkedPlotsScreen):
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         super()._choose_plots(plots)
-        if self._is_script:
-            self._has_chosen = True
-        else:
+        if not self._is_script:
             self.distrain.remember(plots=list(plots))
 
     def chart_names(self) -> list[str]:
@@ -250,7 +247,7 @@ class RunScreen(LinkedPlotsScreen):
         measured = ["throughput"] * has_rate + ["phases"] * has_phases
         others = _plots_of_script(snapshot.state.plan)
         plots = [*logged[: PLOTS - len(measured)], *measured, *others]
-        self._change_view(plots=tuple(plots[:PLOTS]), axis="step")
+        self._set_view(plots=tuple(plots[:PLOTS]), axis="step")
 
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")

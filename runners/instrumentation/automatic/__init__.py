@@ -11,16 +11,19 @@ import sys
 
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.sources import VALUES
 
 TORCH_HOOKS = f"{__name__}.torch_hooks"
 _is_installed = False
 WITHOUT_TORCH = "not reported by the script, which does not import torch"
+NO_VALUES = "nothing was logged by distrain.log(), TensorBoard, wandb, trackio or MLflow"
 
 
 def install(session: RankSession) -> None:
     """Observe this process for a session, from now on or from the import of a library on."""
     global _is_installed
     session.sources.lose(WITHOUT_TORCH)
+    session.sources.reasons[VALUES] = NO_VALUES
     hooked.begin(session)
     if torch_hooks := sys.modules.get(TORCH_HOOKS):  # of an earlier run of this process
         torch_hooks.attach(session)

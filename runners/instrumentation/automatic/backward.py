@@ -27,14 +27,14 @@ def install() -> None:
             backward(*arguments, **options)
             return
         loop = hooked.session.loop
-        begin = _stamp() if loop.timer.uses_cuda else perf_counter()
+        begin = _stamp(is_begin=True) if loop.timer.uses_cuda else perf_counter()
         _is_within = True
         try:
             backward(*arguments, **options)
         finally:
             _is_within = False
         if begin is not None:
-            end = _stamp() if loop.timer.uses_cuda else perf_counter()
+            end = _stamp(is_begin=False) if loop.timer.uses_cuda else perf_counter()
             loop.events.append((loop.BACKWARD, begin, end, None))
             if len(loop.events) >= MOST_EVENTS:
                 _limit()
@@ -49,10 +49,10 @@ def _limit() -> None:
         problems.print_first()
 
 
-def _stamp() -> Any:
-    """Return a stamp; None while a CUDA graph is recorded."""
+def _stamp(*, is_begin: bool) -> Any:
+    """Return a stamp; None for the `begin` of a pass that a CUDA graph records."""
     try:
-        return None if is_recorded() else hooked.session.loop.stamp()
+        return None if is_begin and is_recorded() else hooked.session.loop.stamp()
     except Exception:
         problems.print_first()
         return None

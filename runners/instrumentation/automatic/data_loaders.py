@@ -10,13 +10,15 @@ from typing import Any
 from torch import is_grad_enabled
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
-from distrain.runners.instrumentation.automatic import hooked, rank_facts
+from distrain.runners.instrumentation.automatic import hooked
+from distrain.runners.instrumentation.automatic.training_data import TrainingData
 from distrain.runners.instrumentation.step_counter import count_samples
 
-_trained: set[int] = set()  # ids of data sets whose batches steps have followed
-_new: tuple[int, int] | None = None  # another data set, and the steps before its last batch
+_training_data = TrainingData()
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
+_Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
 
 def install() -> None:
@@ -24,67 +26,78 @@ def install() -> None:
 
     @functools.wraps(next_batch)
     def observe(batches: Any) -> Any:
-        global _new
-        session = hooked.session
-        if get_ident() != hooked.thread or session.tracks:
+        if get_ident() != hooked.thread or hooked.session.tracks:
             return next_batch(batches)
-        loop = session.loop
-        with_gradients = is_grad_enabled()
-        try:
-            if id(batches._dataset) in _trained:
-                is_training = with_gradients
-                _new = None
-            else:
-                is_training = with_gradients and _may_train(batches)
-            begin = loop.stamp()
-        except Exception:
-            problems.print_first()
-            return next_batch(batches)
+        wait = _begin(batches)
         try:
             batch = next_batch(batches)
         except StopIteration:
-            source = _sources.get(id(batches))
-            loop.events.append((loop.END, begin if is_training else None, loop.stamp(), source))
+            _note_end(batches, wait)
             raise
-        try:
-            end = loop.stamp()
-            source = (_sources.get(id(batches)) or _source_of(batches)) if with_gradients else None
-            extra = (source, count_samples(batch))
-            loop.events.append((loop.BATCH if is_training else loop.EVALUATION, begin, end, extra))
-            if rank_facts.wants_batches and is_training:
-                rank_facts.add_batch(source, batch)
-            loop.limit()
-        except Exception:
-            problems.print_first()
+        _note_batch(batch, wait)
         return batch
 
     _BaseDataLoaderIter.__next__ = observe  # type: ignore[assignment, method-assign]
 
 
+def attach() -> None:
+    """Learn from now on which data a program trains with."""
+    global _training_data
+    _training_data = TrainingData()
+
+
+def _begin(batches: Any) -> _Wait | None:
+    """Begin to wait for a batch of an iterator."""
+    try:
+        loop = hooked.session.loop
+        if not is_grad_enabled():
+            return loop.EVALUATION, loop.stamp(), None
+        source = _sources.get(id(batches)) or _source_of(batches)
+        may_train = _training_data.may_train(batches._dataset, loop.steps)
+        return loop.BATCH if may_train else loop.EVALUATION, loop.stamp(), source
+    except Exception:
+        problems.print_first()
+        return None
+
+
+def _note_batch(batch: Any, wait: _Wait | None) -> None:
+    if wait is None:
+        return
+    try:
+        kind, begin, source = wait
+        session = hooked.session
+        loop = session.loop
+        loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
+        if kind == loop.BATCH and (add := session.automatic.add_batch):
+            add(source, batch)
+        loop.limit()
+    except Exception:
+        problems.print_first()
+
+
+def _note_end(batches: Any, wait: _Wait | None) -> None:
+    if wait is None:
+        return
+    try:
+        kind, begin, source = wait
+        if source is not None:
+            _training_data.leave(id(batches._dataset))
+        loop = hooked.session.loop
+        end = loop.stamp()
+        loop.events.append((loop.END, begin if kind == loop.BATCH else None, end, source))
+    except Exception:
+        problems.print_first()
+
+
 def _source_of(batches: Any) -> weakref.ref[Any]:
     """Return what stands for an iterator among the events, and notes that it was dropped."""
-    key = id(batches)
+    key, data_set = id(batches), id(batches._dataset)
 
     def leave(source: weakref.ref[Any]) -> None:
         del _sources[key]
+        _training_data.leave(data_set)
         loop = hooked.session.loop
         loop.events.append((loop.LEFT, None, None, source))
 
     _sources[key] = weakref.ref(batches, leave)
     return _sources[key]
-
-
-def _may_train(batches: Any) -> bool:
-    """Return whether batches may be training data: no others are known, or steps followed them.
-
-    Of a data set that is new the first steps tell.
-    """
-    global _new
-    key = id(batches._dataset)
-    steps = hooked.session.steps
-    if _new is not None and steps > _new[1]:
-        _trained.add(_new[0])
-    _new = None
-    if key not in _trained:
-        _new = key, steps
-    return key in _trained or not _trained

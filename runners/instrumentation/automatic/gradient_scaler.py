@@ -40,5 +40,6 @@ def _note(scaler: Any, optimizer: Any, *, has_stepped: bool) -> None:
     elif getattr(optimizer, "_step_supports_amp_scaling", False) and optimizers.is_counted(
         optimizer
     ):  # a fused one decides by itself, on its device
-        flags = scaler._found_inf_per_device(optimizer).values()
-        hooked.session.automatic.skipped += [*flags][:1]
+        flags = [*scaler._found_inf_per_device(optimizer).values()]
+        # Copies, because the scaler adds the flags of other optimizers to the first one.
+        hooked.session.automatic.skipped += [flag.clone() for flag in flags[:1]]

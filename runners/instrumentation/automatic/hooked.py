@@ -5,9 +5,13 @@ Forked children, such as workers of a loader, and other threads are not observed
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+from collections.abc import Callable
+from typing import Any
 
+from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.rank_session import RankSession
 
 NO_THREAD = 0
@@ -29,3 +33,22 @@ def end() -> None:
     """Observe this process no longer."""
     global thread
     thread = NO_THREAD
+
+
+def followed_by(note: Callable[..., None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does the same; while a thread is observed, `note` gets its arguments.
+
+    It is a plain function, unlike one of wrapt's, so it can still be pickled by its name.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        returned = function(*args, **kwargs)
+        if thread != NO_THREAD:
+            try:
+                note(*args, **kwargs)
+            except Exception:
+                problems.print_first()
+        return returned
+
+    return call

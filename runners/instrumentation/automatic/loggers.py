@@ -6,15 +6,16 @@ what succeeds is recorded: numbers, by the names that the script gives them.
 
 from __future__ import annotations
 
-import functools
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from numbers import Real
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import wrapt
 
-from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 
 Values = tuple[Mapping[Any, Any], Any]  # by name, and the step or None
@@ -34,7 +35,7 @@ class LoggingFunction(NamedTuple):
 
 
 def install() -> None:
-    """Wrap the functions of the libraries that the program imports from now on."""
+    """Wrap the functions of the libraries that the program has imported, or will import."""
     for module in {function.module for function in FUNCTIONS}:
         wrapt.register_post_import_hook(_wrap_functions, module)
 
@@ -47,25 +48,24 @@ def _wrap_functions(module: ModuleType) -> None:
             owner = getattr(owner, part, None)
         # Another version of the library may not have it.
         if function.module == module.__name__ and hasattr(owner, name):
-            setattr(owner, name, _recording(getattr(owner, name), function))
+            original = getattr(owner, name)
+            recording = hooked.followed_by(partial(_record, function), original)
+            setattr(owner, name, recording)
+            _rebind(sys.modules.get(module.__name__.split(".")[0]), name, original, recording)
 
 
-def _recording(original: Callable[..., Any], function: LoggingFunction) -> Callable[..., Any]:
-    # A plain function, unlike one of wrapt's, can still be pickled by its name.
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        returned = original(*args, **kwargs)
-        if hooked.thread != hooked.NO_THREAD:
-            try:
-                _record(function, args, kwargs)
-            except Exception:
-                problems.print_first()
-        return returned
-
-    return call
+def _rebind(
+    library: ModuleType | None, name: str, original: object, recording: Callable[..., Any]
+) -> None:
+    """Replace a function, or a method of a run, that a library has taken over before."""
+    taken_over: Any = getattr(library, name, None)
+    if taken_over is original:
+        setattr(library, name, recording)
+    elif getattr(taken_over, "__func__", None) is original:
+        setattr(library, name, MethodType(recording, taken_over.__self__))
 
 
-def _record(function: LoggingFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record(function: LoggingFunction, /, *args: Any, **kwargs: Any) -> None:
     values, step = function.read(*args, **kwargs)
     if numbers := dict(_numbers(values)):
         hooked.session.log(numbers, step, function.source)
@@ -82,33 +82,46 @@ def _numbers(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str,
 
 def _number(value: Any) -> Any:
     """Return a number or a tensor with one element, and None for anything else."""
-    if isinstance(value, Real):
-        return value
     if hasattr(value, "detach"):  # a tensor, which may be on a GPU: read later
         return value if value.numel() == 1 and not value.is_complex() else None
-    is_single = getattr(value, "size", None) == 1 and hasattr(value, "item")  # an array
-    item = value.item() if is_single else None
-    return item if isinstance(item, Real) else None
+    if getattr(value, "size", None) == 1 and hasattr(value, "item"):  # an array
+        value = value.item()
+    return value if isinstance(value, Real) else None
+
+
+def _board(writer: Any) -> str:
+    """Return what the names of a writer's values begin with, if it is not the first one.
+
+    Training and evaluation usually have writers of their own, which log the same names.
+    """
+    prefixes = hooked.session.automatic.boards.setdefault(type(writer), {})
+    path = str(getattr(writer, "log_dir", None) or getattr(writer, "logdir", ""))
+    if path not in prefixes:
+        folder = os.path.basename(os.path.normpath(path))
+        is_time = folder.replace(".", "").isdigit()  # of `add_hparams`
+        prefixes[path] = f"{folder}/" if prefixes and not is_time else ""
+    return prefixes[path]
 
 
 # --- what a call logs; parameters have the names that the libraries give them ------------------
 
 
 def _read_scalar(
-    _writer: object, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any
+    writer: object, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any
 ) -> Values:
-    return {tag: scalar_value}, global_step
+    return {f"{_board(writer)}{tag}": scalar_value}, global_step
 
 
 def _read_scalars(
-    _writer: object,
+    writer: object,
     main_tag: str,
     tag_scalar_dict: Mapping[str, Any],
     global_step: Any = None,
     *_: Any,
     **__: Any,
 ) -> Values:
-    return {f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}, global_step
+    name = f"{_board(writer)}{main_tag}"
+    return {f"{name}/{tag}": value for tag, value in tag_scalar_dict.items()}, global_step
 
 
 def _read_wandb(
@@ -131,8 +144,8 @@ def _read_trackio(
     return metrics, step
 
 
-# `wandb.log` and `trackio.log` call the method of the run. `mlflow` takes its functions over from
-# the module named here, after it was imported.
+# `wandb.log` is that method of the run, and `trackio.log` calls it. `mlflow` takes its functions
+# over from the module named here.
 FUNCTIONS = [
     LoggingFunction("wandb.sdk.wandb_run", "Run.log", "wandb.log", _read_wandb),
     LoggingFunction("wandb.sdk.lib.noop_run", "NoopRun.log", "wandb.log", _read_wandb),  # disabled

@@ -29,8 +29,10 @@ def _nothing() -> None:
 
 
 _counted: Any = _nothing  # a weak reference to the counted optimizer
+_counted_may_nest = False  # its steps may call each other
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
+_has_optimizer = False  # one was made
 
 
 def install() -> None:
@@ -50,30 +52,37 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if get_ident() != hooked.thread:
         _has_unseen_steps = True
         return
-    if _may_step_within(optimizer.__class__) and _steps_within(optimizer):
+    is_counted = _counted() is optimizer
+    may_nest = _counted_may_nest if is_counted else _may_nest(optimizer.__class__)
+    if may_nest and _is_nested(optimizer):
         return
     finished_steps += 1
     try:
         loop = hooked.session.loop
-        now = perf_counter()
-        if _counted() is optimizer and now < loop.due and not loop.timer.uses_cuda:
-            extra = (True, optimizer.param_groups[0]["lr"])
-            loop.events.append((loop.OPTIMIZER_STEP, None, now, extra))
-            loop.noted_steps += 1
-        elif not is_recorded():
+        now: Any = perf_counter()
+        uses_cuda = loop.timer.uses_cuda
+        if uses_cuda and is_recorded():
+            return
+        if is_counted and now < loop.due:
+            extra = (True, optimizer.param_groups[0].get("lr"))
+            end = loop.stamp() if uses_cuda else now
+            loop.events.append((loop.OPTIMIZER_STEP, None, end, extra))
+            if loop.certain_kind == OPTIMIZER:
+                loop.noted_steps += 1
+        else:
             count_step(optimizer)
     except Exception:
         problems.print_first()
 
 
 @lru_cache(maxsize=16)
-def _may_step_within(kind: type[Any]) -> bool:
+def _may_nest(kind: type[Any]) -> bool:
     """Return whether the steps of a type and of a base run hooks, as with Horovod."""
     own = [vars(each).get("step") for each in kind.__mro__]
     return sum(hasattr(step, "hooked") for step in own) > 1
 
 
-def _steps_within(optimizer: Optimizer) -> bool:
+def _is_nested(optimizer: Optimizer) -> bool:
     """Return whether a `step` that has called the one that ends goes on: that one is the step.
 
     The frames are searched, as no hook runs where a step raises.
@@ -95,11 +104,13 @@ def count_step(optimizer: Optimizer) -> None:
     loop.events.append((loop.OPTIMIZER_STEP, None, loop.stamp(), (counts, rate)))
     if counts:
         session.end_step(OPTIMIZER)
+    else:
+        loop.limit()
 
 
 def _takes_over(optimizer: Optimizer) -> bool:
     """Return whether an optimizer is counted from now on, as the one before is gone."""
-    global _counted
+    global _counted, _counted_may_nest
     session = hooked.session
     name = type(optimizer).__name__
     if _counted() is not None:
@@ -107,6 +118,8 @@ def _takes_over(optimizer: Optimizer) -> bool:
             session.sources.others.append(name)
         return False
     _counted = weakref.ref(optimizer)
+    kind: Any = type(optimizer)
+    _counted_may_nest = _may_nest(kind)
     session.sources.optimizer = name
     device = _device_of(optimizer)
     if device is not None and device.type == "cuda" and not session.loop.timer.uses_cuda:
@@ -124,10 +137,9 @@ def is_recorded() -> bool:
 
     Nothing is observed then from now on.
     """
-    session = hooked.session
-    if not session.loop.timer.uses_cuda or not cuda.is_current_stream_capturing():
+    if not hooked.session.loop.timer.uses_cuda or not cuda.is_current_stream_capturing():
         return False
-    session.sources.lose(GRAPH)
+    hooked.session.sources.lose(GRAPH)
     hooked.end()
     return True
 
@@ -137,13 +149,21 @@ def _device_of(optimizer: Optimizer) -> Any:
 
 
 def _expects_step() -> bool:
-    """Return whether some optimizer was made: its class prepares `step` for hooks then."""
-    return any(getattr(each.step, "hooked", False) for each in _kinds(Optimizer))
+    """Return whether some optimizer was made whose steps will be seen."""
+    return hooked.thread != hooked.NO_THREAD and not _has_unseen_steps and _was_made()
 
 
 def is_idle() -> bool:
     """Return whether some optimizer was made, and none has stepped in this process."""
-    return _expects_step() and not finished_steps and not _has_unseen_steps
+    return _was_made() and not finished_steps and not _has_unseen_steps
+
+
+def _was_made() -> bool:
+    """Return whether some optimizer was made: its class prepares `step` for hooks then."""
+    global _has_optimizer
+    if not _has_optimizer:
+        _has_optimizer = any(getattr(each.step, "hooked", False) for each in _kinds(Optimizer))
+    return _has_optimizer
 
 
 def _kinds(of: type[Optimizer]) -> Iterator[type[Optimizer]]:

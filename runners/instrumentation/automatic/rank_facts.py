@@ -30,22 +30,16 @@ OTHER_LIBRARIES = ("horovod", "mpi4py", "deepspeed", "torch_xla", "hivemind", "r
 # What its stages send to each other is not counted by every backend.
 PIPELINES = "torch.distributed.pipelining"
 
-wants_batches = False  # read for each batch, so a plain name
 collector: RankFactsCollector
 
 
 def attach(session: RankSession) -> None:
     """Let a session report the facts of its rank."""
-    global collector, wants_batches
+    global collector
     collector = RankFactsCollector(session)
-    wants_batches = session.world_size > 1
     session.automatic.facts = collector.look
-
-
-def add_batch(source: object, batch: Any) -> None:
-    """Note a batch of training data, if it is one of the first."""
-    global wants_batches
-    wants_batches = collector.add_batch(source, batch)
+    if session.world_size > 1:
+        session.automatic.add_batch = collector.add_batch
 
 
 class RankFactsCollector:
@@ -113,21 +107,21 @@ class RankFactsCollector:
         if self._last_steps - self._first_look[0] >= silence and not _has_other_ways():
             self._uses_group = False
 
-    def add_batch(self, source: object, batch: Any) -> bool:
-        """Note a batch of this source; return whether more are needed.
+    def add_batch(self, source: object, batch: Any) -> None:
+        """Note a batch of this source, if it is one of the first of the training data.
 
-        Those of an earlier source that no step has followed were no training data.
+        Those of an earlier source that no step has followed were none.
         """
         has_stepped = self._session.steps > 0
         if not has_stepped and source is not self._source:
             self._batches.clear()
         self._source = source
-        if len(self._batches) == COMPARED_BATCHES:
-            return not has_stepped
-        tensor = _first_tensor(batch)
+        is_full = len(self._batches) == COMPARED_BATCHES
+        tensor = None if is_full else _first_tensor(batch)
         if tensor is not None:
             self._batches.append(_checksum(tensor))
-        return tensor is not None
+        elif has_stepped or not is_full:  # all are known, or cannot be compared
+            self._session.automatic.add_batch = None
 
     def add_saved(self, path: str) -> None:
         """Note a file that the program has written."""

@@ -5,43 +5,32 @@ Only paths are noted. What is written to an open file, as by `torch.distributed.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
 import wrapt
 
-from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked, rank_facts
 
 
 def install() -> None:
     import torch
 
-    torch.save = torch.serialization.save = _noting(torch.save, "f")
+    torch.save = torch.serialization.save = hooked.followed_by(_note_torch, torch.save)
     wrapt.register_post_import_hook(_wrap_safetensors, "safetensors.torch")
 
 
 def _wrap_safetensors(module: Any) -> None:
     if hasattr(module, "save_file"):
-        module.save_file = _noting(module.save_file, "filename")
+        module.save_file = hooked.followed_by(_note_safetensors, module.save_file)
 
 
-def _noting(save: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function that notes the path it is given as its second argument, by this name."""
+def _note_torch(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+    _note(f)
 
-    @functools.wraps(save)
-    def call(*args: Any, **options: Any) -> Any:
-        returned = save(*args, **options)
-        if hooked.thread != hooked.NO_THREAD:
-            try:
-                _note(args[1] if len(args) > 1 else options[name])
-            except Exception:
-                problems.print_first()
-        return returned
 
-    return call
+def _note_safetensors(tensors: Any, filename: Any, *_: Any, **__: Any) -> None:
+    _note(filename)
 
 
 def _note(file: Any) -> None:

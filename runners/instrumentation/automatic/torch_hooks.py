@@ -18,7 +18,7 @@ from distrain.runners.instrumentation.automatic import (
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.sources import LOADER
 
-NO_STEP = "no optimizer of torch has stepped in this process"
+NO_STEP = "no optimizer of torch has stepped in the thread that is observed"
 NO_LOADER = "no batch of a DataLoader came before a step"
 REASONS = {
     "steps": NO_STEP,
@@ -44,9 +44,10 @@ def install(_torch: Any) -> None:
 
 def attach(session: RankSession) -> None:
     """Let a session know what the hooks observe."""
-    session.sources.reasons = dict(REASONS)
+    session.sources.reasons |= REASONS
     session.sources.loader = LOADER
     optimizers.attach(session)
+    data_loaders.attach()
     ddp.attach(session)
     rank_facts.attach(session)
 

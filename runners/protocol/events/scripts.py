@@ -40,9 +40,10 @@ class Logged(Event, frozen=True, tag="logged"):
 
 
 class RankEvaluation(Event, frozen=True, tag="rank_evaluation"):
-    """A rank's share of an evaluation of a script: means over its `samples`.
+    """A rank's share of an evaluation of a script: means over its `samples`, None if not finite.
 
-    The `number`-th of each rank belong together. `reduced` means are those of all ranks already.
+    The `number`-th of each rank belong together. `reduced` means are those of all ranks already;
+    they have no number.
     """
 
     time: float
@@ -50,7 +51,7 @@ class RankEvaluation(Event, frozen=True, tag="rank_evaluation"):
     number: Int
     step: Int
     samples: Int
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     reduced: bool = False
 
 

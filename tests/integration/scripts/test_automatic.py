@@ -70,7 +70,9 @@ def test_two_ranks_of_ddp_report_steps_samples_rate_and_phases(
         "backward": "backward()",
         "comm": "DDP's own timing of one step in a hundred",
         "optimizer": "from backward() to the end of SGD.step()",
-        "eval": "not reported by the script",
+        "values": "nothing was logged by distrain.log(), TensorBoard, wandb, trackio or MLflow",
+        "eval": "distrain.log_eval() was not called",
+        "memory": "sampled by distrain, of the processes of each rank",
     }
     record = only_run(runs_dir)
     assert {rank: window.lr for rank, window in record.latest().items()} == {0: 0.125, 1: 0.125}
@@ -102,7 +104,8 @@ def test_a_mistake_in_the_data_is_shown_without_our_frames(
 def test_nothing_is_observed_if_that_is_switched_off(distrain: Distrain, runs_dir: Path) -> None:
     found = summary(distrain, "--no-auto", "train.py")
     assert (found["status"], found["steps"], found["samples"]) == ("completed", None, None)
-    why = {reason for figure, reason in found["sources"].items() if figure != "eval"}
+    sources = found["sources"].items()
+    why = {reason for figure, reason in sources if figure not in ("eval", "memory")}
     assert why == {"not reported by the script; automatic hooks are off"}
     assert only_run(runs_dir).config.script.auto is False
     assert "script.auto  False" in distrain("show", "latest").stdout

@@ -282,8 +282,7 @@ def test_processes_that_the_program_starts_are_ranks_if_they_give_one(
         lambda: distrain("run", "spawns.py", "fails"),
     ):
         command()
-        newest = ended(max((Record(each) for each in runs_dir.iterdir()), key=lambda r: r.created))
-        error = newest.state.error
+        error = ended(newest(runs_dir)).state.error
         assert error is not None
         assert (error.rank, error.type, error.step) == (1, "ValueError", 6)
 

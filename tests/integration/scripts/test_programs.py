@@ -160,7 +160,8 @@ def test_steps_of_processes_that_the_program_starts_are_unknown(
     failed = distrain("run", "--json", "train.py")
     found = json.loads(failed.stdout)
     assert (found["status"], found["steps"], found["samples"]) == ("failed", None, None)
-    assert found["sources"]["steps"] == "no optimizer of torch has stepped in this process"
+    why = "no optimizer of torch has stepped in the thread that is observed"
+    assert found["sources"]["steps"] == why
     assert log_of(only_run(runs_dir)).startswith("rank 0 has trained\n")
     assert "ValueError: a mistake in a child" in failed.stderr
 

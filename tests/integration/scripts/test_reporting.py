@@ -31,6 +31,8 @@ TRAINS = """
         for number, (x, y) in enumerate(distrain.track(loader)):
             distrain.log({"loss": x.mean() + rank, "lr": 0.1})
         distrain.log_eval({"top1": 0.5 + rank / 2, "loss": 1.0}, samples=100 + 200 * rank)
+    if rank == 0:
+        distrain.log_eval({"top1": 0.0}, samples=1)
     print(run.id, run.rank, run.previous_dir)
 """
 
@@ -59,11 +61,17 @@ def test_steps_samples_and_values_of_every_rank_are_recorded(
     assert "lr  0.5" in shown
     assert "of 400 samples, step 24, reported by the script" in shown
     assert re.search(r"eval +distrain\.log_eval\(\), not checked", shown)
-    kinds = {
-        json.loads(line)["type"]
-        for line in distrain("export", "latest", "--to", "jsonl").stdout.splitlines()
-    }
+    assert re.search(r"values +distrain\.log\(\)", shown)
+    exported = distrain("export", "latest", "--to", "jsonl").stdout
+    kinds = {json.loads(line)["type"] for line in exported.splitlines()}
     assert {"logged", "window", "evaluation"} <= kinds
+    assert "evaluation 4 is not recorded: rank 1 has not called distrain.log_eval()" in exported
+    steps = distrain("export", "latest", "--to", "csv")
+    assert steps.stdout.startswith("rank,time,")
+    assert "--table logged" in steps.stderr
+    logged = distrain("export", "latest", "--to", "csv", "--table", "logged")
+    assert logged.stdout.startswith("rank,name,")
+    assert logged.stderr == ""
 
 
 def test_calls_of_step_count_instead_of_batches(
@@ -107,13 +115,15 @@ def test_a_mistake_in_a_call_does_not_end_the_script(
         for value in ("text", [1, 2], None):
             distrain.log({"loss": value})
         distrain.log("no mapping")
-        distrain.log_eval({"top1": "high"}, samples=1)
+        distrain.log_eval({"top1": "high", "loss": float("nan")}, samples=1)
+        distrain.step(samples=2.0)
         distrain.log({"loss": 1.0})
         print("the end")
         """,
     )
     found = summary(distrain, "train.py")
     assert (found["status"], found["metrics"]) == ("completed", {"loss": 1.0})
+    assert (found["steps"], found["eval"]) == (1, {"loss": None, "samples": 1})
     log = log_of(only_run(runs_dir))
     assert log.endswith("the end\n")
     assert log.count("further problems are not printed") == 1
@@ -173,7 +183,7 @@ def test_what_a_summary_writer_gets_is_recorded_once_and_not_in_children(
     found = summary(distrain, "train.py")
     record = only_run(runs_dir)
     assert found["metrics"] == {"loss": 5.0, "acc/train": 0.5, "acc/val": 0.25}, log_of(record)
-    assert found["sources"]["values"] == "tensorboardX"
+    assert found["sources"]["values"] == "tensorboardX, distrain.log()"
     key = record.logged()["loss"][0]
     assert record.totals(LOGGED)[key]["finite"] == 5
     assert [*record.curve(LOGGED, key)["step"]][-1] == 500

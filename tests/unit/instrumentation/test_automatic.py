@@ -248,6 +248,103 @@ SCRIPTS = {
         """,
         Expected(6, 24),
     ),
+    "steps of its own, after those of the optimizer, while nothing is reported": (
+        """
+        from distrain.runners.instrumentation.automatic import hooked
+        for number, batch in enumerate(loader(), 1):
+            loss_of(model, batch).backward()
+            if number == 3:
+                hooked.session.loop.due = float("inf")
+            optimizer.step()
+            distrain.step()
+            assert hooked.session.steps == number
+        """,
+        Expected(6, 24, "distrain.step()"),
+    ),
+    "an optimizer without a learning rate, while nothing is reported": (
+        """
+        from distrain.runners.instrumentation.automatic import hooked
+        class Halving(torch.optim.Optimizer):
+            @torch.no_grad()
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter /= 2
+        optimizer = Halving(model.parameters(), {})
+        for number, batch in enumerate(loader()):
+            loss_of(model, batch).backward()
+            if number == 3:
+                hooked.session.loop.due = float("inf")
+            optimizer.step()
+        """,
+        Expected(6, 24, "optimizer steps of Halving"),
+    ),
+    "two loaders for each step": (
+        """
+        import time
+        def wait(batch):
+            time.sleep(0.02)
+            return torch.utils.data.default_collate(batch)
+        for one, two in zip(loader(collate_fn=wait), loader()):
+            (loss_of(model, one) + loss_of(model, two)).backward()
+            optimizer.step()
+        """,
+        Expected(6, 0),
+    ),
+    "two fused optimizers of a gradient scaler, one of which skips": (
+        """
+        other = nn.Linear(2, 1)
+        both = [torch.optim.SGD(each.parameters(), lr=0.1, fused=True) for each in (model, other)]
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for batch in loader():
+            scaler.scale(loss_of(model, batch)).backward()
+            scaler.scale(loss_of(other, batch) * float("inf")).backward()
+            for each in both:
+                scaler.step(each)
+            scaler.update()
+        """,
+        Expected(6, 24, f"{SGD}; not counted: SGD"),
+    ),
+    "tracked, and steps in another thread": (
+        """
+        import threading
+        from distrain.runners.instrumentation.automatic import hooked
+        for number, batch in enumerate(distrain.track(loader(160))):
+            assert hooked.session.automatic.expects_step() == (number == 0)
+            loss_of(model, batch).backward()
+            thread = threading.Thread(target=optimizer.step)
+            thread.start()
+            thread.join()
+        """,
+        Expected(40, 160, "batches of distrain.track()"),
+    ),
+    "an optimizer that is not counted, and makes most steps": (
+        """
+        from distrain.runners.instrumentation.automatic import hooked
+        optimizer.step()
+        other = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        for _ in range(3_000):
+            other.step()
+        assert len(hooked.session.loop.events) <= 2_000
+        """,
+        Expected(1, 0, f"{SGD}; not counted: SGD"),
+    ),
+    "a device, which is asked whether it records a graph": (
+        """
+        from types import SimpleNamespace
+        from distrain.runners.instrumentation.automatic import hooked, optimizers
+        asked = []
+        records = lambda: asked.append(batch) or number == 6
+        optimizers.cuda = SimpleNamespace(is_current_stream_capturing=records)
+        hooked.session.loop.timer.uses_cuda = True
+        for number, batch in enumerate(loader(samples=32)):
+            if number == 3:
+                hooked.session.loop.due = float("inf")
+            loss_of(model, batch).backward()
+            optimizer.step()
+        assert len(asked) == 2 * 6 + 1
+        """,
+        Expected(6, 24, None),
+    ),
     "weights that are changed by hand": (
         """
         from distrain.runners.instrumentation.automatic import hooked
@@ -296,13 +393,17 @@ def test_phases_and_rate(found: dict[str, dict[str, Any]]) -> None:
     plain = found["a plain loop"]
     assert plain["phases"] == ["data", "forward", "backward", "optimizer"]
     assert (plain["lr"], plain["sources"]["lr"]) == (0.1, "parameter group 0 of SGD")
-    assert [*plain["missing"]] == ["comm"]
+    assert {*plain["missing"]} == {"comm", "values"}
     assert found["an optimizer after another one"]["lr"] == 0.25
     assert "forward" in found["a closure"]["phases"]
     threaded = found["a loader that is read in a thread"]
     assert threaded["phases"] == ["backward", "optimizer"]
     assert {"samples", "data", "forward"} <= threaded["missing"].keys()
+    two = found["two loaders for each step"]
+    assert two["phases"] == ["data", "forward", "backward", "optimizer"]
+    assert two["seconds"] >= 0.1
     own = found["phases of its own"]
     assert own["phases"] == ["data", "forward", "comm", "optimizer"]
     assert own["sources"]["forward"] == own["sources"]["comm"] == "distrain.phase()"
     assert own["logged"] == ["phase/sync"]
+    assert own["sources"]["values"] == "distrain.phase()"

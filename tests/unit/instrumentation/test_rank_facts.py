@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from distrain.runners.instrumentation.automatic import rank_facts
+from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.tracked import make_tracked
+from distrain.runners.protocol.reporter import NullReporter
 from tests.support.observed_scripts import run_scripts
 
 SAVES = """
@@ -59,3 +64,14 @@ def test_a_single_rank_that_trains_has_nothing_to_report(
 ) -> None:
     assert found[name]["output"] == ""
     assert found[name]["facts"] == {}
+
+
+def test_the_first_batches_of_track_are_compared_as_those_of_a_loader() -> None:
+    session = RankSession(NullReporter(), 0, world_size=2)
+    rank_facts.attach(session)
+    for _ in make_tracked([torch.ones(4) * number for number in range(5)], session):
+        session.step()
+    facts = session.automatic.facts(5, True)
+    assert facts is not None
+    assert len({*facts.batches}) == rank_facts.COMPARED_BATCHES
+    assert session.automatic.add_batch is None

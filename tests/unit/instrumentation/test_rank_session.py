@@ -8,6 +8,7 @@ import torch
 from distrain.runners.distributed import timing
 from distrain.runners.instrumentation import rank_session
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.step_counter import OPTIMIZER
 from distrain.runners.instrumentation.tracked import Tracked
 from distrain.runners.protocol.events import Event, Logged, ScriptSettings, Window
 from distrain.runners.protocol.reporter import NullReporter
@@ -102,6 +103,34 @@ def test_time_between_two_loops_belongs_to_no_window(
     assert sum(window.samples for window in sent.windows) == 480
 
 
+@pytest.mark.parametrize("kind", [0, OPTIMIZER])
+def test_what_is_held_until_the_steps_are_known_is_sent_after_some_seconds(
+    kind: int, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    session = RankSession(sent, 0, window_s=0.1)
+    session.automatic.expects_step = lambda: True
+    if kind:
+        session.loop.counter.finish_step(kind)  # the only one
+    for _ in Tracked(batches(100, 4), session):
+        clock[0] += 0.11
+        session.log({"loss": 1})
+        if clock[0] < rank_session.HELD_S:
+            assert not sent.events
+    assert sent.totals("loss")[0] > 90
+    assert kind or sent.windows
+
+
+def test_a_mistake_about_communication_does_not_lose_windows(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    session.automatic.communication = lambda: 1 / 0  # type: ignore[return-value]
+    session.step()
+    session.step()
+    session.flush()
+    assert sum(window.steps for window in sent.windows) == 2
+
+
 def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
     for number, _ in enumerate(Tracked(batches(50, 4), session), 1):
@@ -170,7 +199,11 @@ def test_a_value_that_several_libraries_log_is_recorded_once(sent: Sent) -> None
     assert sent.totals("norm") == (5, 10.0)
     assert sent.totals("lr") == (5, 2.5)
     sources = [event.sources for event in sent.events if isinstance(event, ScriptSettings)]
-    assert sources == [{"values": "SummaryWriter"}, {"values": "SummaryWriter, wandb.log"}]
+    assert [each["values"] for each in sources] == [
+        "SummaryWriter",
+        "SummaryWriter, wandb.log",
+        "SummaryWriter, wandb.log, distrain.log()",
+    ]
 
 
 def test_values_that_libraries_log_without_a_step_are_numbered(sent: Sent) -> None:

@@ -8,6 +8,7 @@ optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end o
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,12 @@ def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_fol
     assert seen == [(3, 3), (0, 3), (1, 4)]
 
 
+class NestedTensor:
+    @property
+    def shape(self) -> None:
+        raise RuntimeError  # as that of torch, which warns when it is made
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -97,6 +104,9 @@ def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_fol
         (torch.tensor(1.0), None),
         (["only", "texts"], None),
         (7, None),
+        (NestedTensor(), None),
+        ((NestedTensor(), torch.zeros(6)), 6),
+        ([SimpleNamespace(shape=lambda: 3), torch.zeros(6)], 6),
     ],
 )
 def test_the_samples_of_a_batch_are_those_of_its_first_tensor(batch: Any, samples: Any) -> None:

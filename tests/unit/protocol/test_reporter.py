@@ -238,6 +238,17 @@ def test_closing_does_not_wait_forever_for_a_supervisor_that_never_reads(
     reporter.close()
 
 
+def test_a_message_that_cannot_be_encoded_does_not_block_others(server: Server) -> None:
+    bad: Any = object()
+    with Reporter(server.address, Hello(rank=1)) as reporter:
+        for text in (bad, "first", "\udcff", "last"):
+            reporter.send(notice(text))
+    assert server.hung_up.wait(PATIENCE_S)
+    texts = [event.text for event in server.events if isinstance(event, Notice)]
+    assert texts[0].startswith("rank 1 could not send a message: ")
+    assert texts[1:] == ["first", "last"]
+
+
 def test_closing_twice_is_allowed(server: Server) -> None:
     reporter = Reporter(server.address, Hello())
     reporter.close()

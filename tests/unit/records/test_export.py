@@ -141,9 +141,9 @@ def logged(tmp_path: Path) -> Record:
     return run.end().record
 
 
-def test_csv_of_a_script_has_a_row_for_every_point_that_it_logged(logged: Record) -> None:
+def test_csv_of_the_table_logged_has_a_row_for_every_point(logged: Record) -> None:
     text = io.StringIO()
-    export(logged, "csv", text)
+    export(logged, "csv", text, "logged")
     rows = csv.DictReader(io.StringIO(text.getvalue()))
     columns = ("name", "rank", "step", "count", "mean", "max", "last")
     assert [tuple(row[name] for name in columns) for row in rows] == [
@@ -153,6 +153,18 @@ def test_csv_of_a_script_has_a_row_for_every_point_that_it_logged(logged: Record
         ("loss", "1", "2", "1", "3.0", "3.0", "3.0"),
         ("lr", "0", "2", "1", "0.1", "0.1", "0.1"),
         ("lr", "0", "2", "1", "", "", ""),
+    ]
+
+
+def test_csv_of_a_script_that_logs_has_its_windows_too(tmp_path: Path) -> None:
+    record = (
+        RunBuilder(tmp_path, script={"path": "train.py"}).steps(3).logged(loss=1.0).end().record
+    )
+    text = io.StringIO()
+    export(record, "csv", text)
+    rows = csv.DictReader(io.StringIO(text.getvalue()))
+    assert [(row["rank"], row["step"], row["samples"]) for row in rows] == [
+        (rank, step, "64") for rank in "01" for step in "123"
     ]
 
 
@@ -178,10 +190,28 @@ def test_tensorboard_gets_a_tag_for_each_name_and_where_several_logged_it_each_r
     }
 
 
+def test_each_curve_has_a_tag_of_its_own_whatever_a_script_logs(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, script={"path": "train.py"}).steps(1).logged(lr=0.5)
+    values = {"eval/top1": 0.25, "a b": 1.0, "a_b": 2.0, "/": 3.0, "lr/all": 4.0, "loss": 5.0}
+    stats = {name: LoggedStats.of([value]) for name, value in values.items()}
+    run.writer.add(Logged(time=run.now, rank=0, step=2, values=stats))
+    record = run.evaluation(top1=0.75).end().record
+    export(record, "tensorboard", tmp_path / "tb")
+    scalars = read_tensorboard(tmp_path / "tb")
+    last = {tag: [round(value, 6) for _, _, value in rows] for tag, rows in scalars.items()}
+    observed = {f"lr/{who}": [0.1] for who in WHO} | {f"loss/{who}": [1.0] for who in WHO}
+    logged = {"lr_2/all": [1.0], "lr_2/rank0": [0.5], "lr_2/rank1": [1.5]}
+    alone = {"eval/top1_2": [0.25], "a_b": [1.0], "a_b_2": [2.0], "_": [3.0], "lr/all_2": [4.0]}
+    rates = {f"samples_per_s/{who}": [1280.0 if who == "all" else 640.0] for who in WHO}
+    assert last == {**observed, **rates, "eval/top1": [0.75], **logged, **alone, "loss": [5.0]}
+
+
 def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:
     with pytest.raises(DistrainError, match="cannot export to 'cvs'; did you mean csv"):
         export(record, "cvs", tmp_path / "out")  # type: ignore[arg-type]
     with pytest.raises(DistrainError, match="tensorboard needs a folder"):
         export(record, "tensorboard")
+    with pytest.raises(DistrainError, match="--table chooses the rows of csv"):
+        export(record, "jsonl", tmp_path / "out", "logged")
     with pytest.raises(DistrainError, match=r"cannot write to .*nowhere"):
         export(record, "csv", tmp_path / "nowhere" / "out.csv")

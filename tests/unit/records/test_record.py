@@ -50,7 +50,7 @@ from distrain.runners.records.trash import find_in_trash, remove, restore
 from distrain.runners.records.writer import RecordWriter
 from tests.support import ROOT
 from tests.support.full_disk import Disk
-from tests.support.records import make_window
+from tests.support.records import RunBuilder, make_window
 
 CONFIG = RunConfig.from_dict({"devices": "cpu:2", "train": {"epochs": 3}})
 
@@ -616,3 +616,19 @@ def test_a_state_with_invalid_numbers_can_be_read(writer: RecordWriter) -> None:
     with Record(writer.dir) as record:
         assert record.status == "failed"
         assert record.summary()["run_id"] == record.id
+
+
+def test_every_figure_of_a_script_has_a_source_or_a_reason(tmp_path: Path) -> None:
+    program = RunBuilder(tmp_path, script={"path": "./train.sh"}).end().record
+    sources = program.summary()["sources"]
+    assert sources["steps"] == sources["values"]
+    assert sources["steps"].startswith("the program is not Python")
+    assert sources["eval"] == "distrain.log_eval() was not called"
+    assert sources["memory"] == "no sample of the ranks' processes was taken"
+    script = RunBuilder(tmp_path, script={"path": "train.py"})
+    script.writer.add(RankSample(time=script.now, rank=0, cpu=50.0, rss=1, processes=1))
+    sources = script.logged(loss=1.0).evaluation(top1=0.5).end().record.summary()["sources"]
+    assert sources["steps"] == "not reported by the script"
+    assert sources["values"] == "logged by the script"
+    assert sources["eval"] == "distrain.log_eval(), not checked"
+    assert sources["memory"].startswith("sampled by distrain")

@@ -587,7 +587,7 @@ def test_a_comparison_uses_utilisation_and_energy_of_the_last_attempt(
     writer.set_state(status="completed", attempts=1)
     with read(writer) as record:
         found = compute_figures(record)
-        assert found.samples == 2 * 4 * 30
+        assert found.steps == 30
         assert found.gpu == 90.0
         assert found.joules_per_sample == pytest.approx(80.0 * 20 / (2 * 4 * 20))
         (warning, *_) = compare([record]).warnings

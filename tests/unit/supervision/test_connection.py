@@ -135,11 +135,24 @@ def test_a_peer_with_an_invalid_hello_is_disconnected(
     assert sentence in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("packet", [b"{}\n", b"x" * (MAX_LINE_BYTES + 100_000)])
+INVALID = [b"{}\n", b'{"type": "\xff"}\n', b'"' + b"x" * (2 * MAX_LINE_BYTES) + b'"\n']
+
+
+@pytest.mark.parametrize("packet", INVALID)
 def test_an_invalid_line_after_the_hello_ends_the_connection(packet: bytes) -> None:
-    collector = received_from(refused_peer(HELLO, packet, encode(NOTICE)))
-    assert collector.events == [Hello(rank=3)]
+    hello = Hello(role="viewer")
+    collector = received_from(refused_peer(encode(hello), packet, encode(NOTICE)))
+    assert collector.events == [hello]
     assert collector.disconnections == 1
+
+
+@pytest.mark.parametrize("packet", INVALID)
+def test_an_invalid_line_of_a_rank_is_skipped_with_one_notice(packet: bytes) -> None:
+    collector = received_from(sending(HELLO, packet, encode(NOTICE), packet, encode(Stop())))
+    hello, skipped, *others = collector.events
+    assert (hello, others) == (Hello(rank=3), [NOTICE, Stop()])
+    assert isinstance(skipped, Notice)
+    assert "was skipped: " in skipped.text
 
 
 @pytest.mark.parametrize(("token", "accepted"), [("secret", 1), ("", 0), ("secret ", 0)])

@@ -9,6 +9,7 @@ import pytest
 
 from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinite
 from distrain.runners.supervision.evidence import Evidence
+from distrain.runners.supervision.observed_outcome import judge_observed
 from distrain.runners.supervision.outcome import REACTION_S, judge, supervisor_failure
 
 SOON, LATER = REACTION_S / 2, REACTION_S * 20
@@ -396,3 +397,22 @@ def test_the_exit_code_of_a_script_decides_unless_it_was_stopped(
     evidence = Evidence(world_size=2, is_script=True, **{"launcher_code": 0, **observed})
     outcome = judge(evidence)
     assert (outcome.status, outcome.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("ended", "running", "status", "reason"),
+    [
+        ([0, 1], [], "completed", "the program has ended"),
+        ([0], [], "completed", "the program has ended; rank 1 never connected"),
+        ([0], [1], "stopped", "the observer was ended while rank 1 was running"),
+        ([], [1, 0], "stopped", "the observer was ended while ranks 0–1 were running"),
+        ([], [], "stopped", "ended, cause unknown: no rank has connected"),
+    ],
+)
+def test_an_observer_that_is_ended_says_which_ranks_were_running(
+    ended: list[int], running: list[int], status: str, reason: str
+) -> None:
+    evidence = Evidence(world_size=2, finished=finished(*ended))
+    absent = sorted({0, 1} - {*ended, *running})
+    found = judge_observed(evidence, absent, running)
+    assert (found.status, found.reason) == (status, reason)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from distrain.runners.protocol.events import RankEvaluation
+import pytest
+
+from distrain.runners.protocol.events import Finished, RankEvaluation
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.script_evaluations import ScriptEvaluations
 
@@ -40,6 +42,32 @@ def test_a_rank_that_is_ahead_does_not_mix_evaluations() -> None:
     assert first is not None
     assert second is not None
     assert (first.metrics["top1"].value, second.metrics["top1"].value) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_a_mean_that_is_not_finite_on_a_rank_is_not_on_all(value: float | None) -> None:
+    evaluations = ScriptEvaluations(Evidence(world_size=2))
+    evaluations.add(share(0, loss=value, top1=1.0))
+    found = evaluations.add(share(1, loss=0.5, top1=1.0))
+    assert found is not None
+    means = {name: metric.value for name, metric in found.metrics.items()}
+    assert means == {"loss": None, "top1": 1.0}
+
+
+def test_shares_that_ranks_never_send_are_explained_once() -> None:
+    evidence = Evidence(world_size=3)
+    evaluations = ScriptEvaluations(evidence)
+    # given a rank that is ahead of the others
+    for number in (1, 2):
+        evaluations.add(share(0, number, top1=1.0))
+        assert evaluations.explain_missing() == ""
+    evidence.steps = {1: 9}
+    assert evaluations.explain_missing() == ""
+    # when the others have passed the first evaluation, at step 5, or have ended
+    evidence.finished[2] = Finished(time=0.0, rank=2, step=9)
+    text = evaluations.explain_missing()
+    assert text.startswith("evaluation 1 is not recorded: ranks 1–2 have not called")
+    assert evaluations.explain_missing() == ""
 
 
 def test_means_of_all_ranks_are_taken_from_rank_0() -> None:

@@ -1,0 +1,51 @@
+"""Which data sets a program trains with: those whose batches steps follow."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class TrainingData:
+    """Learns which data sets are those of training, from batches that are read with gradients.
+
+    For a new data set, the first steps decide. Several data sets may be read for one step. If one
+    is no longer read, steps count for it only until another one is read.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}  # by id: a weak reference, where there can be one
+        self._new: dict[int, int] = {}  # by id: the steps before the last batch
+        self._left: int | None = None  # the new one that was left last
+
+    def may_train(self, data_set: Any, steps: int) -> bool:
+        """Return whether a batch that is asked for after so many steps may be training data."""
+        key = id(data_set)
+        if key != self._left:
+            self._forget_left()
+        self._left = None
+        if key in self._known:
+            return True
+        if steps > self._new.get(key, steps):
+            self._learn(data_set)
+            return True
+        self._new[key] = steps
+        return not self._known
+
+    def leave(self, key: int) -> None:
+        """Note that the data set with this id is no longer read."""
+        if key in self._new and key != self._left:
+            self._forget_left()
+            self._left = key
+
+    def _forget_left(self) -> None:
+        if self._left is not None:
+            del self._new[self._left]
+
+    def _learn(self, data_set: Any) -> None:
+        key = id(data_set)
+        del self._new[key]
+        try:
+            self._known[key] = weakref.ref(data_set, lambda _: self._known.pop(key))
+        except TypeError:  # such as a list; another one may get its id
+            self._known[key] = None

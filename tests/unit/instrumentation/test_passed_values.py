@@ -1,0 +1,276 @@
+"""Whatever a program passes to distrain, messages arrive, and what is left out is printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from math import inf, nan
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Partial, Replicate, init_device_mesh
+
+import distrain
+from distrain.runners.instrumentation import api, logged_values, problems
+from distrain.runners.instrumentation.plain_values import to_setting
+from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.protocol.events import (
+    Event,
+    Logged,
+    LoggedStats,
+    RankEvaluation,
+    ScriptSettings,
+    Window,
+    decode,
+    encode,
+)
+from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.supervision.connection import MAX_LINE_BYTES
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Supervisor(NullReporter):
+    """Receives what a session sends, as lines that must be valid."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def send(self, event: Event) -> None:
+        line = encode(event)
+        assert len(line) <= MAX_LINE_BYTES
+        self.events.append(decode(line))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def logged(self) -> dict[str, LoggedStats]:
+        return {name: value for event in self.of(Logged) for name, value in event.values.items()}
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Make this process a rank, and return what it reports."""
+    supervisor = Supervisor()
+    monkeypatch.setattr(api, "_session", RankSession(supervisor, 0, window_s=0.0, skip_steps=0))
+    monkeypatch.setattr(problems, "_was_printed", False)
+    return supervisor
+
+
+def flush() -> None:
+    assert api._session is not None
+    api._session.flush()
+
+
+ESCAPED = "\0" * 10_000  # each character takes six bytes in JSON
+UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = {
+    "a metric that is not finite": (
+        lambda: distrain.log_eval({"loss": nan, "top1": 0.5}, samples=2),
+        lambda got: got.of(RankEvaluation)[0].metrics == {"loss": None, "top1": 0.5},
+    ),
+    "many metrics with long names": (
+        lambda: distrain.log_eval({f"{n}{ESCAPED}": 1.0 for n in range(2000)}, samples=1),
+        lambda got: len(got.of(RankEvaluation)[0].metrics) == 500,
+    ),
+    "a metric without a value": (
+        lambda: distrain.log_eval({"bad": "high", "top1": 0.5}, samples=2),
+        lambda got: got.of(RankEvaluation)[0].metrics == {"top1": 0.5},
+    ),
+    "samples as a float": (
+        lambda: [distrain.step(samples=32.0), flush()],  # type: ignore[arg-type]
+        lambda got: got.of(Window)[0].samples == 32,
+    ),
+    "samples of numpy": (
+        lambda: (distrain.step(np.int64(3)), flush()),  # type: ignore[arg-type]
+        lambda got: got.of(Window)[0].samples == 3,
+    ),
+    "a step beyond 2**53": (
+        lambda: (distrain.log({"late": 1.0}, step=time.time_ns()), distrain.log({"loss": 1.0})),
+        lambda got: [*got.logged] == ["loss"],
+    ),
+    "many curves with long names": (
+        lambda: distrain.log({f"{n:04}{ESCAPED}": float(n) for n in range(5000)}),
+        lambda got: len(got.logged) == 5000,
+    ),
+    "more names than are recorded": (
+        lambda: distrain.log({f"{n}": float(n) for n in range(5001)}),
+        lambda got: len(got.logged) == 5000,
+    ),
+    "a name that is not UTF-8": (
+        lambda: distrain.log({"\udcff": 1.0, Text("loss"): 2.0}),
+        lambda got: [*got.logged] == ["\\udcff", "loss"],
+    ),
+    "values of which one is bad": (
+        lambda: distrain.log({"a": 1, "b": "text", "c": 1j, "loss": np.float64(2.0)}),
+        lambda got: [*got.logged] == ["a", "loss"],
+    ),
+    "many long settings": (
+        lambda: distrain.init({f"{n}{ESCAPED}": ESCAPED for n in range(2000)}),
+        lambda got: sum(len(event.config) for event in got.of(ScriptSettings)) == 1000,
+    ),
+    "one setting of 2 MB": (
+        lambda: distrain.init({"text": "x" * 2_000_000, "lr": 0.1}),
+        lambda got: got.of(ScriptSettings)[0].config == {"text": "x" * 4000, "lr": 0.1},
+    ),
+}
+LOST = {
+    "many metrics with long names": "more than 500 metrics",
+    "a metric without a value": "'bad'",
+    "a step beyond 2**53": "something",
+    "more names than are recorded": "more than 5,000 names",
+    "values of which one is bad": "'b'",
+    "many long settings": "more than 1,000 settings",
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_what_a_program_passes_becomes_messages_that_arrive(
+    what: str, received: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    act, arrives = UNUSUAL[what]
+    act()
+    assert arrives(received), received.events
+    expected = f"distrain could not record {LOST[what]}" if what in LOST else ""
+    assert capsys.readouterr().err.split(";")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.float64(0.1), 0.1),
+        (np.int64(3), 3),
+        (type("Level", (int,), {})(2), 2),
+        (Text("sgd"), "sgd"),
+        (True, True),
+        (None, None),
+        (inf, "inf"),
+        (2**70, str(2**70)),
+        ("/data/\udcff", "/data/\\udcff"),
+        ([1, 2], "[1, 2]"),
+    ],
+)
+def test_settings_are_plain_values(value: object, plain: object) -> None:
+    found = to_setting(value)
+    assert (found, type(found)) == (plain, type(plain))
+
+
+# --- values on devices ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_dtensor_is_read_if_that_needs_no_collective(
+    received: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mesh = init_device_mesh("cpu", (1,))
+    for name, placement in (("whole", Replicate()), ("partial", Partial())):
+        distrain.log({name: DTensor.from_local(torch.tensor(2.0), mesh, [placement])})
+    assert [*received.logged] == ["whole"]
+    assert "full_tensor() of all ranks" in capsys.readouterr().err
+
+
+class DeviceTensor:
+    """A tensor on a GPU, as far as logging sees it."""
+
+    is_cuda = True
+
+    def __init__(self, value: float, device: str) -> None:
+        self.value, self.device = value, device
+
+    def detach(self) -> DeviceTensor:
+        return self
+
+    float = clone = detach
+
+    def reshape(self, _: object) -> DeviceTensor:
+        return self
+
+
+class Devices:
+    """The functions of torch that copy values of devices, which are never the current device."""
+
+    def __init__(self) -> None:
+        self.is_done = True
+        self.cuda = SimpleNamespace(Event=self._event, current_stream=lambda device: device)
+
+    def stack(self, tensors: list[DeviceTensor]) -> SimpleNamespace:
+        (device,) = {tensor.device for tensor in tensors}  # torch stacks those of one device
+        values = [tensor.value for tensor in tensors]
+        return SimpleNamespace(values=values, device=device, shape=(), dtype=None)
+
+    def empty(self, *_: object, **__: object) -> SimpleNamespace:
+        host = SimpleNamespace(device=None, values=[])
+        host.copy_ = lambda tensors, **_: vars(host).update(vars(tensors))
+        host.tolist = lambda: host.values
+        self._host = host
+        return host
+
+    def _event(self) -> SimpleNamespace:
+        def record(stream: str) -> None:
+            assert stream == self._host.device, "the copy is in the stream of its own device"
+
+        return SimpleNamespace(record=record, query=lambda: self.is_done)
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
+    made = Devices()
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+def test_values_of_several_devices_are_copied_each_on_its_own(
+    devices: Devices, received: Supervisor
+) -> None:
+    tensors = {f"loss/{n}": DeviceTensor(n, f"cuda:{n % 2 + 1}") for n in range(4)}
+    distrain.log({**tensors, "lr": 0.5})
+    assert {name: stats.last for name, stats in received.logged.items()} == {
+        "loss/0": 0.0, "loss/1": 1.0, "loss/2": 2.0, "loss/3": 3.0, "lr": 0.5,
+    }  # fmt: skip
+
+
+def test_a_program_that_has_failed_does_not_wait_for_its_device_forever(
+    devices: Devices, received: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given values of which the last are on a device that does not answer
+    monkeypatch.setattr("distrain.runners.instrumentation.rank_session.FAILED_DEVICE_S", 0.05)
+    session = api._session
+    assert session is not None
+    distrain.log({"lr": 0.5})
+    devices.is_done = False
+    distrain.log({"loss": DeviceTensor(1.0, "cuda:0")})
+    # when the program ends, and its clock fails too
+    monkeypatch.setattr(session.loop.timer, "stop", lambda: 1 / 0)
+    began = time.monotonic()
+    session.flush(has_failed=True)
+    assert time.monotonic() - began < 10
+    # then what could be read has arrived
+    assert [*received.logged] == ["lr"]
+
+
+def test_too_many_values_at_once_are_not_lost_silently(
+    received: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logged_values, "MOST_PENDING", 3)
+    session = api._session
+    assert session is not None
+    monkeypatch.setattr(session, "_log_due", inf)
+    for _ in range(5):
+        distrain.log({"loss": 1.0})
+    flush()
+    assert received.logged["loss"].count == 3
+    assert "more than 3 values of 'loss' at once" in capsys.readouterr().err
