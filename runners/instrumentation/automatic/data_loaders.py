@@ -14,9 +14,11 @@ from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.training_data import TrainingData
+from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import count_samples
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
-_training_data = TrainingData()
+_training_data: TrainingData
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
@@ -40,10 +42,10 @@ def install() -> None:
     _BaseDataLoaderIter.__next__ = observe  # type: ignore[assignment, method-assign]
 
 
-def attach() -> None:
+def attach(session: RankSession) -> None:
     """Learn from now on which data a program trains with."""
     global _training_data
-    _training_data = TrainingData()
+    _training_data = TrainingData(lambda: session.steps)
 
 
 def _begin(batches: Any) -> _Wait | None:
@@ -53,7 +55,7 @@ def _begin(batches: Any) -> _Wait | None:
         if not is_grad_enabled():
             return loop.EVALUATION, loop.stamp(), None
         source = _sources.get(id(batches)) or _source_of(batches)
-        may_train = _training_data.may_train(batches._dataset, loop.steps)
+        may_train = _training_data.may_train(batches._dataset)
         return loop.BATCH if may_train else loop.EVALUATION, loop.stamp(), source
     except Exception:
         problems.print_first()
@@ -70,7 +72,8 @@ def _note_batch(batch: Any, wait: _Wait | None) -> None:
         loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
         if kind == loop.BATCH and (add := session.automatic.add_batch):
             add(source, batch)
-        loop.limit()
+        if len(loop.events) >= MOST_EVENTS:
+            loop.replay()
     except Exception:
         problems.print_first()
 

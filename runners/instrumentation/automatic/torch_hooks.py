@@ -47,7 +47,7 @@ def attach(session: RankSession) -> None:
     session.sources.reasons |= REASONS
     session.sources.loader = LOADER
     optimizers.attach(session)
-    data_loaders.attach()
+    data_loaders.attach(session)
     ddp.attach(session)
     rank_facts.attach(session)
 
