@@ -37,16 +37,9 @@ def install() -> None:
             end = _stamp(is_begin=False) if loop.timer.uses_cuda else perf_counter()
             loop.events.append((loop.BACKWARD, begin, end, None))
             if len(loop.events) >= MOST_EVENTS:
-                _limit()
+                hooked.replay()
 
     autograd.backward = observe
-
-
-def _limit() -> None:
-    try:
-        hooked.session.loop.limit()
-    except Exception:
-        problems.print_first()
 
 
 def _stamp(*, is_begin: bool) -> Any:

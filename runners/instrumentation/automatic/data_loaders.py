@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -16,27 +17,36 @@ from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.training_data import TrainingData
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import count_samples
-from distrain.runners.instrumentation.training_loop import MOST_EVENTS
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
 
 _training_data: TrainingData
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
+_usual: dict[int, weakref.ref[Any]] = {}  # those whose batches need no more than to be noted
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
 
 def install() -> None:
     next_batch = _BaseDataLoaderIter.__next__
+    kind = TrainingLoop.BATCH
 
     @functools.wraps(next_batch)
     def observe(batches: Any) -> Any:
-        if get_ident() != hooked.thread or hooked.session.tracks:
+        session = hooked.session
+        if get_ident() != hooked.thread or session.tracks:
             return next_batch(batches)
-        wait = _begin(batches)
+        source = _usual.get(id(batches))
+        if source is None or not is_grad_enabled():
+            return _observe(next_batch, batches)
+        loop = session.loop
+        begin = loop.stamp()
         try:
             batch = next_batch(batches)
         except StopIteration:
-            _note_end(batches, wait)
+            _note_end(batches, (kind, begin, source))
             raise
-        _note_batch(batch, wait)
+        loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
+        if len(loop.events) >= MOST_EVENTS:
+            hooked.replay()
         return batch
 
     _BaseDataLoaderIter.__next__ = observe  # type: ignore[assignment, method-assign]
@@ -46,16 +56,32 @@ def attach(session: RankSession) -> None:
     """Learn from now on which data a program trains with."""
     global _training_data
     _training_data = TrainingData(lambda: session.steps)
+    _usual.clear()
+
+
+def _observe(next_batch: Callable[[Any], Any], batches: Any) -> Any:
+    wait = _begin(batches)
+    try:
+        batch = next_batch(batches)
+    except StopIteration:
+        _note_end(batches, wait)
+        raise
+    _note_batch(batch, wait)
+    return batch
 
 
 def _begin(batches: Any) -> _Wait | None:
     """Begin to wait for a batch of an iterator."""
     try:
-        loop = hooked.session.loop
+        session = hooked.session
+        loop = session.loop
         if not is_grad_enabled():
             return loop.EVALUATION, loop.stamp(), None
         source = _sources.get(id(batches)) or _source_of(batches)
-        may_train = _training_data.may_train(batches._dataset)
+        data_set = batches._dataset
+        may_train = _training_data.may_train(data_set)
+        if _training_data.knows(data_set) and not session.automatic.add_batch:
+            _usual[id(batches)] = source
         return loop.BATCH if may_train else loop.EVALUATION, loop.stamp(), source
     except Exception:
         problems.print_first()
@@ -72,8 +98,7 @@ def _note_batch(batch: Any, wait: _Wait | None) -> None:
         loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
         if kind == loop.BATCH and (add := session.automatic.add_batch):
             add(source, batch)
-        if len(loop.events) >= MOST_EVENTS:
-            loop.replay()
+        loop.limit()
     except Exception:
         problems.print_first()
 
@@ -84,7 +109,7 @@ def _note_end(batches: Any, wait: _Wait | None) -> None:
     try:
         kind, begin, source = wait
         if source is not None:
-            _training_data.leave(id(batches._dataset))
+            _leave(id(batches._dataset))
         loop = hooked.session.loop
         end = loop.stamp()
         loop.events.append((loop.END, begin if kind == loop.BATCH else None, end, source))
@@ -98,9 +123,14 @@ def _source_of(batches: Any) -> weakref.ref[Any]:
 
     def leave(source: weakref.ref[Any]) -> None:
         del _sources[key]
-        _training_data.leave(data_set)
+        _leave(data_set)
         loop = hooked.session.loop
         loop.events.append((loop.LEFT, None, None, source))
 
     _sources[key] = weakref.ref(batches, leave)
     return _sources[key]
+
+
+def _leave(data_set: int) -> None:
+    _training_data.leave(data_set)
+    _usual.clear()  # what is read next decides about the data set that was left

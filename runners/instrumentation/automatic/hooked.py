@@ -52,3 +52,11 @@ def followed_by(note: Callable[..., None], function: Callable[..., Any]) -> Call
         return returned
 
     return call
+
+
+def replay() -> None:
+    """Replay what was noted, because it is much."""
+    try:
+        session.loop.replay()
+    except Exception:
+        problems.print_first()

@@ -35,6 +35,10 @@ class TrainingData:
         self._new[key] = steps
         return not self._known
 
+    def knows(self, data_set: Any) -> bool:
+        """Return whether the program has trained with a data set."""
+        return id(data_set) in self._known
+
     def leave(self, key: int) -> None:
         """Note that the data set with this id is no longer read."""
         if key in self._new:
