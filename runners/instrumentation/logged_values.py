@@ -158,20 +158,19 @@ def copy_value(name: Any, value: Any) -> Any:
 
     Of anything else return None, and print why.
     """
-    try:
-        return _copy(value)
+    try:  # in one function, because calls cost time in every step
+        if hasattr(value, "placements"):  # a DTensor
+            value = _to_local(value)
+        if getattr(value, "is_cuda", False):
+            return value.detach().reshape(()).float().clone()
+        return float(value.item() if hasattr(value, "detach") else value)
     except Exception:
         problems.print_first(repr(name))
         return None
 
 
-def _copy(value: Any) -> Any:
-    if not hasattr(value, "detach"):
-        return float(value)
-    placements = getattr(value, "placements", None)
-    if placements is not None:  # a DTensor
-        if not all(each.is_replicate() for each in placements):
-            text = "a DTensor that is not replicated: log value.full_tensor() of all ranks instead"
-            raise ValueError(text)
-        value = value.to_local()
-    return value.detach().reshape(()).float().clone() if value.is_cuda else float(value.item())
+def _to_local(value: Any) -> Any:
+    if not all(each.is_replicate() for each in value.placements):
+        text = "a DTensor that is not replicated: log value.full_tensor() of all ranks instead"
+        raise ValueError(text)
+    return value.to_local()

@@ -267,10 +267,11 @@ class RankSession:
         called = source or LOG_CALLS
         if called not in self.sources.values:
             self.sources.values.append(called)
+        loop = self.loop
         if step is not None:
             step = to_step(step)
-        elif self.loop.counter.kind or self.loop.events:
-            step = self.loop.steps
+        elif loop.counter.kind or loop.events:
+            step = loop.counter.steps + loop.noted_steps
         else:  # no step is counted
             step = self._logged.calls + 1
         self._logged.add(values, step, source)
