@@ -18,6 +18,7 @@ from distrain.runners.analysis.stragglers import (
     measure_paces,
     other_seconds,
     read_recent_steps,
+    times_waits,
 )
 from distrain.runners.analysis.trends import find_drift, find_memory_growth
 from distrain.runners.protocol.events import OTHER, PHASES
@@ -99,7 +100,9 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
     if not paces:
         is_unreported = is_script and not record.script_settings().sources.get("steps")
         return UNREPORTED if is_unreported else TOO_FEW_STEPS
-    findings = _Findings(record, state, shares, find_straggler_among(paces))
+    findings = _Findings(
+        record, state, shares, find_straggler_among(paces) if times_waits(record) else None
+    )
     diagnosis = next(found for check in _CHECKS if (found := check(findings)) is not None)
     if is_script and diagnosis.kind == "nothing" and not measured_shares(shares):
         diagnosis = UNREPORTED

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from distrain.runners.instrumentation.sources import NAMED
 from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.reader import Record
 from distrain.runners.records.timeseries.curves import Curve
@@ -71,7 +72,17 @@ def find_straggler(record: Record) -> Straggler | None:
 
     None if no rank is clearly slower, if there is only one, or if there are too few windows.
     """
-    return find_straggler_among(measure_paces(record, read_recent_steps(record)))
+    paces = measure_paces(record, read_recent_steps(record))
+    return find_straggler_among(paces) if times_waits(record) else None
+
+
+def times_waits(record: Record) -> bool:
+    """Return whether the wait for other ranks is timed in every step.
+
+    In a script it is only if the script names it. DDP times few steps, which say nothing of the
+    order in which the ranks arrive in the others.
+    """
+    return not record.config.is_script or record.script_settings().sources.get("comm") == NAMED
 
 
 def read_recent_steps(record: Record, after_step: int = 0) -> dict[int, Curve]:

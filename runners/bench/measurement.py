@@ -53,6 +53,10 @@ COMMON_CHANGES = {
 }
 
 
+class TooShortError(DistrainError):
+    """A script has ended before its speed was measured."""
+
+
 class BenchStoppedError(Exception):
     """The bench is stopping, and so is its current run."""
 
@@ -92,7 +96,8 @@ def measure(
 
     The record is written to `folder`; `cwd`, `queue` and `environment` are as for `launch`.
     `on_launch` is called with the id of the run. Raises BenchStoppedError once `is_stopping`
-    returns True, and DistrainError if the run fails; no process of the run is left in any case.
+    returns True, TooShortError if the run was not measured, and DistrainError if it fails; no
+    process of the run is left in any case.
     """
     began = time.time()
     config = config_for_round(definition.configs[name], definition.target, number)
@@ -121,7 +126,7 @@ def _read_figures(
     part = measured or find_measured_part(record, rules, has_ended=True)
     ended_early = target is None and run.status == "completed" and not part.complete
     if problem := _describe_problem(run, part):
-        raise DistrainError(problem)
+        raise TooShortError(problem)
     figures = compute_figures(record, part.warm_after, None if target else part.until)
     if not figures.step_rate:
         raise DistrainError(f"{record.id} ended before anything was measured")
@@ -154,9 +159,12 @@ def _describe_problem(run: Run, part: MeasuredPart) -> str:
             "iterate over distrain.track(loader)"
         )
     steps = formatting.plural(part.last_step, "step")
-    if has_ended:
-        return f"the script ended by itself after {steps}, too few to measure its speed"
-    return f"the script took {steps}, too few to measure its speed"
+    verb = "ended by itself after" if has_ended else "took"
+    wanted = f"{MIN_SCRIPT_WINDOWS} reports of {run.record.config.report.window_s:g} s"
+    return (
+        f"the script {verb} {steps}, too few to measure its speed: {wanted} must follow its "
+        "warm-up; let it train for longer"
+    )
 
 
 def seconds_to_target(target: Target, record: Record) -> float | None:

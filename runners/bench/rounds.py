@@ -33,7 +33,7 @@ from distrain.runners.bench.folder import (
     read_definition,
     write_bench_state,
 )
-from distrain.runners.bench.measurement import BenchStoppedError, measure
+from distrain.runners.bench.measurement import BenchStoppedError, TooShortError, measure
 from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
@@ -125,7 +125,12 @@ class Rounds:
             except ConfigError as error:
                 self._exclude(name, str(error))
             except DistrainError as error:
-                self._exclude(name, f"failed in round {number}: {error}")
+                is_measured = any(each.candidate == name for each in self.state.measurements)
+                if isinstance(error, TooShortError) and is_measured:
+                    warning = f"{name} was not measured in round {number}: {error}"
+                    self._set_state(warnings=[*self.state.warnings, warning])
+                else:
+                    self._exclude(name, f"failed in round {number}: {error}")
 
     def _measure(self, name: str, number: int) -> None:
         def record_run(run_id: str) -> None:

@@ -10,13 +10,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from distrain.runners import runs
+from distrain.runners import formatting, runs
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.parser import parse
 from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
-from distrain.runners.config.command_line import program_config
+from distrain.runners.config.command_line import program_config, program_words
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import ServerAddresses
@@ -75,4 +75,6 @@ def _print_launch(config: RunConfig, runs_dir: str | None) -> int:
         print(batch_script(config, plan, folder, ServerAddresses("", "tcp:HOST:PORT")), end="")
     else:
         print(shlex.join(launcher_command(config, plan)))
+    if config.is_script:
+        print_message(f"each rank runs: {formatting.shell_words(program_words(config))}", "dim")
     return 0

@@ -220,7 +220,7 @@ def _sources(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         *summary.get("sources", {}).items(),
         ("verify", "not possible: distrain does not know what the script computes"),
-        ("resume", "starts the script again, which loads its own checkpoint"),
+        ("resume", "starts the script again, which may load its own checkpoint"),
     ]
 
 

@@ -15,6 +15,7 @@ import platformdirs
 from msgspec import structs
 
 from distrain.models.errors import nearest
+from distrain.runners.config.command_line import is_program
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.files import write_atomically
@@ -81,6 +82,8 @@ def locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
         return own[text], "yours, hiding the built-in one" if text in built_in else "yours"
     if text in built_in:
         return built_in[text], "built-in"
+    if is_program(text):
+        raise ConfigError(f"{text} is a script, but only a preset can be given here")
     raise ConfigError(f"there is no preset {text!r}{nearest(text, own | built_in)}")
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import NEVER, Event, Hello, StopAt
+from distrain.runners.protocol.events import NEVER, Event, Failure, Finished, Hello, StopAt
 from distrain.runners.protocol.reporter import Reporter
 
 FIND_S = 60.0  # to wait for the observer, which starts with rank 0
@@ -29,11 +29,14 @@ class JoiningReporter(Reporter):
         self._find = find
         self._explain = on_lost
         self._is_lost = False
+        self._has_ended = False
         self.has_tried = threading.Event()
         self._deadline = time.monotonic() + FIND_S
         super().__init__("", hello)
 
     def send(self, event: Event) -> None:
+        if isinstance(event, Finished | Failure):
+            self._has_ended = True  # the other end may close the connection from now on
         if not self._is_lost:
             super().send(event)
 
@@ -67,7 +70,8 @@ class JoiningReporter(Reporter):
         return False  # the other end closes the connection, once everything is recorded
 
     def _handle_lost_connection(self) -> None:
-        self._lose("" if self._closing else "nothing more is recorded: the observer has ended")
+        is_expected = self._closing or self._has_ended
+        self._lose("" if is_expected else "nothing more is recorded: the observer has ended")
 
     def _lose(self, reason: str) -> None:
         """Discard what cannot be sent any more, and let a program that waits in a stop go on."""

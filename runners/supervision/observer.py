@@ -141,14 +141,15 @@ def create_record(request: ObservationRequest) -> Path:
     script = {"module" if request.is_module else "path": program, "args": arguments}
     config = RunConfig.from_dict({"script": script, "launcher": request.started_by})
     plan = observed_plan(config, request.world_size, request.local_size)
+    name = request.name or Path(config.script.name).stem
     runs_dir = Path(os.environ.get("DISTRAIN_RUNS_DIR") or "runs").absolute()
     return create_run(
         runs_dir,
         config,
         plan=plan,
-        word=request.name or config.script.name,
+        word=name,
         command=request.words,
-        meta=Meta(name=request.name) if request.name else None,
+        meta=Meta(name=name),
     )
 
 

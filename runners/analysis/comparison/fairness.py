@@ -54,7 +54,7 @@ DECLARED_NAMES = {  # by which a script may declare a setting of presets
     "precision": "precision",
     "seed": "train.seed",
 }
-GLOBAL_BATCH = EQUAL_LABELS[DECLARED_NAMES["global_batch"]]
+GLOBAL_BATCH = "global_batch"
 _DECLARED_KEYS = {key: name for name, key in DECLARED_NAMES.items()}
 WORDS = ("script.path", "script.module", "script.args")  # the parts of a command line
 DECLARED = "config."  # before the name of anything else that a script declares
@@ -169,9 +169,8 @@ def compare_settings(
 
 
 def find_unchecked(scripts: Sequence[Declared]) -> list[str]:
-    """Return what must be equal for a fair comparison, but is not declared by every script."""
-    names = [name for name in DECLARED_NAMES if not all(name in declared for declared in scripts)]
-    return [EQUAL_LABELS[DECLARED_NAMES[name]] for name in names]
+    """Return the names of what must be equal, but is not declared by every script."""
+    return [name for name in DECLARED_NAMES if not all(name in declared for declared in scripts)]
 
 
 def count_resources(plan: Plan) -> int:

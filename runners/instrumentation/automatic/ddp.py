@@ -40,7 +40,7 @@ class _Timing:
         self._found: Communication | None = None
 
     def read(self) -> Communication | None:
-        """Return what was timed of the last step that DDP has timed; None before it."""
+        """Return the means of the steps that DDP has timed; None before the first one."""
         now = time.perf_counter()
         if _modules and now - self._last_read >= READ_EVERY_S:
             timed = [found for module in _modules if (found := _read(module))]
@@ -52,9 +52,10 @@ class _Timing:
 
 def _read(module: DistributedDataParallel) -> Communication | None:
     data = module._get_ddp_logging_data()
-    sending = data.get("backward_comm_time", 0) * _NANOSECOND
-    computing = data.get("backward_compute_time", 0) * _NANOSECOND
-    overlap = data.get("backward_compute_comm_overlap_time", 0) * _NANOSECOND
+    # Means of the steps that were timed: one alone may be very different from the others.
+    sending = data.get("avg_backward_comm_time", 0) * _NANOSECOND
+    computing = data.get("avg_backward_compute_time", 0) * _NANOSECOND
+    overlap = data.get("avg_backward_compute_comm_overlap_time", 0) * _NANOSECOND
     waited = sending - overlap
     if sending <= 0 or waited < 0 or computing <= 0:
         return None

@@ -88,9 +88,7 @@ def test_what_scripts_declare_must_be_equal(user_folder: Path) -> None:
     rules = ("--devices=cpu:2", "--seconds=0.5", "--repeats=5", "--name=two", "--json")
     done = command("bench", *texts, *rules)
     assert done.returncode == 1
-    assert "model, data, samples, global batch, precision and seed" in done.stderr, (
-        "unknown before they run"
-    )
+    assert "what the scripts declare is compared once each has run" in done.stderr
     assert "global_batch is 16 in train.py --batch 8, 32 in train.py --batch 16" in done.stderr
     found = json.loads(done.stdout)
     assert found["unit"] == "samples/s"
@@ -101,7 +99,7 @@ def test_what_scripts_declare_must_be_equal(user_folder: Path) -> None:
         assert each["rate"] is None, "one round has no interval"
         assert batch / 0.1 < rate <= batch / 0.02
     shown = command("show", "two").stdout
-    assert "do not declare it: data, samples, precision and seed" in shown
+    assert "do not declare it: data, train_samples, precision and seed" in shown
     refused = command("bench", "train.py", "--batch", "8")
     assert refused.returncode == 2
     assert "quote a script together with its arguments" in refused.stderr

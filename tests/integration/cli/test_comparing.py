@@ -247,7 +247,7 @@ def test_scripts_are_compared_by_what_they_log_and_declare(two_scripts: list[Sam
     assert (one.rates, one.phases, one.metrics["top1"]) == ([], {}, 0.9)
     assert [each.key for each in found.differences] == ["script", "config.lr"]
     assert (found.unequal, found.equal["seed"]) == ([], "1")
-    assert found.unchecked == ["model", "data", "samples", "global batch", "precision"]
+    assert found.unchecked == ["model", "data", "train_samples", "global_batch", "precision"]
     assert found.warnings == [
         "lr 0.1 has no measured rate: the script does not report its steps",
         "lr 0.2 has no measured rate: the script does not report its steps",
@@ -260,7 +260,7 @@ def test_every_format_shows_what_scripts_log(
 ) -> None:
     names = ("lr 0.1", "lr 0.2")
     text = distrain("compare", *names).stdout
-    unchecked = "not checked, because the scripts do not declare it: model, data, samples, "
+    unchecked = "not checked, because the scripts do not declare it: model, data, train_samples, "
     assert text.startswith(unchecked)
     assert "train/loss (last)" in text
     assert "?  config.lr  0.1" in text

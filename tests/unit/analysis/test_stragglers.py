@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distrain.runners.analysis.stragglers import MIN_POINTS, find_straggler
-from distrain.runners.protocol.events import OTHER
+from distrain.runners.protocol.events import OTHER, ScriptSettings
 from tests.support.records import completed_run
 
 STEP = {"data": 0.1, "forward": 0.2, "backward": 0.4, "optimizer": 0.05}
@@ -119,3 +119,18 @@ def test_warm_up_steps_are_ignored(tmp_path: Path) -> None:
 def test_a_straggler_is_found_in_a_long_run(tmp_path: Path) -> None:
     run = completed_run(tmp_path, lambda rank, _: step(forward=0.2 * rank), count=3000)
     assert rank_and_phase(run) == (1, "forward")
+
+
+def test_what_ddp_times_of_a_script_does_not_order_its_ranks(tmp_path: Path) -> None:
+    """It times one step in a hundred; a script may time the wait in every step itself."""
+
+    def run(name: str, comm: str) -> Any:
+        return completed_run(
+            tmp_path / name,
+            lambda rank, _: step(**({"data": 0.2} if rank == 1 else {})),
+            script={"path": "train.py"},
+            samples=[ScriptSettings(time=0.0, rank=0, sources={"comm": comm})],
+        )
+
+    assert find_straggler(run("ddp", "DDP's own timing of one step in a hundred")) is None
+    assert rank_and_phase(run("named", "distrain.phase()")) == (1, "data")

@@ -277,7 +277,14 @@ def test_scripts_without_samples_are_compared_by_steps() -> None:
         "rates are steps/s: the samples of train.py --ddp and train.py --fsdp are not known"
         in found.warnings
     )
-    assert found.unchecked == ["model", "data", "samples", "global batch", "precision", "seed"]
+    assert found.unchecked == [
+        "model",
+        "data",
+        "train_samples",
+        "global_batch",
+        "precision",
+        "seed",
+    ]
     assert not found.unequal
 
 
@@ -289,7 +296,7 @@ def test_the_unit_is_one_that_all_candidates_have() -> None:
     found = scripts(ddp=known, fsdp=known)
     assert found.unit == "samples/s"
     assert found.equal["samples per step (measured)"] == "16"
-    assert "global batch" not in found.unchecked
+    assert "global_batch" not in found.unchecked
 
 
 def test_what_scripts_declare_is_compared() -> None:
@@ -298,7 +305,7 @@ def test_what_scripts_declare_is_compared() -> None:
         fsdp={"declared": {"global_batch": 128, "model": "gpt", "lr": 0.2}},
     )
     assert found.equal["model"] == "gpt"
-    assert found.unchecked == ["data", "samples", "precision", "seed"]
+    assert found.unchecked == ["data", "train_samples", "precision", "seed"]
     assert [(each.key, each.values) for each in found.unequal] == [("global_batch", ["64", "128"])]
     fair = {each.key: each.values for each in found.differences if each.fair}
     assert fair == {"config.lr": ["0.1", "0.2"]}, "the names show the scripts"
@@ -317,7 +324,7 @@ def test_samples_per_step_must_be_equal_and_as_declared() -> None:
 
 def test_a_candidate_without_measurements_does_not_hide_what_is_unequal() -> None:
     found = scripts(ddp={"rate": 160.0, "samples_per_step": 16.0}, missing=["train.py --fsdp"])
-    assert "global batch" not in found.unchecked
+    assert "global_batch" not in found.unchecked
     found = scripts(ddp={"declared": {"model": "gpt"}}, missing=["train.py --fsdp"])
     assert "model" not in found.unchecked
 

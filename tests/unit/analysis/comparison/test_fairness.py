@@ -56,7 +56,7 @@ def test_what_scripts_do_not_declare_is_not_checked() -> None:
         "config.lr": (["0.1", "0.2"], True, False),
     }
     assert equal == {"devices": "CPU"}
-    unchecked = ["model", "data", "samples", "global batch", "precision", "seed"]
+    unchecked = ["model", "data", "train_samples", "global_batch", "precision", "seed"]
     assert find_unchecked(declared) == unchecked
 
 
@@ -79,4 +79,4 @@ def test_what_scripts_declare_by_the_names_of_presets_is_checked() -> None:
     declared[:2] = [{"global_batch": 128.0, "train_samples": "all"}] * 2
     equal, _ = compare_settings(configs, plans, declared=declared)
     assert (equal["global batch"], equal["samples"]) == ("128", "all"), "written alike"
-    assert "global batch" not in find_unchecked(declared[:2])
+    assert "global_batch" not in find_unchecked(declared[:2])

@@ -24,7 +24,7 @@ def test_runs_without_samples_are_compared_by_the_steps_of_the_run(tmp_path: Pat
     found = recorded_runs.compare([run(tmp_path, "a"), run(tmp_path, "b", samples="x")])
     assert found.unit == "steps/s"
     assert found.candidates[0].rates[0] == pytest.approx(1 / STEP_S)
-    assert "global batch" in found.unchecked
+    assert "global_batch" in found.unchecked
     assert [each.key for each in found.differences if not each.fair] == []
 
 
