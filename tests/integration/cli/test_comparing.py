@@ -260,7 +260,7 @@ def test_every_format_shows_what_scripts_log(
 ) -> None:
     names = ("lr 0.1", "lr 0.2")
     text = distrain("compare", *names).stdout
-    unchecked = "not checked, because the scripts do not declare it: model, data, train_samples, "
+    unchecked = "not checked, because the scripts do not declare it: model, data, "
     assert text.startswith(unchecked)
     assert "train/loss (last)" in text
     assert "?  config.lr  0.1" in text

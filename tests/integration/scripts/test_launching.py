@@ -268,7 +268,7 @@ def test_a_preset_of_a_script_runs_from_anywhere(
     assert distrain("run", "mine").stdout.startswith("mine 2\n")
     dry = distrain("run", "--dry-run", "project/run.toml")
     assert dry.returncode == 0
-    assert not dry.stderr
+    assert dry.stderr == "each rank runs: train.py --lr 1\n"
 
 
 def test_a_script_without_figures_says_so(write: Write, distrain: Distrain, runs_dir: Path) -> None:
