@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,25 @@ def test_a_rank_that_cannot_join_says_so_and_keeps_nothing(error: Exception) -> 
     reporter.close()
     assert lost == ["no"]
     assert not reporter._queue
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_connection_that_closes_after_the_end_is_not_lost(
+    has_ended: bool, tmp_path: Path
+) -> None:
+    lost: list[str] = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen()
+        reporter = JoiningReporter(lambda: f"unix:{tmp_path}/socket", Hello(), lost.append)
+        connection, _ = server.accept()
+        assert reporter.has_tried.wait(60)
+        if has_ended:
+            reporter.send(Finished(time=0.0, rank=0, step=1))
+        connection.close()
+        reporter.thread.join(60)
+    reporter.close()
+    assert lost == ([] if has_ended else ["nothing more is recorded: the observer has ended"])
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("CUDA error: device-side assert triggered")])
