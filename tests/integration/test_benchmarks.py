@@ -39,6 +39,12 @@ def test_script_compares_turns_with_and_without_calls(tmp_path: Path) -> None:
     assert float(table[0]["ratio"]) > 0
 
 
+def test_peers_compares_processes(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, "peers", "--rounds", "1", "--seconds", "1").values()
+    assert [row["command"] for row in table] == ["python again", "distrain run"]
+    assert float(table[1]["speed"]) > 0
+
+
 def test_startup_compares_first_steps_and_reads_memory(tmp_path: Path) -> None:
     times, memory = tables(tmp_path, "startup", "--quick").values()
     started = ["first step of a preset", "first step of a script", "import distrain"]
