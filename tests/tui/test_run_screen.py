@@ -7,12 +7,14 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
+from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
@@ -29,7 +31,7 @@ from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.log_pane import LogPane
 from distrain.tui.widgets.plot_pane import PlotPane
 from distrain.tui.widgets.rank_table import RankTable
-from distrain.tui.widgets.run_header import RunHeader
+from distrain.tui.widgets.run_header import RunHeader, header
 from tests.support.records import RunBuilder
 
 from .app_driver import messages, screen_lines, until
@@ -580,8 +582,26 @@ def test_a_script_that_logs_nothing_shows_its_output_and_the_machine(make: Make)
         assert "the script reports no steps" in text
         assert "CPU of the ranks" in text
         assert "Training loss" not in text
+        assert "loss" not in screen.query_one(RankTable).lines[0].plain
 
     watch(run, scenario)
+
+
+@pytest.mark.parametrize(
+    ("ago", "ended", "is_said"), [(2, False, False), (8, False, True), (2, True, True)]
+)
+def test_no_steps_of_a_script_are_stated_only_after_it_had_time_for_one(
+    ago: float, ended: bool, is_said: bool, make: Make
+) -> None:
+    run = make(script=SCRIPT, ago=ago, report={"stall_s": 60.0})
+    run.writer.commit()
+    if ended:
+        run.end()
+    with run.record as record:
+        now = Follower(record).snapshot()
+        line = header(msgspec.structs.replace(now, time=run.began + ago), record.config, 100)[1]
+    assert ("the script reports no steps" in line.plain) is is_said
+    assert ("duration" if ended else "running for") in line.plain
 
 
 def test_what_a_script_logs_is_drawn_and_can_be_chosen(make: Make) -> None:

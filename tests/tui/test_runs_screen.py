@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
 from distrain.tui.screens.compare_screen import CompareScreen
-from distrain.tui.screens.config_screen import ConfigScreen
+from distrain.tui.screens.config_screen import ConfigScreen, page
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
 from distrain.tui.widgets.diff_pane import DiffPane
@@ -685,6 +686,21 @@ def test_the_config_screen_shows_config_plan_and_notes(ended: Make, runs_dir: Pa
         assert isinstance(app.screen, RunsScreen)
 
     run_app(scenario, runs_dir)
+
+
+def test_the_config_screen_of_a_script_shows_sources_and_no_figures_that_it_has_not(
+    make: Make,
+) -> None:
+    run = make(script={"path": "train.py"}).logged(error=0.5).end()
+    with run.record as record:
+        text = page(record).plain
+        sources = record.summary()["sources"]
+    plan, _, shown = text.partition("Plan (")[2].partition("\nSources\n")
+    for figure, source in sources.items():
+        assert re.search(rf"^{figure} +{re.escape(source)}$", shown, re.MULTILINE)
+    assert "world_size = 2" in plan
+    for figure in ("batch", "micro_batch", "loader_workers", "lr", "precision", "backend"):
+        assert f"\n{figure} =" not in plan
 
 
 def test_a_failed_deletion_is_reported(

@@ -1,4 +1,4 @@
-"""The config of a run, with its plan, provenance and notes."""
+"""The config of a run, with its plan, sources, provenance and notes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ NAME_WIDTH = 15  # cells
 class ConfigScreen(AppScreen):
     """Show the page as it is now; it does not change while the run continues."""
 
-    HELP = "Notes, config, plan and provenance of the run. {app.copy} copies the config as TOML."
+    HELP = (
+        "Notes, config, plan and provenance of the run, and where a script's figures come from. "
+        "{app.copy} copies the config as TOML."
+    )
     BINDINGS = [keymap.make_hidden_binding("i", "leave", "run.config")]  # noqa: RUF012
 
     def __init__(self, record: Record) -> None:
@@ -73,12 +76,19 @@ def _parts(record: Record) -> Iterator[tuple[str, list[Text]]]:
         "folder": str(record.dir),
     }
     yield "Run", [_pair(name, value) for name, value in about.items() if value]
+    is_script = False
     try:
         yield "Config", _toml(record.config.to_toml())
+        is_script = record.config.is_script
     except DistrainError as error:
         yield "Config", [Text(str(error), "red")]
     if state.plan is not None:
-        yield "Plan (derived from the config and the devices)", _tables(state.plan)
+        plan = msgspec.to_builtins(state.plan)
+        if is_script:  # what it decides by itself is empty
+            plan = {key: value for key, value in plan.items() if value or value is False}
+        yield "Plan (derived from the config and the devices)", _tables(plan)
+    if is_script and (sources := record.summary().get("sources")):
+        yield "Sources", [_pair(figure, source) for figure, source in sources.items()]
     if state.facts is not None:
         yield "Task", _tables(state.facts)
     if state.provenance:

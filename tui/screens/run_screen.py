@@ -178,7 +178,9 @@ class RunScreen(LinkedPlotsScreen):
         self._show_known(now)
         self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(frame.failure)
-        self.query_one(RankTable).show(frame.nodes, frame.diagnosis.straggler)
+        self.query_one(RankTable).show(
+            frame.nodes, frame.diagnosis.straggler, is_script=frame.config.is_script
+        )
         self.query_one(HardwarePane).show(frame)
         scheduled = now.state.plan is not None and now.state.plan.scheduled
         self._logs.show(len(now.ranks), now.state.live, scheduled)

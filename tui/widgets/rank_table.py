@@ -37,6 +37,8 @@ COLUMNS = (
     TableColumn("CPU", 6, 5),
     TableColumn("memory", 8, 5),
 )
+# distrain does not know the loss of a script, only what it logs.
+OF_SCRIPTS = tuple(column for column in COLUMNS if column.name != "loss")
 BAR = 12  # least cells of the bar of phases
 LONGEST_NAME = 20  # most cells of a node's name
 SHARES = (*events.PHASES, events.OTHER, "overlap")
@@ -46,22 +48,30 @@ class RankTable(NodePane):
     """Shows the nodes of a run with their ranks."""
 
     HELP = (
-        "Each rank's step, loss and rate over the last three seconds (after the end: over all "
-        "steps), and the shares of its time: waiting for data, compute (forward and backward), "
-        "waiting for other ranks (comm wait), optimizer, and other work of the loop. Overlap is "
-        "the share in which gradients were exchanged during backward. ◀ marks the straggler that "
-        "the other ranks wait for, with the cause. Multi-node runs show one row per node, nodes "
-        "with problems and stragglers first: the step that all its ranks have completed, the sum "
-        "of their rates and memory, and the mean of their shares and CPU. {run.fold} unfolds a "
-        "node, {run.folds} unfolds all."
+        "Each rank's step, loss (not of scripts) and rate over the last three seconds (after the "
+        "end: over all steps), and the shares of its time: waiting for data, compute (forward and "
+        "backward), waiting for other ranks (comm wait), optimizer, and other work of the loop. "
+        "Overlap is the share in which gradients were exchanged during backward. ◀ marks the "
+        "straggler that the other ranks wait for, with the cause. Multi-node runs show one row "
+        "per node, nodes with problems and stragglers first: the step that all its ranks have "
+        "completed, the sum of their rates and memory, and the mean of their shares and CPU. "
+        "{run.fold} unfolds a node, {run.folds} unfolds all."
     )
 
     _run_nodes: Sequence[NodeStatus] = ()
     _straggler: Straggler | None = None
+    _columns: Sequence[TableColumn] = COLUMNS
 
-    def show(self, nodes: Sequence[NodeStatus], straggler: Straggler | None = None) -> None:
+    def show(
+        self,
+        nodes: Sequence[NodeStatus],
+        straggler: Straggler | None = None,
+        *,
+        is_script: bool = False,
+    ) -> None:
         self._run_nodes = nodes
         self._straggler = straggler
+        self._columns = OF_SCRIPTS if is_script else COLUMNS
         self._paint()
 
     def _paint(self) -> None:
@@ -77,7 +87,8 @@ class RankTable(NodePane):
             self._paint_nodes(straggler, background)
         else:
             ranks = [rank for node in self._run_nodes for rank in node.ranks]
-            self.put_lines(table(ranks, self.width, straggler, background), fixed=1)
+            lines = table(ranks, self._columns, self.width, straggler, background)
+            self.put_lines(lines, fixed=1)
         self.border_subtitle = " · ".join(notes)
 
     def _paint_nodes(self, straggler: int | None, background: Color) -> None:
@@ -85,7 +96,8 @@ class RankTable(NodePane):
         no_ranks = self._run_nodes[0].waiting_for or "no ranks"
         ranks = formatting.plural(count, "rank") if count else no_ranks
         self.border_title = f"{ranks} on {len(self._run_nodes):,} nodes"
-        columns = _node_columns(self.width, max(len(node.name) for node in self._run_nodes))
+        longest_name = max(len(node.name) for node in self._run_nodes)
+        columns = _node_columns(self._columns, self.width, longest_name)
         sections = [
             NodeSection(
                 node,
@@ -108,19 +120,23 @@ class RankColumns(NamedTuple):
 
 
 def table(
-    ranks: Sequence[RankNow], width: int, straggler: int | None, background: Color
+    ranks: Sequence[RankNow],
+    all_columns: Sequence[TableColumn],
+    width: int,
+    straggler: int | None,
+    background: Color,
 ) -> list[Text]:
     """Return the header and a row per rank, fitted to a width and legible on the background."""
-    fitting = columns_that_fit(COLUMNS, width - BAR)
+    fitting = columns_that_fit(all_columns, width - BAR)
     columns = RankColumns(fitting, max(width - total_width(fitting), 0))
     rows = [_row(rank, columns, straggler == rank.info.rank, background) for rank in ranks]
     return [_header(columns), *rows]
 
 
-def _node_columns(width: int, longest_name: int) -> RankColumns:
+def _node_columns(all_columns: Sequence[TableColumn], width: int, longest_name: int) -> RankColumns:
     """Return the columns of a table of nodes, which has names in place of rank numbers."""
     first = TableColumn("node", min(max(longest_name + 2, 8), LONGEST_NAME), right=False)
-    columns = columns_that_fit([first, *COLUMNS[1:]], width - BAR)
+    columns = columns_that_fit([first, *all_columns[1:]], width - BAR)
     return RankColumns(columns, max(width - total_width(columns), 0))
 
 

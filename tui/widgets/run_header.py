@@ -15,6 +15,7 @@ from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
 from distrain.tui.widgets.text_pane import TextLines
 
 FEW = 8  # values, of which nobody needs the number
+STEPS_EXPECTED = 0.1  # of report.stall_s, after which a script without steps reports none
 
 
 class RunHeader(TextLines):
@@ -78,10 +79,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if (state.live and state.reason) or state.error is not None:
         colour = "yellow" if state.live else "red"
         return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")
-    if config.is_script and state.live and state.status != "queued":
-        elapsed = formatting.duration(now.time - (state.started or state.created))
-        steps = f"step {now.step:,}" if now.step else "the script reports no steps"
-        return Text(f"{steps}  running for {elapsed}", "" if now.step else "dim")
+    if config.is_script and state.status != "queued" and (state.live or not state.reason):
+        return _script_progress(now, config)
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")
@@ -97,6 +96,18 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     filled = round(now.fraction * room)
     colour = STATUSES[state.status][1]
     return left.append("━" * filled, colour).append("─" * (room - filled), "dim").append(ending)
+
+
+def _script_progress(now: Snapshot, config: RunConfig) -> Text:
+    """Return the steps and the time; "no steps" only if the script had time to report one."""
+    state = now.state
+    seconds = (state.ended or now.time) - (state.started or state.created)
+    verb = "running for" if state.live else "duration"
+    elapsed = f"{verb} {formatting.duration(seconds)}"
+    if now.step:
+        return Text(f"step {now.step:,}  {elapsed}")
+    is_early = state.live and seconds < config.report.stall_s * STEPS_EXPECTED
+    return Text(elapsed if is_early else f"the script reports no steps  {elapsed}", "dim")
 
 
 def _waiting(now: Snapshot) -> str:
