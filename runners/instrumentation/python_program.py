@@ -6,6 +6,7 @@ that it spawns find it there.
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import io
 import os
@@ -79,12 +80,14 @@ def _run(code: CodeType, **attributes: Any) -> None:
     main = ModuleType("__main__")
     defaults = {
         "__annotations__": {},
-        "__builtins__": __builtins__,
+        "__builtins__": builtins,
         "__cached__": None,
         "__package__": None,
     }
     vars(main).update(defaults | attributes)
     sys.modules["__main__"] = main
+    # Where multiprocessing finds what its children send; it was imported before the program.
+    sys.modules["__mp_main__"] = main
     exec(code, vars(main))
 
 

@@ -269,8 +269,8 @@ class Record:
         by_rank: dict[int, ScriptSettings] = {}
         for _, event in self.events(kinds=("script_settings",)):
             event = cast(ScriptSettings, event)
-            before = by_rank.get(event.rank, event)
-            config = before.config | _printable(event.config)
+            before = by_rank[event.rank].config if event.rank in by_rank else {}
+            config = before | _printable(event.config)
             by_rank[event.rank] = msgspec.structs.replace(event, config=config)
         return by_rank[min(by_rank)] if by_rank else ScriptSettings(time=0.0, rank=0)
 

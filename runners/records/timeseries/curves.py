@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import nan
 from operator import truediv
 from typing import Any, TypedDict, Unpack
@@ -71,7 +71,7 @@ def read_curves(
     """Return at most `points` points of each key over rows with start ≤ axis ≤ end.
 
     `keys` and `columns` default to all, `axis` to the first of the series' axes; limits may
-    differ by key. The finest level that fits is taken, so there are more than `points` / 8 points
+    differ by key, and leave out keys that they do not have: a live run may get new ones. The finest level that fits is taken, so there are more than `points` / 8 points
     where there are as many rows. Rows at an edge that fill no roll-up make one point: sums over
     the curve equal sums over the raw rows. The number of queries does not depend on the number of
     keys.
@@ -80,6 +80,9 @@ def read_curves(
     stored = list(dict.fromkeys(part for name in wanted for part in series.stored_parts(name)))
     if keys is None:
         counts = count_rows(db, series)
+        for limits in (start, end):
+            if isinstance(limits, Mapping):
+                counts = {key: count for key, count in counts.items() if key in limits}
     else:
         counts = {key: count_rows_of_key(db, series, key) for key in keys}
     ranges = find_rows_between(db, series, counts, axis or series.axes[0], start, end)

@@ -25,7 +25,7 @@ LOOK_AROUND = """
         "argv": sys.argv, "name": __name__, "file": __file__, "path": sys.path[0],
         "spec": getattr(__spec__, "name", None), "package": __package__,
         "is_main": main.__dict__ is globals(), "cwd": os.getcwd(), "variables": dict(os.environ),
-        "stdin": sys.stdin.read(),
+        "stdin": sys.stdin.read(), "builtins": type(__builtins__).__name__,
     }))
 """
 
@@ -155,7 +155,7 @@ def test_processes_threads_and_exit_handlers_of_a_script_work(
             pass
 
         def work(model):
-            return type(model).__name__, __name__
+            return model, __name__
 
         def later():
             time.sleep(0.5)
@@ -163,7 +163,8 @@ def test_processes_threads_and_exit_handlers_of_a_script_work(
 
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                print(*pool.apply(work, (Model(),)))
+                model, name = pool.apply(work, (Model(),))
+            print(isinstance(model, Model), name)
             atexit.register(print, "goodbye")
             threading.Thread(target=later).start()
         """,
@@ -171,7 +172,7 @@ def test_processes_threads_and_exit_handlers_of_a_script_work(
     done = distrain("run", "train.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:3] == [
-        "Model __mp_main__",
+        "True __mp_main__",
         "the thread ends __main__",
         "goodbye",
     ]

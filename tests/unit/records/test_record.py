@@ -37,6 +37,7 @@ from distrain.runners.protocol.events import (
     Notice,
     Phase,
     RankSample,
+    ScriptSettings,
 )
 from distrain.runners.records import state as states
 from distrain.runners.records.folder import create_run
@@ -349,6 +350,23 @@ def test_the_curve_of_the_run_adds_up_its_ranks(writer: RecordWriter) -> None:
         assert record.curve(STEPS, 2, columns=RANK_COLUMNS)["step"][-1] == 100
         zoomed = record.overall(start=20, end=30)
         assert list(zoomed["step"]) == [float(step) for step in range(20, 31)]
+
+
+def test_a_rank_whose_limit_is_not_known_is_left_out(writer: RecordWriter) -> None:
+    """A viewer reads the last windows and then the curves; meanwhile a rank may report its first."""
+    for rank in (0, 1):
+        writer.add(make_window(rank, 1))
+    writer.close()
+    with Record(writer.dir) as record:
+        assert [*record.curves(STEPS, axis="time", start={1: 0.0})] == [1]
+
+
+def test_what_a_script_declares_is_printable(writer: RecordWriter) -> None:
+    for config in ({"a\x1b[2J": "b\x1b"}, {"more": 1}):
+        writer.add(ScriptSettings(time=0.0, rank=0, config=config))
+    writer.close()
+    with Record(writer.dir) as record:
+        assert record.script_settings().config == {"a·[2J": "b·", "more": 1}
 
 
 def test_a_finished_record_is_one_plain_file(writer: RecordWriter) -> None:
