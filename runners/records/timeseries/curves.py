@@ -70,11 +70,11 @@ def read_curves(
 ) -> dict[int, Curve]:
     """Return at most `points` points of each key over rows with start ≤ axis ≤ end.
 
-    `keys` and `columns` default to all, `axis` to the first of the series' axes; limits may
-    differ by key, and leave out keys that they do not have: a live run may get new ones. The finest level that fits is taken, so there are more than `points` / 8 points
-    where there are as many rows. Rows at an edge that fill no roll-up make one point: sums over
-    the curve equal sums over the raw rows. The number of queries does not depend on the number of
-    keys.
+    `keys` and `columns` default to all, `axis` to the first of the series' axes. Limits may differ
+    by key; keys that they do not have are left out, because a live run may get new ones. The finest
+    level that fits is taken, so there are more than `points` / 8 points where there are as many
+    rows. Rows at an edge that fill no roll-up make one point: sums over the curve equal sums over
+    the raw rows. The number of queries does not depend on the number of keys.
     """
     wanted = list(dict.fromkeys([*series.axes, *(series.names if columns is None else columns)]))
     stored = list(dict.fromkeys(part for name in wanted for part in series.stored_parts(name)))

@@ -353,7 +353,7 @@ def test_the_curve_of_the_run_adds_up_its_ranks(writer: RecordWriter) -> None:
 
 
 def test_a_rank_whose_limit_is_not_known_is_left_out(writer: RecordWriter) -> None:
-    """A viewer reads the last windows and then the curves; meanwhile a rank may report its first."""
+    """A viewer reads the last windows, then the curves; a rank may have its first in between."""
     for rank in (0, 1):
         writer.add(make_window(rank, 1))
     writer.close()
