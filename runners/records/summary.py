@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import PHASES, Attempt, Evaluation, Facts, ScriptSettings
 from distrain.runners.records.state import RunState
@@ -41,7 +42,6 @@ def summarize(
     `totals` are those of the windows of each rank. `metrics` are the last values that a script has
     logged, and `settings` what it has reported of itself. `has_memory`: processes were sampled.
     """
-    sources = settings.sources
     plan = state.plan
     facts = state.facts
     start_step = facts.start_step if facts else 0
@@ -71,10 +71,7 @@ def summarize(
             "eval": EVALUATION_SOURCE if evaluations else "",
             "memory": MEMORY_SOURCE if has_memory else "",
         }
-        sources = found | sources
-        missing = MISSING | settings.missing
-        is_python = config.script.is_python or (plan is not None and plan.observed)
-        unreported = NOT_REPORTED if is_python else NOT_PYTHON
+        sources = found | settings.sources
         summary |= {
             "script": config.workload,
             "precision": None,
@@ -83,10 +80,7 @@ def summarize(
             "samples": summary["samples"] if sources.get("samples") else None,
             "samples_per_s": summary["samples_per_s"] if sources.get("samples") else None,
             "metrics": dict(metrics),
-            "sources": {
-                figure: sources.get(figure) or missing.get(figure, unreported)
-                for figure in dict.fromkeys((*FIGURES, *sources))
-            },
+            "sources": _explain_sources(sources, MISSING | settings.missing, config, plan),
         }
     if evaluations:
         last = evaluations[-1]
@@ -96,6 +90,18 @@ def summarize(
         error = state.error
         summary["error"] = {"rank": error.rank, "type": error.type, "message": error.message}
     return summary
+
+
+def _explain_sources(
+    sources: Mapping[str, str], missing: Mapping[str, str], config: RunConfig, plan: Plan | None
+) -> dict[str, str]:
+    """Return where each figure of a script comes from, or why there is none."""
+    is_python = config.script.is_python or (plan is not None and plan.observed)
+    unreported = NOT_REPORTED if is_python else NOT_PYTHON
+    return {
+        figure: sources.get(figure) or missing.get(figure, unreported)
+        for figure in dict.fromkeys((*FIGURES, *sources))
+    }
 
 
 def _count_epochs(steps: int, facts: Facts) -> int:
