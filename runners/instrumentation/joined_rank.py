@@ -65,7 +65,7 @@ class JoinedRank:
         """Report how this rank ends, and wait until that is recorded, if it is soon."""
         session = self.session
         failure = self._failure(error)
-        session.flush(has_failed=failure is not None)
+        session.end(has_failed=failure is not None)
         finished = Finished(
             time=time.time(),
             rank=self._rank,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import get_ident
 
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.rank_session import RankSession
@@ -12,14 +13,17 @@ from distrain.runners.protocol.events import PHASES
 
 
 class NamedPhase:
-    """Measures its body: as a phase of the step, or by another name as a curve `phase/NAME`."""
+    """Measures its body: as a phase of the step, or as a curve `phase/NAME`.
+
+    It is a curve by another name, and in a thread other than the one that trains.
+    """
 
     __slots__ = ("_began", "_is_phase", "_name", "_session")
 
     def __init__(self, session: RankSession, name: str) -> None:
         self._session = session
         self._name = name
-        self._is_phase = name in PHASES
+        self._is_phase = name in PHASES and get_ident() == session.thread
         self._began = 0.0
 
     def __enter__(self) -> None:

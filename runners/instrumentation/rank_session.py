@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from distrain.runners.distributed.timing import PendingReading
@@ -110,6 +111,7 @@ class RankSession:
         world_size: int = 1,
     ) -> None:
         self._reporter = reporter
+        self.thread = get_ident()  # the one that trains
         self.rank = rank
         self.world_size = world_size
         self._window_s = window_s
@@ -178,13 +180,16 @@ class RankSession:
     def _is_held(self) -> bool:
         """Return whether it may still turn out that the steps of the program are others."""
         counter = self.loop.counter
-        if counter.kind == CALLS or not (counter.kind or self.tracks):
+        is_certain = counter.kind == CALLS or not (counter.kind or self.tracks)
+        if is_certain and not counter.is_in_doubt:
             return False
         now = time.perf_counter()
         if self._held_until is None:
             self._held_until = now + HELD_S
         if now >= self._held_until:
             return False
+        if counter.is_in_doubt:
+            return True
         if counter.kind == OPTIMIZER:  # a call of `step` may follow it
             return counter.steps < 2
         return counter.steps < HELD_BATCHES or self.automatic.expects_step()
@@ -348,10 +353,19 @@ class RankSession:
         self.is_stopped = not self._reporter.should_continue(self.stop_calls)
         return self.is_stopped
 
-    def flush(self, *, has_failed: bool = False) -> None:
-        """Send everything, at the end of a program.
+    def end(self, *, has_failed: bool) -> None:
+        """Send everything at the end of a program. The last batch may be a step."""
+        counter = self.loop.counter
+        if not has_failed and self.tracks:
+            self.loop.replay()
+            if counter.kind <= BATCHES and counter.has_unfinished_batch:
+                counter.finish_step(BATCHES)
+        self.flush(has_failed=has_failed)
 
-        The device of one that `has_failed` may be unusable, or wait for other ranks forever.
+    def flush(self, *, has_failed: bool = False) -> None:
+        """Send what there is so far.
+
+        The device of a program that `has_failed` may be unusable, or wait for other ranks forever.
         """
         until = time.monotonic() + FAILED_DEVICE_S if has_failed else math.inf
         for part in (

@@ -69,7 +69,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     def report_end() -> None:
         if os.getpid() != pid:  # a child that the program has forked
             return
-        session.flush(has_failed=has_failed)
+        session.end(has_failed=has_failed)
         if not has_failed:
             reporter.send(
                 Finished(

@@ -54,7 +54,7 @@ class Sources:
         if self.kind:
             found["steps"] = self._steps()
         if self.samples_are_known:
-            batches = f"the first dimension of the batches of {self.loader}"
+            batches = f"dimension 0 of the batches of {self.loader}, or what its sampler draws"
             found["samples"] = STEP_CALLS if self.samples_are_given else batches
         if self._has_rate:
             found["lr"] = f"parameter group 0 of {self.optimizer}"

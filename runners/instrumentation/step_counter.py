@@ -7,11 +7,9 @@ an evaluation, which no step follows, are never counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 BATCHES, OPTIMIZER, CALLS = 1, 2, 3  # kinds of steps: a higher one takes the place of a lower one
-_SEQUENCES = (list, tuple)
 
 
 class CountedSteps(NamedTuple):
@@ -24,12 +22,13 @@ class CountedSteps(NamedTuple):
 class _Unfinished:
     """Samples of one source of batches that no step has followed so far."""
 
-    __slots__ = ("has_ended", "samples", "source")
+    __slots__ = ("has_ended", "samples", "source", "was_read_to_end")
 
     def __init__(self, source: object, samples: int | None) -> None:
         self.source = source
         self.samples = samples
         self.has_ended = False
+        self.was_read_to_end = False
 
 
 class StepCounter:
@@ -47,6 +46,10 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
+        self._follows_whole_pass = False  # over other data, since the last step
+        self._doubtful: list[_Unfinished] = []  # of the last step: which of them it was made of
+        self._left_out: list[object] = []  # sources of a doubtful step that did not count
+        self._samples_are_given = False
         self._steps_with_batch = 0
         self._steps_without = 0
 
@@ -56,9 +59,22 @@ class StepCounter:
 
     @property
     def samples_are_known(self) -> bool:
-        """Whether the samples of all batches are known, and most steps came with a batch."""
-        is_fed = self._steps_with_batch >= self._steps_without
-        return self.has_batches and is_fed and not self._has_unknown
+        """Whether the samples of all batches are known, and most steps came with a batch.
+
+        If the script has given samples for some steps, those of all steps must be known.
+        """
+        most = 0 if self._samples_are_given else self._steps_with_batch
+        return self.has_batches and self._steps_without <= most and not self._has_unknown
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the next step decides which samples belong to the last one."""
+        return bool(self._doubtful)
+
+    @property
+    def has_unfinished_batch(self) -> bool:
+        """Whether a batch of a source that goes on was followed by no step."""
+        return any(not each.has_ended for each in self._unfinished)
 
     def add_batch(self, source: object, samples: int | None) -> None:
         """Add a batch of a source, any object; `samples` may be unknown."""
@@ -66,6 +82,8 @@ class StepCounter:
             self._unfinished.append(_Unfinished(source, samples))
             return
         going_on = [each for each in self._unfinished if not each.has_ended]
+        if any(each.was_read_to_end for each in self._unfinished):
+            self._follows_whole_pass = True
         current = next((each for each in going_on if each.source is source), None)
         if current is None:
             current = _Unfinished(source, samples)
@@ -74,7 +92,7 @@ class StepCounter:
             going_on.remove(current)
         self._unfinished = [*going_on, current]
 
-    def end_source(self, source: object) -> None:
+    def end_source(self, source: object, *, was_read_to_end: bool) -> None:
         """Take the end of a source, or that the program has left it.
 
         Batches of it that no step has followed count only if a step comes before other batches.
@@ -82,6 +100,7 @@ class StepCounter:
         for each in self._unfinished:
             if each.source is source:
                 each.has_ended = True
+                each.was_read_to_end |= was_read_to_end
 
     def finish_step(self, kind: int, samples: int | None = None) -> None:
         """Finish a step, if its kind counts. `samples` are those that the script names."""
@@ -94,28 +113,52 @@ class StepCounter:
             if samples is not None and not self._reported:  # those of its batches too
                 self._samples = 0
                 self._has_unknown = False
+                self._doubtful = []
+                self._steps_with_batch = self._steps_without = 0
         self._count += 1
         if self._count > self.steps:
             self.steps = self._count
         if samples is not None:
+            self._samples_are_given = True
             self._unfinished.clear()
             self._credit(samples)
         elif self._unfinished:
-            self._credit(self._take_unfinished())
+            self._credit_unfinished()
         else:
             self._steps_without += 1
+        self._follows_whole_pass = False
 
-    def _take_unfinished(self) -> int | None:
-        """Return the samples of the batches that belong to the step that is finished.
-
-        Those of two sources at once may be added up in one script and not in another.
-        """
-        unfinished = self._unfinished
+    def _credit_unfinished(self) -> None:
+        """Credit the samples of the batches that belong to the step that is finished."""
+        unfinished, self._unfinished = self._unfinished, []
         if len(unfinished) == 1:  # the usual case
-            return unfinished.pop().samples
-        sources = [each for each in unfinished if not each.has_ended] or unfinished[-1:]
-        self._unfinished = []
-        return sources[0].samples if len(sources) == 1 else None
+            batches = unfinished[0]
+            if self._doubtful:
+                self._settle(batches.source)
+            is_certain = not (self._follows_whole_pass and batches.was_read_to_end)
+            self._credit(batches.samples if is_certain else None)
+            return
+        going_on = [each for each in unfinished if not each.has_ended]
+        if len(going_on) == 1:
+            self._credit(going_on[0].samples)
+        elif self._doubtful or any(each.source in self._left_out for each in going_on):
+            self._settle(None)
+            self._credit(None)
+        elif going_on:
+            self._doubtful = going_on
+        else:
+            self._credit(None)
+
+    def _settle(self, source: object) -> None:
+        """Credit the samples of the last step, as the source of this step is known.
+
+        Those of two sources at once may be added up in one script, while in another one is an
+        iterator that the program has made before it trains, and keeps.
+        """
+        of_source = [each for each in self._doubtful if each.source is source]
+        self._left_out += [each.source for each in self._doubtful if each.source is not source]
+        self._doubtful = []
+        self._credit(of_source[0].samples if of_source else None)
 
     def _credit(self, samples: int | None) -> None:
         self._steps_with_batch += 1
@@ -141,6 +184,8 @@ class StepCounter:
 
     def take(self) -> CountedSteps:
         """Return what was counted since the last report."""
+        if self._doubtful:
+            self._settle(None)
         taken = CountedSteps(self.unreported, self._samples)
         self._reported = self.steps
         self._samples = 0
@@ -149,18 +194,3 @@ class StepCounter:
 
 def _add(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
-
-
-def count_samples(batch: Any) -> int | None:
-    """Return dimension 0 of the first tensor in a batch; None where there is no such tensor."""
-    try:  # the usual cases first, because it is asked for in every step
-        return int((batch[0] if isinstance(batch, _SEQUENCES) else batch).shape[0])
-    except Exception:  # something else, also a nested tensor, whose shape cannot be read
-        if isinstance(batch, Mapping):
-            batch = batch.values()
-        elif not isinstance(batch, _SEQUENCES):
-            return None
-    for part in batch:
-        if (count := count_samples(part)) is not None:
-            return count
-    return None

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.batch_samples import counting
 from distrain.runners.instrumentation.rank_session import RankSession
-from distrain.runners.instrumentation.step_counter import BATCHES, count_samples
+from distrain.runners.instrumentation.step_counter import BATCHES
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
 Batch = TypeVar("Batch")
@@ -80,11 +81,14 @@ def _observe(batches: Iterator[Batch], session: RankSession) -> Iterator[Batch]:
     """
     loop, automatic = session.loop, session.automatic
     source = object()
+    count: Callable[[Any], int | None] | None = None
     begin = _begin(session)
     try:
         while (batch := next(batches, _END)) is not _END:
             try:  # not in functions, because calls cost time in every step
-                extra = (source, count_samples(batch))
+                if count is None:
+                    count = counting(batches, batch)
+                extra = (source, count(batch))
                 loop.events.append((loop.BATCH, begin, loop.stamp(), extra))
                 if add := automatic.add_batch:
                     add(source, batch)
@@ -120,7 +124,7 @@ def _end(session: RankSession, begin: Stamp | None, source: object) -> None:
         if begin is None:
             session.finish_batch()
         loop = session.loop
-        end = loop.stamp()
-        loop.events.append((loop.END, end if begin is None else begin, end, source))
+        kind = loop.LEFT if begin is None else loop.END
+        loop.events.append((kind, begin, loop.stamp(), source))
     except Exception:
         problems.print_first()

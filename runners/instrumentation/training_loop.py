@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distrain.runners.distributed.timing import Stamp
+from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.loop_timer import BETWEEN_LOOPS, EVALUATION, LoopTimer
 from distrain.runners.instrumentation.step_counter import CALLS, OPTIMIZER, StepCounter
 
@@ -27,7 +28,7 @@ class TrainingLoop:
     | BATCH: a wait for training data | its source, samples |
     | EVALUATION: a batch that is not trained with | its source or None, samples |
     | END: the source of an evaluation, or with a `begin` of training data, has ended | the source |
-    | LEFT: the program has dropped a source | the source |
+    | LEFT: the program has dropped a source, and with an `end` its training loop | the source |
     | BACKWARD: a backward pass | None |
     | OPTIMIZER_STEP: ends at `end` | whether it counts, its learning rate |
     | OWN_STEP: ends at `end` | its kind, and samples |
@@ -79,7 +80,10 @@ class TrainingLoop:
         self.noted_steps = 0
         handlers = self._handlers
         for kind, begin, end, extra in events:
-            handlers[kind](begin, end, extra)
+            try:
+                handlers[kind](begin, end, extra)
+            except Exception:  # the other events are replayed nevertheless
+                problems.print_first()
         self.certain_kind = 0 if self.counter.is_behind else self.counter.kind
 
     def _wait(self, begin: Stamp, end: Stamp, batch: tuple[object, int | None]) -> None:
@@ -92,15 +96,17 @@ class TrainingLoop:
             self.counter.add_batch(*batch)
 
     def _end(self, begin: Stamp | None, end: Stamp, source: object) -> None:
-        self.counter.end_source(source)
+        self.counter.end_source(source, was_read_to_end=True)
         if begin is None:
             self.timer.end_evaluation(end)
         else:
             self.timer.wait(begin, end)
             self.timer.pause(BETWEEN_LOOPS, end)
 
-    def _leave_source(self, begin: None, end: None, source: object) -> None:
-        self.counter.end_source(source)
+    def _leave_source(self, begin: None, end: Stamp | None, source: object) -> None:
+        self.counter.end_source(source, was_read_to_end=False)
+        if end is not None:
+            self.timer.pause(BETWEEN_LOOPS, end)
 
     def _backward(self, begin: Stamp, end: Stamp, extra: None) -> None:
         self.timer.backward(begin, end)

@@ -15,13 +15,16 @@ from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.training_data import TrainingData
+from distrain.runners.instrumentation.batch_samples import count_samples, counting
 from distrain.runners.instrumentation.rank_session import RankSession
-from distrain.runners.instrumentation.step_counter import count_samples
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
+
+WITHOUT_GRADIENTS = "batches of a DataLoader were only read without gradients, as to evaluate"
 
 _training_data: TrainingData
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
 _usual: dict[int, weakref.ref[Any]] = {}  # those whose batches need no more than to be noted
+_counts: dict[int, Callable[[Any], int | None]] = {}  # what counts the samples of their batches
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
 
@@ -66,7 +69,7 @@ def _observe(next_batch: Callable[[Any], Any], batches: Any) -> Any:
     except StopIteration:
         _note_end(batches, wait)
         raise
-    _note_batch(batch, wait)
+    _note_batch(batches, batch, wait)
     return batch
 
 
@@ -76,26 +79,35 @@ def _begin(batches: Any) -> _Wait | None:
         session = hooked.session
         loop = session.loop
         if not is_grad_enabled():
+            if not loop.counter.has_batches:
+                session.sources.reasons["samples"] = WITHOUT_GRADIENTS
             return loop.EVALUATION, loop.stamp(), None
         source = _sources.get(id(batches)) or _source_of(batches)
-        data_set = batches._dataset
-        may_train = _training_data.may_train(data_set)
-        if _training_data.knows(data_set) and not session.automatic.add_batch:
-            _usual[id(batches)] = source
+        may_train = _training_data.may_train(batches._dataset)
         return loop.BATCH if may_train else loop.EVALUATION, loop.stamp(), source
     except Exception:
         problems.print_first()
         return None
 
 
-def _note_batch(batch: Any, wait: _Wait | None) -> None:
+def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
     if wait is None:
         return
     try:
         kind, begin, source = wait
         session = hooked.session
         loop = session.loop
-        loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
+        end = loop.stamp()
+        count = _counts.get(id(batches)) or counting(batches, batch)
+        loop.events.append((kind, begin, end, (source, count(batch))))
+        if source is not None:
+            _counts[id(batches)] = count
+            if (
+                count is count_samples
+                and _training_data.knows(batches._dataset)
+                and not session.automatic.add_batch
+            ):
+                _usual[id(batches)] = source
         if kind == loop.BATCH and (add := session.automatic.add_batch):
             add(source, batch)
         loop.limit()
@@ -123,6 +135,7 @@ def _source_of(batches: Any) -> weakref.ref[Any]:
 
     def leave(source: weakref.ref[Any]) -> None:
         del _sources[key]
+        _counts.pop(key, None)
         _leave(data_set)
         loop = hooked.session.loop
         loop.events.append((loop.LEFT, None, None, source))

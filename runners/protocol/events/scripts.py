@@ -12,7 +12,10 @@ from distrain.runners.protocol.events.base import Event, Int
 
 
 class LoggedStats(msgspec.Struct, frozen=True):
-    """Values of one name that were logged one after another; None where none was finite."""
+    """Values of one name that were logged one after another; None where none was finite.
+
+    `last` is None too where the last value was not finite.
+    """
 
     count: Int
     total: float | None
@@ -27,7 +30,8 @@ class LoggedStats(msgspec.Struct, frozen=True):
         finite = [value for value in given if math.isfinite(value)]
         if not finite:
             return cls(len(given), None, None, None, None)
-        return cls(len(finite), math.fsum(finite), min(finite), max(finite), finite[-1])
+        last = given[-1] if math.isfinite(given[-1]) else None
+        return cls(len(finite), math.fsum(finite), min(finite), max(finite), last)
 
 
 class Logged(Event, frozen=True, tag="logged"):

@@ -81,7 +81,7 @@ class LoggedRow(msgspec.Struct, frozen=True):
     newest: float | None
 
 
-# `value` is the mean of the finite values; `newest` the last one.
+# `value` is the mean of the finite values; `newest` the last value, null if it is not finite.
 LOGGED = Series(
     "logged",
     LoggedRow,

@@ -63,7 +63,7 @@ def test_two_ranks_of_ddp_report_steps_samples_rate_and_phases(
     assert (found["status"], found["steps"], found["samples"]) == ("completed", 12, 300)
     assert found["sources"] == {
         "steps": "optimizer steps of SGD",
-        "samples": "the first dimension of the batches of DataLoader",
+        "samples": "dimension 0 of the batches of DataLoader, or what its sampler draws",
         "lr": "parameter group 0 of SGD",
         "data": "DataLoader",
         "forward": "from a batch to backward()",

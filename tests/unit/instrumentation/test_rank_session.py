@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import threading
+
 import pytest
 import torch
 
 from distrain.runners.distributed import timing
 from distrain.runners.instrumentation import rank_session
+from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
 from distrain.runners.instrumentation.tracked import Tracked
-from distrain.runners.protocol.events import Event, Logged, ScriptSettings, Window
+from distrain.runners.protocol.events import Event, Logged, LoggedStats, ScriptSettings, Window
 from distrain.runners.protocol.reporter import NullReporter
 
 
@@ -138,6 +142,49 @@ def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
             break
     session.flush()
     assert (session.steps, sum(window.samples for window in sent.windows)) == (5, 20)
+
+
+def test_a_loop_of_next_ends_with_its_last_batch_unless_the_program_fails(sent: Sent) -> None:
+    for has_failed, steps in ((False, 3), (True, 2)):
+        session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
+        given = iter(Tracked(batches(8, 4), session))
+        for _ in range(3):
+            next(given)
+        session.end(has_failed=has_failed)
+        assert session.steps == steps
+
+
+def test_an_event_that_cannot_be_replayed_loses_no_other(
+    sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = RankSession(sent, 0, window_s=10.0, skip_steps=0)
+    for number in range(3):
+        session.loop.events.append((session.loop.BACKWARD, None, None if number else "x", None))
+        session.step(4)
+    session.end(has_failed=False)
+    assert (session.steps, sum(window.samples for window in sent.windows)) == (3, 12)
+
+
+def test_a_phase_of_another_thread_is_a_curve(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
+    session.step()
+
+    def load() -> None:
+        with NamedPhase(session, "data"):
+            pass
+
+    other = threading.Thread(target=load)
+    other.start()
+    other.join()
+    session.step()
+    session.end(has_failed=False)
+    assert sum(window.data for window in sent.windows) == 0.0
+    assert sent.totals("phase/data")[0] == 1
+
+
+def test_the_last_value_is_none_where_it_is_not_finite() -> None:
+    stats = LoggedStats.of([1.0, math.nan, 3.0, math.inf])
+    assert stats == LoggedStats(count=2, total=4.0, low=1.0, high=3.0, last=None)
 
 
 def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent: Sent) -> None:

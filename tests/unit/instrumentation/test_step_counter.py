@@ -8,19 +8,9 @@ optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end o
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-import torch
 
-from distrain.runners.instrumentation.step_counter import (
-    BATCHES,
-    CALLS,
-    OPTIMIZER,
-    StepCounter,
-    count_samples,
-)
+from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER, StepCounter
 
 
 def play(events: str, counter: StepCounter) -> None:
@@ -34,7 +24,7 @@ def play(events: str, counter: StepCounter) -> None:
         elif name == "C":
             counter.finish_step(CALLS, int(value) if value else None)
         elif value in (".", "-"):
-            counter.end_source(loaders.pop(name))
+            counter.end_source(loaders.pop(name), was_read_to_end=value == ".")
         else:
             loader = loaders.setdefault(name, object())
             counter.add_batch(loader, None if value == "?" else int(value))
@@ -59,6 +49,12 @@ def play(events: str, counter: StepCounter) -> None:
         ("batches drawn one step ahead", "t4 t4 S t4 S t4 S t. S", 4, 16),
         ("two loaders, one after the other", "t4 S t4 S t. u2 S u2 S u.", 4, 12),
         ("two loaders at once", "t4 u4 S t4 u4 S", 2, None),
+        ("two loaders at once, read to their end", "t4 u4 t. u. S t4 u4 t. u. S", 2, None),
+        ("two loaders at once, the second one now and then", "t4 u4 S t4 S t4 u4 S", 3, None),
+        ("two loaders before one step", "t4 t4 t. u2 u2 u. S", 1, None),
+        ("an iterator that is kept from before", "k4 t4 S t4 S t2 S t.", 3, 10),
+        ("an iterator that is kept from before, step()", "k4 t4 C t4 C t2 C t.", 3, 10),
+        ("an iterator that is kept from before, one step", "k4 t4 S t.", 1, None),
         ("an unknown batch", "t4 S t? S t4 S", 3, None),
         ("a cycle that keeps its batches", "t4 S t. S S S", 4, None),
         ("tensors without a loader", "S S S", 3, None),
@@ -68,6 +64,10 @@ def play(events: str, counter: StepCounter) -> None:
         ("step() after the optimizer", "t4 S C t4 S C t4 S C", 3, 12),
         ("step() with samples", "t4 C7 t4 C7", 2, 14),
         ("step() with samples, of batches without", "t? B t? C6 t? t? C6", 2, 12),
+        ("step() with samples, not always", "C8 C C8", 3, None),
+        ("step() with samples, first without", "C C8 C8", 3, None),
+        ("step() with samples after an optimizer", "S C8 S C8", 2, 16),
+        ("step() with samples, or those of its batch", "t4 C7 t4 C", 2, 11),
         ("step() after each second step of the optimizer", "t4 S t4 S C t4 S t4 S C", 2, 16),
     ],
 )
@@ -86,28 +86,3 @@ def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_fol
         play(events, counter)
         seen.append((counter.take().steps, counter.steps))
     assert seen == [(3, 3), (0, 3), (1, 4)]
-
-
-class NestedTensor:
-    @property
-    def shape(self) -> None:
-        raise RuntimeError  # as that of torch, which warns when it is made
-
-
-@pytest.mark.parametrize(
-    ("batch", "samples"),
-    [
-        (torch.zeros(3, 2), 3),
-        ((torch.zeros(4, 2), torch.zeros(4)), 4),
-        ({"ids": torch.zeros(5, 2), "mask": None}, 5),
-        (["a text", torch.zeros(6)], 6),
-        (torch.tensor(1.0), None),
-        (["only", "texts"], None),
-        (7, None),
-        (NestedTensor(), None),
-        ((NestedTensor(), torch.zeros(6)), 6),
-        ([SimpleNamespace(shape=lambda: 3), torch.zeros(6)], 6),
-    ],
-)
-def test_the_samples_of_a_batch_are_those_of_its_first_tensor(batch: Any, samples: Any) -> None:
-    assert count_samples(batch) == samples
