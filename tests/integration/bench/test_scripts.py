@@ -12,9 +12,10 @@ from distrain.runners.bench import Bench
 from distrain.runners.records.reader import Record
 from tests.integration.bench.test_bench import command
 
-# A step is work that takes a fixed time, whatever else the machine does.
+# A step takes at least a fixed time. How many there were is written by the script itself.
 TRAIN = """
 import argparse
+import atexit
 import time
 
 import distrain
@@ -25,9 +26,11 @@ parser.add_argument("--steps", type=int, default=10**9)
 parser.add_argument("--batch", type=int)
 parser.add_argument("--careful", action="store_true")
 arguments = parser.parse_args()
-if arguments.batch:
-    distrain.init(config={"global_batch": 2 * arguments.batch, "model": "none"})
-for _ in range(arguments.steps):
+config = {"global_batch": 2 * arguments.batch, "model": "none"} if arguments.batch else None
+run = distrain.init(config=config)
+counted = 0
+atexit.register(lambda: (run.dir / f"counted-{run.rank}").write_text(str(counted)))
+for counted in range(1, arguments.steps + 1):
     time.sleep(arguments.seconds)
     distrain.step(samples=arguments.batch) if arguments.batch else distrain.step()
     if arguments.careful and distrain.should_stop():
@@ -61,23 +64,27 @@ def test_scripts_are_measured_for_as_many_steps_as_wanted(started_benches: list[
     assert measured.status == "completed", measured.reason
     assert found.unit == "steps/s"
     assert slow.ratio is not None
-    assert 0.2 < slow.ratio.value < 0.5
+    assert slow.ratio.value < 1
     assert "no step of the script was observed; call distrain.step()" in silent.problem
     assert "ValueError: no such layer" in broken.problem
     for each in measured.state.measurements:
         folder = measured.records_dir / each.run_id
         record = Record(folder)
         log = (folder / "logs" / "rank-0.log").read_text()
+        counted = int((folder / "counted-0").read_text())
+        (rank,) = record.ranks()
+        interrupted = each.candidate == fast.name  # between two steps, or before one is reported
+        assert rank.step in (counted, counted - interrupted)
+        assert each.steps <= counted
         if each.candidate == short.name:
             assert each.ended_early
-            assert each.steps < 45
+            assert counted == 45
             assert record.status == "completed"
         else:
             assert each.steps >= 50
-            assert each.candidate == fast.name or each.steps < 53, "whole windows of 0.1 s"
             assert not each.ended_early
             assert record.status == "stopped"
-            assert ("KeyboardInterrupt" in log) == (each.candidate == fast.name)
+            assert ("KeyboardInterrupt" in log) == interrupted
     assert any(f"{short.name} ended by itself in 2 of 2 rounds" in text for text in found.warnings)
     assert "data" in found.unchecked
 
@@ -97,7 +104,7 @@ def test_what_scripts_declare_must_be_equal(user_folder: Path) -> None:
     for each, batch in zip(found["contestants"], (16, 32), strict=True):
         (rate,) = each["rates"]
         assert each["rate"] is None, "one round has no interval"
-        assert batch / 0.1 < rate <= batch / 0.02
+        assert 0 < rate <= batch / 0.02
     shown = command("show", "two").stdout
     assert "do not declare it: data, train_samples, precision and seed" in shown
     refused = command("bench", "train.py", "--batch", "8")
