@@ -6,18 +6,15 @@ times more rows cost at most 1.5 times more.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from benchmarks.report import Table, publish
+from benchmarks.fresh_reads import Figures, in_milliseconds, run
+from benchmarks.report import Table
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import PHASES, Evaluation, Metric, Window
 from distrain.runners.records.folder import create_run
@@ -81,7 +78,7 @@ def _evaluation(step: int) -> Evaluation:
     return Evaluation(time=time, epoch=epoch, step=step, samples=1000, seconds=1.0, metrics=metrics)
 
 
-def measure(folder: Path) -> dict[str, Any]:
+def measure(folder: Path) -> Figures:
     """Read a page's curves in this process; return seconds, points and peak memory in MB."""
     begin = time.perf_counter()
     with Record(folder) as record:
@@ -98,56 +95,24 @@ def measure(folder: Path) -> dict[str, Any]:
     return {"seconds": seconds, "points": max(map(len, ranks.values())), "memory_mb": peak}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
-    parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(arguments.measure)))
-        return
-    with tempfile.TemporaryDirectory(prefix="distrain-open-") as runs:
-        folders = {}
-        for rows in arguments.rows:
-            begin = time.perf_counter()
-            folders[rows] = build(Path(runs), rows)
-            seconds = time.perf_counter() - begin
-            print(f"{rows:,} rows written in {seconds:.0f} s", file=sys.stderr)
-        results: dict[int, list[dict[str, Any]]] = {rows: [] for rows in folders}
-        for _ in range(arguments.repeats):
-            for rows, folder in folders.items():
-                results[rows].append(_measure_apart(folder))
-        _publish(results, arguments.json)
-
-
-def _measure_apart(folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.open", "--measure", str(folder)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(answer.stdout)
-    return found
-
-
-def _publish(results: dict[int, list[dict[str, Any]]], json_to: Path | None) -> None:
-    base = median(result["seconds"] for result in next(iter(results.values())))
+def tabulate(found: Mapping[int, list[Figures]]) -> Table:
+    base = median(each["seconds"] for each in next(iter(found.values())))
     lines = []
-    for rows, found in results.items():
-        seconds = sorted(result["seconds"] for result in found)
+    for rows, figures in found.items():
+        seconds = [each["seconds"] for each in figures]
         lines.append(
             (
                 f"{rows:,}",
-                found[0]["points"],
-                f"{median(seconds) * 1e3:.0f}",
-                f"{seconds[0] * 1e3:.0f}–{seconds[-1] * 1e3:.0f}",
+                figures[0]["points"],
+                *in_milliseconds(seconds),
                 f"{median(seconds) / base:.2f}",
-                f"{median(result['memory_mb'] for result in found):.0f}",
+                f"{median(each['memory_mb'] for each in figures):.0f}",
             )
         )
     headers = ("step rows", "points", "ms", "range", "ratio", "peak MB")
-    title = f"open: all curves of a run page, {RANKS} ranks, median of {len(found)} fresh processes"
-    publish(Table(title, headers, lines), json_to=json_to)
+    processes = f"median of {len(figures)} fresh processes"
+    return Table(f"open: all curves of a run page, {RANKS} ranks, {processes}", headers, lines)
 
 
 if __name__ == "__main__":
-    main()
+    run("benchmarks.open", __doc__, ROWS, build, measure, tabulate)

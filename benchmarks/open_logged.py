@@ -7,18 +7,14 @@ values. So a million values of a name are 10,000 rows.
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import Table, publish
+from benchmarks.fresh_reads import Figures, in_milliseconds, run
+from benchmarks.report import Table
 from distrain.runners.cli import run_page
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
@@ -35,13 +31,13 @@ VALUES = [10_000, 1_000_000]  # of each name
 ROWS_PER_COMMIT = 5
 
 
-def build(runs: Path, names: int, values: int) -> Path:
+def build(runs: Path, values: int) -> Path:
     """Write a record of a script on one rank, as the supervisor would."""
     config = RunConfig.from_dict({"script": {"path": "train.py"}, "devices": "cpu:1"})
     folder = create_run(runs, config, plan=plan_here(config), word=f"values-{values}")
     writer = RecordWriter(folder)
     for row in range(1, values // VALUES_PER_ROW + 1):
-        writer.add(_logged(names, row))
+        writer.add(_logged(row))
         if row % ROWS_PER_COMMIT == 0:
             writer.commit()
     writer.set_state(status="completed")
@@ -49,7 +45,7 @@ def build(runs: Path, names: int, values: int) -> Path:
     return folder
 
 
-def _logged(names: int, row: int) -> Logged:
+def _logged(row: int) -> Logged:
     low = 1.0 / row
     return Logged(
         time=1.8e9 + row * 0.1,
@@ -59,12 +55,12 @@ def _logged(names: int, row: int) -> Logged:
             f"layer{number}/norm": LoggedStats(
                 VALUES_PER_ROW, VALUES_PER_ROW * (low + number), low, low + 2 * number, low + number
             )
-            for number in range(names)
+            for number in range(NAMES)
         },
     )
 
 
-def measure(folder: Path) -> dict[str, float]:
+def measure(folder: Path) -> Figures:
     """Return the seconds that each view takes, each with a record that was just opened."""
     return {
         "run screen": _time(folder, _read_screen),
@@ -89,59 +85,20 @@ def _time(folder: Path, read: Callable[[Record], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--names", type=int, default=NAMES)
-    parser.add_argument("--values", type=int, nargs="+", default=VALUES)
-    parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(arguments.measure)))
-        return
-    with tempfile.TemporaryDirectory(prefix="distrain-open-") as runs:
-        folders = {}
-        for values in arguments.values:
-            begin = time.perf_counter()
-            folders[values] = build(Path(runs), arguments.names, values)
-            seconds = time.perf_counter() - begin
-            print(f"{arguments.names:,} × {values:,} written in {seconds:.0f} s", file=sys.stderr)
-        results: dict[int, list[dict[str, float]]] = {values: [] for values in folders}
-        for _ in range(arguments.repeats):
-            for values, folder in folders.items():
-                results[values].append(_measure_apart(folder))
-        _publish(results, arguments.names, arguments.json)
-
-
-def _measure_apart(folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.open_logged", "--measure", str(folder)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(answer.stdout)
-    return found
-
-
-def _publish(results: dict[int, list[dict[str, float]]], names: int, json_to: Path | None) -> None:
-    base = next(iter(results.values()))
+def tabulate(found: Mapping[int, list[Figures]]) -> Table:
+    base = next(iter(found.values()))
     lines = []
     for view in base[0]:
-        first = median(found[view] for found in base)
-        for values, all_found in results.items():
-            seconds = sorted(found[view] for found in all_found)
-            lines.append(
-                (
-                    view,
-                    f"{values:,}",
-                    f"{values // VALUES_PER_ROW:,}",
-                    f"{median(seconds) * 1e3:.0f}",
-                    f"{seconds[0] * 1e3:.0f}–{seconds[-1] * 1e3:.0f}",
-                    f"{median(seconds) / first:.2f}",
-                )
-            )
+        first = median(each[view] for each in base)
+        for values, figures in found.items():
+            seconds = [each[view] for each in figures]
+            rows = f"{values // VALUES_PER_ROW:,}"
+            ratio = f"{median(seconds) / first:.2f}"
+            lines.append((view, f"{values:,}", rows, *in_milliseconds(seconds), ratio))
     headers = ("view", "values per name", "rows per name", "ms", "range", "ratio")
-    title = f"open: {names:,} names of a script, median of {len(base)} fresh processes"
-    publish(Table(title, headers, lines), json_to=json_to)
+    title = f"open: {NAMES:,} names of a script, median of {len(base)} fresh processes"
+    return Table(title, headers, lines)
 
 
 if __name__ == "__main__":
-    main()
+    run("benchmarks.open_logged", __doc__, VALUES, build, measure, tabulate)

@@ -58,12 +58,12 @@ def test_ingest_finds_every_window_in_the_record(tmp_path: Path) -> None:
 
 
 def test_open_reads_every_record_it_made(tmp_path: Path) -> None:
-    [rows] = tables(tmp_path, "open", "--rows", "8000", "16000", "--repeats", "1").values()
+    [rows] = tables(tmp_path, "open", "--sizes", "8000", "16000", "--repeats", "1").values()
     assert [row["step rows"] for row in rows] == ["8,000", "16,000"]
 
 
 def test_open_logged_reads_every_name(tmp_path: Path) -> None:
-    asked = ("--names", "50", "--values", "2000", "4000", "--repeats", "1")
+    asked = ("--sizes", "2000", "4000", "--repeats", "1")
     [rows] = tables(tmp_path, "open_logged", *asked).values()
     assert [row["rows per name"] for row in rows] == ["20", "40"] * 3
 

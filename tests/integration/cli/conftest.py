@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from distrain.runners.protocol.events import (
 from tests.support import ROOT
 from tests.support.records import RunBuilder
 
+Start = Callable[..., subprocess.Popen[str]]
 Distrain = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -37,6 +38,30 @@ def environment(tmp_path: Path, runs_dir: Path) -> dict[str, str]:
     }
     unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
     return {k: v for k, v in os.environ.items() if k not in unwanted} | changes
+
+
+@pytest.fixture
+def start_plain(tmp_path: Path, environment: dict[str, str]) -> Iterator[Start]:
+    """Start `python …` in the folder of the test; it is killed at the end of the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment | variables,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture

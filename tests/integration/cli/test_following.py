@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,33 +20,15 @@ from distrain.runners.protocol.events import Attempt, Hello, Job
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.state import RunError
 
-from .conftest import Distrain, SampledRun
+from .conftest import Distrain, SampledRun, Start
 
 Fabricate = Callable[..., SampledRun]
-Watch = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def watch(environment: dict[str, str], tmp_path: Path) -> Iterator[Watch]:
+def watch(start_plain: Start) -> Start:
     """Return a function that starts `distrain watch latest` with piped output."""
-    started = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "distrain", "watch", "latest", *arguments],
-            env=environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return partial(start_plain, "-m", "distrain", "watch", "latest")
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
@@ -110,7 +93,7 @@ def test_a_usage_error_is_one_sentence(distrain: Distrain, fabricate: Fabricate)
     assert distrain("watch", "latest").stderr == "distrain: no such folder\n"
 
 
-def test_a_live_run_is_followed_to_its_end(fabricate: Fabricate, watch: Watch) -> None:
+def test_a_live_run_is_followed_to_its_end(fabricate: Fabricate, watch: Start) -> None:
     run = fabricate().steps(10)
     process = watch("--every", "0.3")
     assert "1,280 samples/s" in read_until(process, "step 10/40  25 %  loss")
@@ -123,7 +106,7 @@ def test_a_live_run_is_followed_to_its_end(fabricate: Fabricate, watch: Watch) -
 
 
 def test_what_a_queued_run_waits_for_is_printed_when_it_changes(
-    fabricate: Fabricate, watch: Watch
+    fabricate: Fabricate, watch: Start
 ) -> None:
     run = fabricate()
     run.writer.set_state(status="queued", waiting_for=["GPU 0: run a has it"])
@@ -150,7 +133,7 @@ def test_the_picture_of_a_queued_run_shows_what_it_waits_for(fabricate: Fabricat
     assert reasons == ["GPU 0: run a has it"]
 
 
-def test_job_states_and_attempts_are_lines(fabricate: Fabricate, watch: Watch) -> None:
+def test_job_states_and_attempts_are_lines(fabricate: Fabricate, watch: Start) -> None:
     run = fabricate().steps(10)
     process = watch()
     read_until(process, "progress")
@@ -161,7 +144,7 @@ def test_job_states_and_attempts_are_lines(fabricate: Fabricate, watch: Watch) -
     assert "after step 6, was at 10: node-2 failed" in read_until(process, "attempt")
 
 
-def test_lines_of_a_slurm_run_are_in_the_order_of_time(fabricate: Fabricate, watch: Watch) -> None:
+def test_lines_of_a_slurm_run_are_in_the_order_of_time(fabricate: Fabricate, watch: Start) -> None:
     run = fabricate()
     run.writer.set_state(status="queued", waiting_for=["the job is being submitted"])
     process = watch()
@@ -219,7 +202,7 @@ def test_ranks_of_several_nodes_have_a_node_column(fabricate: Fabricate) -> None
     assert [line.split()[:3] for line in ranks] == [["0", "n1", "cpu:0"], ["1", "n2", "cpu:0"]]
 
 
-def test_ctrl_c_leaves_and_the_run_continues(fabricate: Fabricate, watch: Watch) -> None:
+def test_ctrl_c_leaves_and_the_run_continues(fabricate: Fabricate, watch: Start) -> None:
     run = fabricate().steps(10)
     process = watch()
     read_until(process, "progress")
@@ -232,7 +215,7 @@ def test_ctrl_c_leaves_and_the_run_continues(fabricate: Fabricate, watch: Watch)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_watch_that_is_ended_by_a_signal_prints_nothing(
-    fabricate: Fabricate, watch: Watch, number: signal.Signals
+    fabricate: Fabricate, watch: Start, number: signal.Signals
 ) -> None:
     run = fabricate().steps(10)
     process = watch()

@@ -13,9 +13,15 @@ from typing import Any
 import pytest
 
 from distrain import Record
-from tests.integration.cli.conftest import Distrain, distrain, environment, runs_dir
+from tests.integration.cli.conftest import (
+    Distrain,
+    distrain,
+    environment,
+    runs_dir,
+    start_plain,
+)
 
-__all__ = ["distrain", "environment", "runs_dir"]
+__all__ = ["distrain", "environment", "runs_dir", "start_plain"]
 
 Write = Callable[..., Path]
 Plain = Callable[..., subprocess.CompletedProcess[str]]

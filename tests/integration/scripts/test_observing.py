@@ -7,19 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from distrain import DistrainError, Record, find
 from distrain.runners.runs import Run
-from tests.integration.cli.conftest import Distrain
+from tests.integration.cli.conftest import Distrain, Start
 from tests.integration.runs.conftest import wait_until
 
 from .conftest import Plain, Write, only_run
-
-Start = Callable[..., subprocess.Popen[str]]
 
 LOOPS = """
     import sys, time
@@ -56,30 +53,6 @@ SPAWNS = """
             each.join()
         sys.exit(max(each.exitcode for each in ranks))
 """
-
-
-@pytest.fixture
-def start_plain(tmp_path: Path, environment: dict[str, str]) -> Iterator[Start]:
-    """Start `python …` in the folder of the test; it is killed at the end of the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=environment | variables,
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def run_of(process: subprocess.Popen[str], runs_dir: Path) -> Run:
