@@ -63,13 +63,14 @@ class Turns:
         for ours in FORWARD:  # warm both up
             self._timed(ours)
         reporter, supervisor = self._cpu_seconds()
-        self.engine_s, pairs = 0.0, []
+        self.engine_s, pairs, same = 0.0, [], []
         began, order = time.monotonic(), FORWARD
         while self._all_go_on(time.monotonic() - began < self.seconds):
-            times: dict[bool, float] = {True: 0.0, False: 0.0}
+            times: dict[bool, list[float]] = {True: [], False: []}
             for ours in order:
-                times[ours] += self._timed(ours)
-            pairs.append((times[True] / 2, times[False] / 2))
+                times[ours].append(self._timed(ours))
+            pairs.append((sum(times[True]) / 2, sum(times[False]) / 2))
+            same.append(times[False][0] / times[False][1])
             order = BACKWARD if order is FORWARD else FORWARD
         time.sleep(0.5)  # the last events are still being written
         reporter_after, supervisor_after = self._cpu_seconds()
@@ -77,6 +78,7 @@ class Turns:
         found = {
             "steps": steps,
             "pairs": [(ours / steps, bare / steps) for ours, bare in pairs],
+            "same": same,
             "reporter": (reporter_after - reporter) / self.engine_s,
             "supervisor": (supervisor_after - supervisor) / self.engine_s,
             **self._on_cuda(),
