@@ -30,7 +30,7 @@ class NamedPhase:
         try:
             if self._is_phase:
                 loop = self._session.loop
-                loop.events.append((loop.ENTER, loop.stamp(), None, self._name))
+                loop.note((loop.ENTER, loop.stamp(), None, self._name))
             else:
                 self._began = time.perf_counter()
         except Exception:
@@ -40,7 +40,7 @@ class NamedPhase:
         try:
             if self._is_phase:
                 loop = self._session.loop
-                loop.events.append((loop.LEAVE, loop.stamp(), None, self._name))
+                loop.note((loop.LEAVE, loop.stamp(), None, self._name))
                 if len(loop.events) >= MOST_EVENTS:
                     loop.replay()
             else:

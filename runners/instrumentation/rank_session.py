@@ -87,6 +87,9 @@ class Automatic:
     add_batch: Callable[[object, Any], None] | None = None
     """Takes the source of a batch of training data, and the batch; None if none are wanted."""
 
+    begin_track: Callable[[], None] = lambda: None
+    """Is called when the script names its training data."""
+
     skipped: list[Any] = field(default_factory=list)
     """Flags of steps that a gradient scaler has skipped; may be on a device."""
 
@@ -138,6 +141,7 @@ class RankSession:
     def begin_track(self) -> None:
         """Take the batches of a loop that begins for training data."""
         self.tracks = True
+        self.automatic.begin_track()
         self.sources.loader = TRACKED
 
     def finish_batch(self) -> None:
@@ -155,7 +159,7 @@ class RankSession:
 
     def _note_step(self, kind: int, samples: int | None = None) -> None:
         loop = self.loop
-        loop.events.append((loop.OWN_STEP, None, loop.stamp(), (kind, samples)))
+        loop.note((loop.OWN_STEP, None, loop.stamp(), (kind, samples)))
         self.end_step(kind)
 
     def end_step(self, kind: int) -> None:

@@ -89,7 +89,7 @@ def _observe(batches: Iterator[Batch], session: RankSession) -> Iterator[Batch]:
                 if count is None:
                     count = counting(batches, batch)
                 extra = (source, count(batch))
-                loop.events.append((loop.BATCH, begin, loop.stamp(), extra))
+                loop.note((loop.BATCH, begin, loop.stamp(), extra))
                 if add := automatic.add_batch:
                     add(source, batch)
             except Exception:
@@ -125,6 +125,6 @@ def _end(session: RankSession, begin: Stamp | None, source: object) -> None:
             session.finish_batch()
         loop = session.loop
         kind = loop.LEFT if begin is None else loop.END
-        loop.events.append((kind, begin, loop.stamp(), source))
+        loop.note((kind, begin, loop.stamp(), source))
     except Exception:
         problems.print_first()

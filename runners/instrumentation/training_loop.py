@@ -15,11 +15,12 @@ from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.loop_timer import BETWEEN_LOOPS, EVALUATION, LoopTimer
 from distrain.runners.instrumentation.step_counter import CALLS, OPTIMIZER, StepCounter
 
+Noted = tuple[int, Any, Any, Any]
 MOST_EVENTS = 2_000  # that are noted before they are replayed
 
 
 class TrainingLoop:
-    """Events of a training loop: `events.append((kind, begin, end, extra))`, in their order.
+    """Events of a training loop: `note((kind, begin, end, extra))`, in their order.
 
     `begin` and `end` are of `stamp()`. Steps of the optimizer need not be replayed before `due`.
 
@@ -40,7 +41,8 @@ class TrainingLoop:
     def __init__(self) -> None:
         self.counter = StepCounter()
         self.timer = LoopTimer()
-        self.events: list[tuple[int, Any, Any, Any]] = []
+        self.events: list[Noted] = []  # always this list
+        self.note = self.events.append
         self.stamp: Callable[[], Stamp] = time.perf_counter
         self.noted_steps = 0  # that will count when they are replayed
         self.certain_kind = 0  # steps of this kind will count then, those of others may not
@@ -76,7 +78,9 @@ class TrainingLoop:
 
     def replay(self) -> None:
         """Count and measure what was noted."""
-        events, self.events = self.events, []
+        count = len(self.events)
+        events = self.events[:count]
+        del self.events[:count]  # no more: other threads may append to it
         self.noted_steps = 0
         handlers = self._handlers
         for kind, begin, end, extra in events:

@@ -12,8 +12,9 @@ from torch import autograd
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.optimizers import is_recorded
-from distrain.runners.instrumentation.training_loop import MOST_EVENTS
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
 
+BACKWARD = TrainingLoop.BACKWARD
 _is_within = False  # a checkpoint of activations calls it from within
 
 
@@ -26,17 +27,16 @@ def install() -> None:
         if _is_within or get_ident() != hooked.thread:
             backward(*arguments, **options)
             return
-        loop = hooked.session.loop
-        begin = _stamp(is_begin=True) if loop.timer.uses_cuda else perf_counter()
+        begin = _stamp(is_begin=True) if hooked.uses_cuda else perf_counter()
         _is_within = True
         try:
             backward(*arguments, **options)
         finally:
             _is_within = False
         if begin is not None:
-            end = _stamp(is_begin=False) if loop.timer.uses_cuda else perf_counter()
-            loop.events.append((loop.BACKWARD, begin, end, None))
-            if len(loop.events) >= MOST_EVENTS:
+            end = _stamp(is_begin=False) if hooked.uses_cuda else perf_counter()
+            hooked.note((BACKWARD, begin, end, None))
+            if len(hooked.loop.events) >= MOST_EVENTS:
                 hooked.replay()
 
     autograd.backward = observe
@@ -45,7 +45,7 @@ def install() -> None:
 def _stamp(*, is_begin: bool) -> Any:
     """Return a stamp; None for the `begin` of a pass that a CUDA graph records."""
     try:
-        return None if is_begin and is_recorded() else hooked.session.loop.stamp()
+        return None if is_begin and is_recorded() else hooked.stamp()
     except Exception:
         problems.print_first()
         return None

@@ -25,30 +25,26 @@ _training_data: TrainingData
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
 _usual: dict[int, weakref.ref[Any]] = {}  # those whose batches need no more than to be noted
 _counts: dict[int, Callable[[Any], int | None]] = {}  # what counts the samples of their batches
+BATCH = TrainingLoop.BATCH
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
 
 def install() -> None:
     next_batch = _BaseDataLoaderIter.__next__
-    kind = TrainingLoop.BATCH
 
     @functools.wraps(next_batch)
     def observe(batches: Any) -> Any:
-        session = hooked.session
-        if get_ident() != hooked.thread or session.tracks:
-            return next_batch(batches)
         source = _usual.get(id(batches))
-        if source is None or not is_grad_enabled():
+        if source is None or get_ident() != hooked.thread or not is_grad_enabled():
             return _observe(next_batch, batches)
-        loop = session.loop
-        begin = loop.stamp()
+        begin = hooked.stamp()
         try:
             batch = next_batch(batches)
         except StopIteration:
-            _note_end(batches, (kind, begin, source))
+            _note_end(batches, (BATCH, begin, source))
             raise
-        loop.events.append((kind, begin, loop.stamp(), (source, count_samples(batch))))
-        if len(loop.events) >= MOST_EVENTS:
+        hooked.note((BATCH, begin, hooked.stamp(), (source, count_samples(batch))))
+        if len(hooked.loop.events) >= MOST_EVENTS:
             hooked.replay()
         return batch
 
@@ -60,9 +56,12 @@ def attach(session: RankSession) -> None:
     global _training_data
     _training_data = TrainingData(lambda: session.steps)
     _usual.clear()
+    session.automatic.begin_track = _usual.clear
 
 
 def _observe(next_batch: Callable[[Any], Any], batches: Any) -> Any:
+    if get_ident() != hooked.thread or hooked.session.tracks:
+        return next_batch(batches)
     wait = _begin(batches)
     try:
         batch = next_batch(batches)
@@ -99,7 +98,7 @@ def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
         loop = session.loop
         end = loop.stamp()
         count = _counts.get(id(batches)) or counting(batches, batch)
-        loop.events.append((kind, begin, end, (source, count(batch))))
+        loop.note((kind, begin, end, (source, count(batch))))
         if source is not None:
             _counts[id(batches)] = count
             if (
@@ -124,7 +123,7 @@ def _note_end(batches: Any, wait: _Wait | None) -> None:
             _leave(id(batches._dataset))
         loop = hooked.session.loop
         end = loop.stamp()
-        loop.events.append((loop.END, begin if kind == loop.BATCH else None, end, source))
+        loop.note((loop.END, begin if kind == loop.BATCH else None, end, source))
     except Exception:
         problems.print_first()
 
@@ -138,7 +137,7 @@ def _source_of(batches: Any) -> weakref.ref[Any]:
         _counts.pop(key, None)
         _leave(data_set)
         loop = hooked.session.loop
-        loop.events.append((loop.LEFT, None, None, source))
+        loop.note((loop.LEFT, None, None, source))
 
     _sources[key] = weakref.ref(batches, leave)
     return _sources[key]

@@ -1,6 +1,7 @@
 """The session for which this process is observed, and the thread that trains.
 
-Forked children, such as workers of a loader, and other threads are not observed.
+Forked children, such as workers of a loader, and other threads are not observed. What hooks need in
+every step are variables here, because a step may be a short one.
 """
 
 from __future__ import annotations
@@ -11,22 +12,43 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.training_loop import Noted, TrainingLoop
 
 NO_THREAD = 0
-session: RankSession = None  # type: ignore[assignment]  # see `thread`
 thread = NO_THREAD
-"""The observed thread, which has a session; hooks compare it first."""
+"""The observed thread; hooks compare it first, as there is a session only if there is a thread."""
+session: RankSession = None  # type: ignore[assignment]
+loop: TrainingLoop = None  # type: ignore[assignment]
+note: Callable[[Noted], None] = None  # type: ignore[assignment]
+stamp: Callable[[], Stamp] = None  # type: ignore[assignment]
+uses_cuda = False  # stamps are taken on a CUDA device
 
 
 def begin(of: RankSession) -> None:
     """Observe the calling thread for a session."""
-    global session, thread
+    global session, thread, loop, note
     if session is None:
         os.register_at_fork(after_in_child=end)
     session = of
+    loop = session.loop
+    note = loop.note
+    _read_stamp()
     thread = threading.get_ident()
+
+
+def use_cuda(device: int) -> None:
+    """Take stamps from this device from now on."""
+    loop.use_cuda(device)
+    _read_stamp()
+
+
+def _read_stamp() -> None:
+    global stamp, uses_cuda
+    stamp = loop.stamp
+    uses_cuda = loop.timer.uses_cuda
 
 
 def end() -> None:
@@ -57,6 +79,6 @@ def followed_by(note: Callable[..., None], function: Callable[..., Any]) -> Call
 def replay() -> None:
     """Replay what was noted, because it is much."""
     try:
-        session.loop.replay()
+        loop.replay()
     except Exception:
         problems.print_first()

@@ -20,6 +20,7 @@ from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
+from distrain.runners.instrumentation.training_loop import TrainingLoop
 
 GRAPH = "the steps are replayed from a CUDA graph, where hooks see nothing; call distrain.step()"
 
@@ -28,8 +29,9 @@ def _nothing() -> None:
     return None
 
 
+STEP = TrainingLoop.OPTIMIZER_STEP
 _counted: Any = _nothing  # a weak reference to the counted optimizer
-_counted_may_nest = False  # its steps may call each other
+_usual: Any = _nothing  # the same, unless its steps may call each other
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
 _has_optimizer = False  # one was made
@@ -41,8 +43,8 @@ def install() -> None:
 
 def attach(session: RankSession) -> None:
     """Count the steps of the optimizer that steps first from now on."""
-    global _counted
-    _counted = _nothing
+    global _counted, _usual
+    _counted = _usual = _nothing
     session.automatic.expects_step = _expects_step
 
 
@@ -52,24 +54,17 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if get_ident() != hooked.thread:
         _has_unseen_steps = True
         return
-    is_counted = _counted() is optimizer
-    may_nest = _counted_may_nest if is_counted else _may_nest(optimizer.__class__)
-    if may_nest and _is_nested(optimizer):
+    if _usual() is not optimizer and _may_nest(optimizer.__class__) and _is_nested(optimizer):
         return
     finished_steps += 1
     try:
-        loop = hooked.session.loop
-        now: Any = perf_counter()
-        uses_cuda = loop.timer.uses_cuda
-        if uses_cuda and is_recorded():
-            return
-        if is_counted and now < loop.due:
-            extra = (True, optimizer.param_groups[0].get("lr"))
-            end = loop.stamp() if uses_cuda else now
-            loop.events.append((loop.OPTIMIZER_STEP, None, end, extra))
+        loop = hooked.loop
+        now = perf_counter()
+        if _usual() is optimizer and now < loop.due and not hooked.uses_cuda:
+            hooked.note((STEP, None, now, (True, optimizer.param_groups[0].get("lr"))))
             if loop.certain_kind == OPTIMIZER:
                 loop.noted_steps += 1
-        else:
+        elif not is_recorded():
             count_step(optimizer)
     except Exception:
         problems.print_first()
@@ -101,7 +96,7 @@ def count_step(optimizer: Optimizer) -> None:
     loop = session.loop
     counts = _counted() is optimizer or _takes_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    loop.events.append((loop.OPTIMIZER_STEP, None, loop.stamp(), (counts, rate)))
+    loop.note((STEP, None, loop.stamp(), (counts, rate)))
     if counts:
         session.end_step(OPTIMIZER)
     else:
@@ -110,7 +105,7 @@ def count_step(optimizer: Optimizer) -> None:
 
 def _takes_over(optimizer: Optimizer) -> bool:
     """Return whether an optimizer is counted from now on, as the one before is gone."""
-    global _counted, _counted_may_nest
+    global _counted, _usual
     session = hooked.session
     name = type(optimizer).__name__
     if _counted() is not None:
@@ -119,11 +114,11 @@ def _takes_over(optimizer: Optimizer) -> bool:
         return False
     _counted = weakref.ref(optimizer)
     kind: Any = type(optimizer)
-    _counted_may_nest = _may_nest(kind)
+    _usual = _nothing if _may_nest(kind) else _counted
     session.sources.optimizer = name
     device = _device_of(optimizer)
-    if device is not None and device.type == "cuda" and not session.loop.timer.uses_cuda:
-        session.loop.use_cuda(device.index)
+    if device is not None and device.type == "cuda" and not hooked.uses_cuda:
+        hooked.use_cuda(device.index)
         return not is_recorded()
     return True
 
@@ -137,7 +132,7 @@ def is_recorded() -> bool:
 
     Nothing is observed then from now on.
     """
-    if not hooked.session.loop.timer.uses_cuda or not cuda.is_current_stream_capturing():
+    if not hooked.uses_cuda or not cuda.is_current_stream_capturing():
         return False
     hooked.session.sources.lose(GRAPH)
     hooked.end()

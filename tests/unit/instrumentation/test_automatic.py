@@ -335,7 +335,7 @@ SCRIPTS = {
         asked = []
         records = lambda: asked.append(batch) or number == 6
         optimizers.cuda = SimpleNamespace(is_current_stream_capturing=records)
-        hooked.session.loop.timer.uses_cuda = True
+        hooked.uses_cuda = True
         for number, batch in enumerate(loader(samples=32)):
             if number == 3:
                 hooked.session.loop.due = float("inf")
