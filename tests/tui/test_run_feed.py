@@ -99,8 +99,14 @@ def test_a_span_shows_only_its_part(make: Make) -> None:
     assert frame.charts["loss"].span == (10.0, 20.0)
 
 
-def test_samples_by_time_are_placed_on_the_axis_of_steps(make: Make) -> None:
-    run = make().steps(40)
+@pytest.mark.parametrize("is_script", [False, True])
+def test_samples_by_time_are_placed_on_the_axis_of_steps(is_script: bool, make: Make) -> None:
+    if is_script:  # it reports no steps, but logs one value in each
+        run = make(script={"path": "train.py"})
+        for _ in range(40):
+            run.logged(score=1.0)
+    else:
+        run = make().steps(40)
     for second in range(1, 4):
         at = run.began + second
         run.writer.add(HostSample(time=at, cpu=50.0, memory_used=1.0, memory_total=2.0, load=1.0))
@@ -109,6 +115,8 @@ def test_samples_by_time_are_placed_on_the_axis_of_steps(make: Make) -> None:
     [line] = frame.charts["host cpu"].lines
     assert [round(x) for x in line.x] == [10, 20, 30]  # ten steps a second
     assert list(line.y) == [50.0] * 3
+    measured = {"loss", "throughput", "lr", "phases"}
+    assert frame.known_charts == {"host cpu", "host memory"} | (set() if is_script else measured)
 
 
 def test_phases_are_milliseconds_of_a_step(make: Make) -> None:

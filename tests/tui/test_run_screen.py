@@ -623,6 +623,8 @@ def test_what_a_script_logs_is_drawn_and_can_be_chosen(make: Make) -> None:
         await pilot.press("m")
         await until(pilot, lambda: "Metric of this plot" in shown(app), "asked")
         assert "grad_norm" in shown(app)
+        assert "GPU" not in shown(app)
+        assert "Training loss" not in shown(app)
         await pilot.press("down", "enter")
         await until(pilot, lambda: screen.view.plots[0] == "logged/grad_norm", "chosen")
         assert settings.load()[0].plots == []

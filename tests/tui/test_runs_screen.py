@@ -15,7 +15,7 @@ import pytest
 from textual.command import CommandList
 from textual.content import Content
 from textual.pilot import Pilot
-from textual.widgets import Input, Label, Static
+from textual.widgets import Input, Label, OptionList, Static
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
@@ -24,6 +24,7 @@ from distrain.tui import settings
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
+from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.config_screen import ConfigScreen, page
 from distrain.tui.screens.run_screen import RunScreen
@@ -608,21 +609,30 @@ def _only(pane: object, panes: list[Any]) -> bool:
     return [other for other in panes if other.region] == [pane]
 
 
-def test_overlaid_scripts_show_what_they_log(make: Make, runs_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("logged", "wanted"),
+    [({"loss": 1.0, "lr": 0.1}, ["loss", "lr", "Evaluation: top1"]), ({}, ["Evaluation: top1"])],
+)
+def test_overlaid_scripts_show_what_they_log_and_no_empty_plot(
+    logged: dict[str, float], wanted: list[str], make: Make, runs_dir: Path
+) -> None:
     for name in ("a", "b"):
-        run = make(name, script={"path": "train.py"}).logged(loss=1.0, lr=0.1).evaluation(top1=0.5)
+        run = make(name, script={"path": "train.py"}).logged(**logged).evaluation(top1=0.5)
         run.end(plan=None)  # a script that failed early has none; it can be filtered as well
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("slash", *"script", "enter", "space", "down", "space", "c")
 
         def plots() -> list[str]:
-            return [str(plot.border_title) for plot in app.screen.query(PlotPane)]
+            return [str(plot.border_title) for plot in app.screen.query(PlotPane) if plot.region]
 
-        wanted = ["loss", "lr", "Evaluation: top1", "Training loss"]
         await until(pilot, lambda: plots() == wanted, "drawn")
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked")
+        options = app.screen.query_one(OptionList).options
+        assert [option.prompt for option in options] == [*logged, "Evaluation"]
 
-    run_app(scenario, runs_dir)
+    run_app(scenario, runs_dir, (200, 60))
 
 
 def test_the_remembered_axis_remains_when_scripts_are_overlaid(make: Make, runs_dir: Path) -> None:
@@ -652,13 +662,11 @@ def test_overlaid_scripts_have_no_epochs_and_keep_the_plots_of_a_person_who_has_
         await until(pilot, lambda: screen.frame is not None, "compared")
         await pilot.press("x")
         before = screen.view
-        assert before.axis == "epoch"
+        assert before.axis == "time"
         for run in runs:
             run.logged(loss=1.0)
-        await until(pilot, lambda: screen.view.axis == "step", "read")
-        assert screen.view.plots == before.plots
-        await pilot.press("x")
-        assert screen.view.axis == "time"
+        await until(pilot, lambda: screen.frame and screen.frame.logged_names, "read")
+        assert screen.view == before
 
     run_app(scenario, runs_dir)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isnan
 from typing import NamedTuple
 
 from distrain.runners import formatting
@@ -18,6 +19,10 @@ class ChartLine(NamedTuple):
     y: Sequence[float]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
+
+    @property
+    def has_values(self) -> bool:
+        return not all(map(isnan, self.y))
 
 
 class Chart(NamedTuple):

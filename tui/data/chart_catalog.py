@@ -47,9 +47,7 @@ DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
 ALL_RANKS = "all"  # the line of the whole run
 LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
 OF_EVALUATIONS = ("evaluation", "eval loss")
-# Of a script that has logged nothing.
-CHARTS_ON_CPU = ("cpu", "memory", "host cpu", "host memory")
-CHARTS_ON_GPU = ("gpu busy", "gpu memory", "cpu", "memory")
+PROBE_POINTS = 16  # of a curve, to see whether it has values
 
 
 class ChartView(NamedTuple):
@@ -107,7 +105,7 @@ class ChartSource:
         columns = [column for name in names for column in (name, f"{name}_min", f"{name}_max")]
         start, end = self.view.span or (None, None)
         if self.view.span and self.view.axis != "time":
-            times = self.run["time"]
+            times = self._positions[0]
             start, end = (times[0], times[-1]) if len(times) else (None, None)
         return self.record.curves(
             series, columns=columns, points=self.view.points, axis="time", start=start, end=end
@@ -118,8 +116,21 @@ class ChartSource:
         axis = self.view.axis
         if axis in curve.columns:
             return curve[axis]
-        times, values = self.run["time"], self.run[axis]
+        times, values = self._positions
         return array("d", [_interpolate(time, times, values) for time in curve["time"]])
+
+    @cached_property
+    def _positions(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Return times, and the value of the axis at each: by the steps, else by what is logged."""
+        axis = self.view.axis
+        curve = self.run
+        names = self.record.logged() if axis in LOGGED.axes else {}
+        if names and not len(curve):
+            start, end = self.view.span or (None, None)
+            curve = self.record.logged_curve(
+                next(iter(names)), points=self.view.points, axis=axis, start=start, end=end
+            )
+        return curve["time"], curve[axis]
 
 
 def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -> float:
@@ -217,6 +228,10 @@ def _phases(source: ChartSource) -> list[ChartLine]:
     measured = zip(*seconds.values(), strict=True)
     whole = _sums(curves, "seconds", count)
     seconds[OTHER] = [max(0.0, a - sum(b)) for a, b in zip(whole, measured, strict=True)]
+    if source.record.config.is_script:  # it may not report all phases, or none
+        seconds = {phase: values for phase, values in seconds.items() if any(values)}
+        if seconds.keys() == {OTHER}:
+            return []
     return [
         ChartLine(
             PHASE_WORDS[phase],
@@ -315,7 +330,6 @@ class ChartKind(NamedTuple):
     empty_text: str = "no values"
 
 
-_NO_GPU = "no GPU in this run"
 CHART_KINDS: dict[str, ChartKind] = {
     "loss": ChartKind("Training loss", _loss),
     "throughput": ChartKind(
@@ -329,17 +343,11 @@ CHART_KINDS: dict[str, ChartKind] = {
     "phases": ChartKind("Step time", _phases, "ms"),
     "eval loss": ChartKind("Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations"),
     "lr": ChartKind("Learning rate", _rate),
-    "gpu busy": ChartKind(
-        "GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%", empty_text=_NO_GPU
-    ),
-    "gpu memory": ChartKind(
-        "GPU memory", _gauges(GPU, "memory_used", "GPU", 2**-30), "GiB", empty_text=_NO_GPU
-    ),
-    "gpu power": ChartKind("GPU power", _gauges(GPU, "power", "GPU"), "W", empty_text=_NO_GPU),
-    "gpu heat": ChartKind(
-        "GPU temperature", _gauges(GPU, "temperature", "GPU"), "°C", empty_text=_NO_GPU
-    ),
-    "gpu clock": ChartKind("GPU clock", _gauges(GPU, "sm_clock", "GPU"), "MHz", empty_text=_NO_GPU),
+    "gpu busy": ChartKind("GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%"),
+    "gpu memory": ChartKind("GPU memory", _gauges(GPU, "memory_used", "GPU", 2**-30), "GiB"),
+    "gpu power": ChartKind("GPU power", _gauges(GPU, "power", "GPU"), "W"),
+    "gpu heat": ChartKind("GPU temperature", _gauges(GPU, "temperature", "GPU"), "°C"),
+    "gpu clock": ChartKind("GPU clock", _gauges(GPU, "sm_clock", "GPU"), "MHz"),
     "cpu": ChartKind("CPU of the ranks", _gauges(PROCS, "cpu", "rank"), "% of a core"),
     "memory": ChartKind("Memory of the ranks", _gauges(PROCS, "rss", "rank", 2**-30), "GiB"),
     "host cpu": ChartKind("CPU of the host", _gauges(HOST, "cpu", "host"), "%"),
@@ -347,6 +355,7 @@ CHART_KINDS: dict[str, ChartKind] = {
         "Memory of the host", _gauges(HOST, "memory_used", "host", 2**-30), "GiB"
     ),
 }
+GPU_CHARTS = tuple(name for name in CHART_KINDS if name.startswith("gpu "))
 
 
 def chart_kind(name: str) -> ChartKind:
@@ -416,4 +425,4 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
 
 def empty_text(kind: ChartKind, live: bool) -> str:
     """Return what to show in place of a chart without lines."""
-    return f"{kind.empty_text} yet" if live and kind.empty_text != _NO_GPU else kind.empty_text
+    return f"{kind.empty_text} yet" if live else kind.empty_text

@@ -6,7 +6,7 @@ import json
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from math import inf, nan
 from pathlib import Path
@@ -81,6 +81,7 @@ class ComparisonFrame(NamedTuple):
     unequal: str = ""
     unchecked: str = ""
     logged_names: Sequence[str] = ()
+    known_charts: Set[str] = frozenset()
 
 
 class SettingValues(NamedTuple):
@@ -232,6 +233,7 @@ class ComparisonFeed:
     def __init__(self, records: Sequence[Record]) -> None:
         self._runs = [_RunReader(record) for record in records]
         self._result: tuple[float, ComparisonResult] = (-inf, ComparisonResult())
+        self._known_charts: set[str] = set()
 
     def has_changed(self) -> bool:
         """Return whether a run has changed since the last call: a few stats for each run."""
@@ -256,6 +258,9 @@ class ComparisonFeed:
         ]
         problems = [run.problem for run in self._runs if run.problem]
         charts = {name: draw_chart(name, runs, view) for name in view.plots}
+        for name in COMPARISON_CHARTS.keys() - self._known_charts:
+            if any(line.has_values for line in draw_chart(name, runs, view).lines):
+                self._known_charts.add(name)
         return ComparisonFrame(
             runs,
             charts,
@@ -264,6 +269,7 @@ class ComparisonFeed:
             result.unequal,
             result.unchecked,
             order_names(run.logged_names for run in runs),
+            frozenset(self._known_charts),
         )
 
     def _compare(self, live: bool) -> ComparisonResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -19,7 +19,13 @@ from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.series import GPU, HOST
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart
-from distrain.tui.data.chart_catalog import ChartSource, ChartView, draw_chart
+from distrain.tui.data.chart_catalog import (
+    CHART_KINDS,
+    PROBE_POINTS,
+    ChartSource,
+    ChartView,
+    draw_chart,
+)
 from distrain.tui.data.failure import FailureDetails, read_failure
 from distrain.tui.data.node_status import Gauge, NodeStatus, T, node_statuses
 
@@ -34,7 +40,8 @@ class RunFrame(NamedTuple):
     """Everything about a run at one moment.
 
     `events` are those since the frame before, `process_names` the names of processes on the GPUs
-    by host and pid. `diagnosis` and, with many ranks, `charts` may be a few seconds old.
+    by host and pid. `known_charts` are the names in CHART_KINDS that have values. `diagnosis` and,
+    with many ranks, the charts may be a few seconds old.
     """
 
     snapshot: Snapshot
@@ -45,6 +52,7 @@ class RunFrame(NamedTuple):
     process_names: dict[tuple[int, int], str]
     diagnosis: Diagnosis
     failure: FailureDetails | None
+    known_charts: Set[str] = frozenset()
 
 
 class RunFeed:
@@ -60,6 +68,7 @@ class RunFeed:
         self._gauges_before: dict[str, dict[int, Gauge[Any]]] = {}
         self._diagnosis: tuple[float, bool, Diagnosis] | None = None
         self._charts: dict[str, Chart] = {}
+        self._known_charts: set[str] = set()
         self._failure: FailureDetails | None = None
         # The time of the last full reading, and whether the run was live.
         self._full_read = (0.0, False)
@@ -93,6 +102,7 @@ class RunFeed:
             process_names=self._name_processes(pids),
             diagnosis=self._diagnose(due),
             failure=self._read_failure(),
+            known_charts=self._find_charts(due),
         )
 
     def _is_full_reading_due(self, restarted: bool) -> bool:
@@ -135,6 +145,18 @@ class RunFeed:
             source = self._source = self._new_source(view)
             self._charts = {name: draw_chart(name, source) for name in view.plots}
         return self._charts
+
+    def _find_charts(self, due: bool) -> Set[str]:
+        """Return which charts have values; a chart that has had some is not read again for that."""
+        if due:
+            probe = ChartView(axis="time", points=PROBE_POINTS)
+            source = ChartSource(self.record, probe, self._follower.evaluations)
+            self._known_charts.update(
+                name
+                for name in CHART_KINDS.keys() - self._known_charts
+                if any(line.has_values for line in CHART_KINDS[name].lines(source))
+            )
+        return frozenset(self._known_charts)
 
     def _new_source(self, view: ChartView) -> ChartSource:
         source = ChartSource(self.record, view, self._follower.evaluations)

@@ -15,15 +15,21 @@ from textual.worker import get_current_worker
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import LOGGED_CHART, ChartView
-from distrain.tui.data.run_comparison import COMPARISON_CHARTS, ComparisonFeed, ComparisonFrame
+from distrain.tui.data.chart_catalog import ChartView
+from distrain.tui.data.chart_choice import (
+    MOST_PLOTS,
+    charts_of_scripts,
+    compared_charts,
+    first_charts,
+)
+from distrain.tui.data.run_comparison import ComparisonFeed, ComparisonFrame
 from distrain.tui.keymap import COMPARE, PLOT
 from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.widgets.diff_pane import DiffPane, RunSummaries
 from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.plot_pane import PlotPane
 
-SHOWN = ("loss", "throughput", "evaluation", "lr")
+PREFERRED = ("loss", "throughput", "evaluation", "lr")
 
 
 class CompareScreen(LinkedPlotsScreen):
@@ -35,7 +41,6 @@ class CompareScreen(LinkedPlotsScreen):
         "and cursor."
     )
     KEYS = (COMPARE, PLOT)
-    CHARTS = COMPARISON_CHARTS
     BINDINGS = [*keymap.make_bindings(COMPARE, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class FrameRead(Message):
@@ -47,18 +52,17 @@ class CompareScreen(LinkedPlotsScreen):
             self.problem = problem
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(SHOWN)
+        super().__init__(())
         self.runs = runs
         self.frame: ComparisonFrame | None = None
         self._shows_all_keys = False
-        self._knows_logged = False
         self._reported_problems: set[str] = set()
 
     def compose(self) -> ComposeResult:
         yield RunSummaries(id="summaries")
         with Container(id="panes"):
             with Container(id="plots"):
-                for index in range(len(self.view.plots)):
+                for index in range(MOST_PLOTS):
                     yield PlotPane(id=f"plot-{index}")
             yield DiffPane("Config", id="diff")
         yield KeyBar()
@@ -95,7 +99,8 @@ class CompareScreen(LinkedPlotsScreen):
                 self._reported_problems.add(problem)
                 self.distrain.refuse(problem)
         self.frame = event.frame or self.frame
-        self._show_logged()
+        if event.frame is not None:
+            self._choose_first_plots(event.frame)
         self._paint()
 
     def _paint(self) -> None:
@@ -103,36 +108,27 @@ class CompareScreen(LinkedPlotsScreen):
         if frame is None:
             return
         self.query_one(RunSummaries).show(frame, self._hint())
-        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=True):
+        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=False):
             if name in frame.charts:
                 plot.show(frame.charts[name])
         self.query_one(DiffPane).show(frame.runs, self._shows_all_keys)
 
     # --- plots ----------------------------------------------------------------------------------
 
-    def chart_names(self) -> list[str]:
-        """Return what scripts have logged, and the charts of every comparison."""
-        logged = self.frame.logged_names if self.frame else ()
-        return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
-
-    def _show_logged(self) -> None:
-        """Show what the runs log, if all are scripts, once they have logged something."""
-        frame = self.frame
-        if frame is None or self._knows_logged or not frame.logged_names:
+    def _choose_first_plots(self, frame: ComparisonFrame) -> None:
+        """Show plots that have values, as soon as they are known, until the person chooses."""
+        offered = compared_charts(frame)
+        if offered == self._offered:
             return
-        self._knows_logged = True
-        if not all(run.is_script for run in frame.runs):
-            return
-        self.axes = AXES_OF_SCRIPTS
-        if self.view.axis not in self.axes:
-            self._set_view(axis="step", span=None)
-        if self._has_chosen:
-            return
-        last = ["evaluation"] if any(run.evaluations for run in frame.runs) else []
-        logged = [LOGGED_CHART + name for name in frame.logged_names]
-        plots = [*logged[: len(SHOWN) - len(last)], *last]
-        plots += [name for name in SHOWN if name not in plots]
-        self._set_view(plots=tuple(plots[: len(SHOWN)]))
+        self._offered = offered
+        are_scripts = all(run.is_script for run in frame.runs)
+        if are_scripts:
+            self.axes = AXES_OF_SCRIPTS
+            if self.view.axis not in self.axes:
+                self._set_view(axis="step", span=None)
+        if not self._has_chosen:
+            preferred = charts_of_scripts(offered) if are_scripts else PREFERRED
+            self._set_view(plots=first_charts(offered, preferred))
 
     # --- panes ----------------------------------------------------------------------------------
 

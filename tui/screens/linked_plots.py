@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from textual.widget import Widget
 
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, chart_kind
+from distrain.tui.data.chart_catalog import ChartView, chart_kind
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.plotting.chart_layout import STRONGEST
 from distrain.tui.screens.app_screen import AppScreen
@@ -31,7 +31,6 @@ class LinkedPlotsScreen(AppScreen):
     `-current`.
     """
 
-    CHARTS: Collection[str] = CHART_KINDS
     axes: Sequence[str] = AXES
     PANE_BINDINGS = (
         keymap.make_hidden_binding("tab", "pane(1)"),
@@ -43,6 +42,7 @@ class LinkedPlotsScreen(AppScreen):
         self.panes: list[Widget] = []
         self.view = ChartView(plots=plots, axis=self.distrain.settings.axis)
         self._has_chosen = False  # the person, what to show
+        self._offered: list[str] | None = None  # what a plot may show, once it is known
         self._wake = threading.Event()
         self._has_left = threading.Event()
 
@@ -57,7 +57,21 @@ class LinkedPlotsScreen(AppScreen):
 
     def _set_view(self, **changes: Any) -> None:
         self.view = self.view._replace(**changes)
+        if "plots" in changes:
+            self._fit_plots()
         self._wake.set()
+
+    def _fit_plots(self) -> None:
+        """Hide the panes without a plot; if one of them has the focus, go to the first pane."""
+        count = len(self.view.plots)
+        for number in range(len(self.query(PlotPane))):
+            self.set_class(number == count, f"-only-{number}")
+        for index, plot in enumerate(self.query(PlotPane)):
+            plot.set_class(index >= count, "-unused")
+            if index >= count and plot.has_class("-current"):
+                self._make_current(self.query(PlotPane).first())
+        if self.focused is not None and self.focused.has_class("-unused"):
+            self._go_to(self._reachable[0])
 
     def _wait(self, cpu_before: float) -> None:
         """Sleep in the thread until the next read is due or the view changes.
@@ -89,7 +103,7 @@ class LinkedPlotsScreen(AppScreen):
     @property
     def _reachable(self) -> list[Widget]:
         """Return the panes that are visible, or would be if they were current."""
-        return self.panes
+        return [pane for pane in self.panes if not pane.has_class("-unused")]
 
     def action_pane(self, direction: int) -> None:
         """Go to the next pane; on a small screen it replaces the one before."""
@@ -148,19 +162,18 @@ class LinkedPlotsScreen(AppScreen):
         self.distrain.remember(smooth=smooth)
 
     def action_metric(self) -> None:
-        index = list(self.query(PlotPane)).index(self._focused_plot())
         plots = self.view.plots
+        if not (plots and self._offered):
+            self.distrain.refuse("there is nothing to plot yet")
+            return
+        index = list(self.query(PlotPane)).index(self._focused_plot())
 
         def choose(name: str | None) -> None:
             if name:
                 self._choose_plots((*plots[:index], name, *plots[index + 1 :]))
 
-        options = [(name, chart_kind(name).title) for name in self.chart_names()]
+        options = [(name, chart_kind(name).title) for name in self._offered]
         self.app.push_screen(PickOneDialog("Metric of this plot", options, plots[index]), choose)
-
-    def chart_names(self) -> list[str]:
-        """Return what a plot may show."""
-        return list(self.CHARTS)
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         self._change_view(plots=plots)

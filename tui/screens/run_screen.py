@@ -14,25 +14,24 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import PHASES
-from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.runs import Run
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import (
     CHART_KINDS,
-    CHARTS_ON_CPU,
-    CHARTS_ON_GPU,
     DEFAULT_CHARTS,
-    LOGGED_CHART,
     ChartView,
+)
+from distrain.tui.data.chart_choice import (
+    MOST_PLOTS,
+    charts_of_scripts,
+    first_charts,
+    offered_charts,
 )
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, PLOT, RUN
 from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.screens.run_logs import RunLogs
-from distrain.tui.settings import Settings
 from distrain.tui.widgets.failure_card import FailureCard
 from distrain.tui.widgets.hardware_pane import HardwarePane
 from distrain.tui.widgets.key_bar import KeyBar
@@ -46,7 +45,6 @@ from distrain.tui.widgets.run_header import RunHeader
 TABLES_PART = 3
 LEAST_TABLE = 5  # lines
 BORDER = 2  # lines
-PLOTS = len(DEFAULT_CHARTS)
 
 
 class RunScreen(LinkedPlotsScreen):
@@ -69,13 +67,9 @@ class RunScreen(LinkedPlotsScreen):
 
     def __init__(self, run: Run) -> None:
         self._is_script = run.record.config.is_script
-        self._known_plots: tuple[bool, ...] = (False, False, False)
+        super().__init__(() if self._is_script else first_charts(CHART_KINDS, self._usual_plots()))
         if self._is_script:
-            super().__init__(_plots_of_script(run.record.state.plan))
             self.view = self.view._replace(axis="time")
-            self.axes = AXES_OF_SCRIPTS
-        else:
-            super().__init__(_plots_to_show(self.distrain.settings))
         self.run = run
         self.frame: RunFrame | None = None
         self._was_live = run.is_live
@@ -86,7 +80,7 @@ class RunScreen(LinkedPlotsScreen):
         yield RunHeader()
         yield FailureCard()
         with Container(id="plots"):
-            for index in range(len(self.view.plots)):
+            for index in range(MOST_PLOTS):
                 yield PlotPane(id=f"plot-{index}")
         yield LogPane(id="logs")
         with Container(id="tables"):
@@ -151,6 +145,7 @@ class RunScreen(LinkedPlotsScreen):
             self.distrain.refuse(event.problem)
             return
         self.frame = event.frame
+        self._choose_first_plots(event.frame)
         self._paint()
         state = event.frame.snapshot.state
         if not (state.live or self._restart_key):
@@ -171,11 +166,10 @@ class RunScreen(LinkedPlotsScreen):
         if frame is None:
             return
         # One plot in each turn of the event loop: a key waits for at most one.
-        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=True):
+        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=False):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self._show_known(now)
         self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(
@@ -205,7 +199,7 @@ class RunScreen(LinkedPlotsScreen):
         """Return the panes without the plots where the logs replace them, on a short screen."""
         if self.has_class("-logs") and self.has_class("-short"):
             return [pane for pane in self.panes if not isinstance(pane, PlotPane)]
-        return self.panes
+        return super()._reachable
 
     def _make_current(self, pane: Widget) -> None:
         super()._make_current(pane)
@@ -232,24 +226,28 @@ class RunScreen(LinkedPlotsScreen):
         if not self._is_script:
             self.distrain.remember(plots=list(plots))
 
-    def chart_names(self) -> list[str]:
-        """Return what a script has logged, and the charts of every run."""
-        logged = self.frame.snapshot.logged_names if self.frame else ()
-        return [*(LOGGED_CHART + name for name in logged), *super().chart_names()]
-
-    def _show_known(self, snapshot: Snapshot) -> None:
-        """Show what a script logs, and what is measured of it, as soon as it is known."""
-        has_rate = snapshot.samples_per_s is not None
-        has_phases = any(rank.shares.keys() & set(PHASES) for rank in snapshot.ranks)
-        known = (bool(snapshot.logged_names), has_rate, has_phases)
-        if not self._is_script or self._has_chosen or known == self._known_plots:
+    def _choose_first_plots(self, frame: RunFrame) -> None:
+        """Show plots that have values, as soon as they are known, until the person chooses."""
+        offered = offered_charts(frame.snapshot, self._is_script, frame.known_charts)
+        if offered == self._offered:
             return
-        self._known_plots = known
-        logged = [LOGGED_CHART + name for name in snapshot.logged_names[:PLOTS]]
-        measured = ["throughput"] * has_rate + ["phases"] * has_phases
-        others = _plots_of_script(snapshot.state.plan)
-        plots = [*logged[: PLOTS - len(measured)], *measured, *others]
-        self._set_view(plots=tuple(plots[:PLOTS]), axis="step")
+        self._offered = offered
+        if self._is_script:
+            self._choose_axis(frame)
+        if not self._has_chosen:
+            preferred = charts_of_scripts(offered) if self._is_script else self._usual_plots()
+            self._set_view(plots=first_charts(offered, preferred))
+
+    def _choose_axis(self, frame: RunFrame) -> None:
+        """Show a script by steps once it reports or logs some."""
+        has_steps = frame.snapshot.step or frame.snapshot.logged_names
+        self.axes = AXES_OF_SCRIPTS if has_steps else ("time",)
+        if not self._has_chosen:
+            self._set_view(axis=self.axes[0])
+
+    def _usual_plots(self) -> list[str]:
+        """Return the plots that were shown last, then the usual ones."""
+        return [*self.distrain.settings.plots, *DEFAULT_CHARTS]
 
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
@@ -295,15 +293,3 @@ class RunScreen(LinkedPlotsScreen):
     def action_copy(self) -> None:
         summary = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
         self.distrain.copy(summary, "summary of the run")
-
-
-def _plots_of_script(plan: Plan | None) -> tuple[str, ...]:
-    has_gpus = plan is not None and plan.devices[0].kind == "cuda"
-    return CHARTS_ON_GPU if has_gpus else CHARTS_ON_CPU
-
-
-def _plots_to_show(settings: Settings) -> tuple[str, ...]:
-    """Return the plots that were shown last, completed with the usual ones."""
-    names = [name for name in settings.plots if name in CHART_KINDS]
-    names += [name for name in DEFAULT_CHARTS if name not in names]
-    return tuple(names[:PLOTS])
