@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from textual import events
 from textual.app import SystemCommand
 from textual.screen import Screen
+from textual.widgets import Input
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import runs_folder
@@ -66,6 +68,15 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.sessions.open(self._first_session)
         elif not self.readonly and not _has_sessions(self.runs_dir):
             self.action_new()
+
+    def on_key(self, event: events.Key) -> None:
+        """Insert text that was typed while the dialog was being opened which has the input line.
+
+        It reached the screen below and comes here, since an input line with the focus takes all
+        other text itself.
+        """
+        if event.is_printable and event.character and isinstance(self.focused, Input):
+            self.focused.insert_text_at_cursor(event.character)
 
     def get_default_screen(self) -> Screen[Any]:
         from distrain.tui.screens.runs_screen import RunsScreen

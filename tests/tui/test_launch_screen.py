@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Label, Static
@@ -22,6 +23,7 @@ from distrain.tui import settings
 from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import draft_store
+from distrain.tui.dialogs import run_script
 from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.widgets.form_pane import FormPane
@@ -396,6 +398,36 @@ def test_a_script_is_typed_completed_launched_and_remembered(
         assert screen.drafts.current.config == launched[0]["config"]
 
     on_screen(again)
+
+
+def test_no_key_of_a_rapid_burst_is_lost(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    typed = "--devices cpu:2 train.py --lr 0.1"
+    is_checked, may_check = threading.Event(), threading.Event()
+
+    def check_slowly(text: str) -> tuple[None, str]:
+        is_checked.set()
+        may_check.wait(60)
+        return None, f"{text}: checked"
+
+    monkeypatch.setattr(run_script, "read_command_line", check_slowly)
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        for key in f"s{typed}":  # as a terminal sends them, without a pause
+            pilot.app.post_message(events.Key(key, key))
+        await until(
+            pilot,
+            lambda: [line.value for line in pilot.app.screen.query(Input)] == [typed],
+            "typed",
+        )
+        await until(pilot, is_checked.is_set, "checked")
+        await pilot.press("!")  # the check does not delay the next key
+        assert pilot.app.screen.query_one(Input).value == f"{typed}!"
+        may_check.set()
+        dialog = pilot.app.screen
+        await until(pilot, lambda: f"{typed}!: checked" in labels_of(dialog), "checked again")
+
+    on_screen(steps)
 
 
 def labels_of(screen: Screen[Any]) -> str:

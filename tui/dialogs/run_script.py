@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 from pathlib import Path
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.suggester import Suggester
@@ -24,8 +26,14 @@ HELP = (
 )
 
 
+PAUSE_S = 0.15  # after a key press, before the command line is checked
+
+
 class RunScriptDialog(Dialog[RunConfig]):
     """Return the config of the command line that was typed."""
+
+    def on_mount(self) -> None:
+        self.set_focus(self.query_one(Input))
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -36,10 +44,20 @@ class RunScriptDialog(Dialog[RunConfig]):
             yield Label("→ completes · enter adds it to the list · esc cancels", classes="quiet")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._complain(read_command_line(event.value)[1] if event.value.strip() else "")
+        self._check(event.value)
+
+    @work(exclusive=True)
+    async def _check(self, text: str) -> None:
+        """Check what was typed in a thread, once the person pauses: files and devices are read."""
+        await asyncio.sleep(PAUSE_S)
+        problem = ""
+        if text.strip():
+            _, problem = await asyncio.to_thread(read_command_line, text)
+        self._complain(problem)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         config, problem = read_command_line(event.value)
+        self.workers.cancel_node(self)
         if config is None:
             self._complain(problem)
         else:
@@ -73,7 +91,7 @@ class PathSuggester(Suggester):
         word = value.rpartition(" ")[2]
         if not word or word.startswith("-"):
             return None
-        completed = complete_path(word)
+        completed = await asyncio.to_thread(complete_path, word)
         return value + completed[len(word) :] if completed else None
 
 

@@ -152,12 +152,9 @@ class LaunchScreen(AppScreen):
         else:
             self._form.go_in()
 
-    def action_script(self) -> None:
-        """Ask for a script and add it to the list."""
-        self._after_commit(self._ask_for_script)
-
-    def _ask_for_script(self) -> None:
-        self.app.push_screen(RunScriptDialog(), self._add_script)
+    async def action_script(self) -> None:
+        """Ask for a script and add it to the list. Keys typed next wait until the dialog is open."""
+        await self.app.push_screen(RunScriptDialog(), self._add_script)
 
     def _add_script(self, config: RunConfig | None) -> None:
         if config is None:
