@@ -251,7 +251,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 async def on_presets(pilot: Pilot[None], app: DistrainApp) -> LaunchScreen:
     screen = app.screen
     assert isinstance(screen, LaunchScreen)
-    await until(pilot, lambda: screen.drafts.presets and screen.is_preview_current, "read")
+    await until(pilot, lambda: screen.drafts.presets and screen.preview.is_current, "read")
     return screen
 
 

@@ -51,7 +51,7 @@ def play(steps: Steps) -> None:
         async with app.run_test(size=(100, 30)) as pilot:
             screen = app.screen
             assert isinstance(screen, LaunchScreen)
-            await until(pilot, lambda: screen.is_preview_current, "built the preview")
+            await until(pilot, lambda: screen.preview.is_current, "built the preview")
             await steps(pilot, app, screen)
             assert app.internal_errors == []
 
@@ -75,10 +75,10 @@ def test_the_install_dialog_shows_the_output_and_the_result(
         assert "one thing" in seen(app)
         failure = "installing the requirements of Horovod failed: no network"
         assert f"{failure}; the whole output is in" in seen(app)
-        before = screen.preview
+        before = screen.preview.latest
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen and screen.is_preview_current, "built")
-        assert screen.preview is not before
+        await until(pilot, lambda: app.screen is screen and screen.preview.is_current, "built")
+        assert screen.preview.latest is not before
 
     play(steps)
 

@@ -80,7 +80,7 @@ async def settled(pilot: Pilot[None], screen: LaunchScreen) -> None:
     await until(
         pilot,
         lambda: (
-            screen.drafts.presets and (screen.drafts.current is None or screen.is_preview_current)
+            screen.drafts.presets and (screen.drafts.current is None or screen.preview.is_current)
         ),
     )
     await pilot.pause(0.02)
@@ -383,7 +383,7 @@ def test_a_script_is_typed_completed_launched_and_remembered(
         await until(pilot, lambda: "name a script" not in labels_of(dialog), "accepted")
         await pilot.press("enter")
         await until(pilot, lambda: screen.drafts.current_name == "train.py --lr 1", "chosen")
-        await until(pilot, lambda: screen.is_preview_current, "previewed")
+        await until(pilot, lambda: screen.preview.is_current, "previewed")
         assert screen.command == "distrain run --devices cpu:2 train.py --lr 1"
         await pilot.press("f5")
         await until(pilot, lambda: bool(launched), "launched")

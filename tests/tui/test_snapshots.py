@@ -149,7 +149,7 @@ def has_read(screen: Screen[Any]) -> bool:
     match screen:
         case LaunchScreen():
             return bool(screen.drafts.presets) and (
-                screen.drafts.current is None or screen.is_preview_current
+                screen.drafts.current is None or screen.preview.is_current
             )
         case RunScreen():
             shown = not screen.has_class("-logs") or screen.query_one(LogPane).page is not None

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.suggester import Suggester
+from textual.widget import AwaitMount
 from textual.widgets import Input, Label, Static
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.runs import check
+from distrain.tui.base_app import BaseApp
+from distrain.tui.data import recent_scripts
 from distrain.tui.dialogs.dialog import Dialog
 
 HELP = (
@@ -65,6 +69,25 @@ class RunScriptDialog(Dialog[RunConfig]):
 
     def _complain(self, problem: str) -> None:
         self.query_one(".complaint", Label).update(problem)
+
+
+def ask_for_script(app: BaseApp, on_added: Callable[[str], None]) -> AwaitMount:
+    """Ask for a command line, remember it for the next time, and call `on_added` with its name.
+
+    The dialog is open once the result has been awaited.
+    """
+
+    def remember(config: RunConfig | None) -> None:
+        if config is None:
+            return
+        try:
+            recent_scripts.remember(config)
+        except OSError as error:
+            app.notify(f"cannot write {recent_scripts.path()}: {error.strerror}")
+        else:
+            on_added(config.workload)
+
+    return app.push_screen(RunScriptDialog(), remember)
 
 
 def read_command_line(text: str) -> tuple[RunConfig | None, str]:

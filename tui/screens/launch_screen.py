@@ -20,17 +20,17 @@ from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
-from distrain.tui.data import draft_store, form, recent_scripts
+from distrain.tui.data import draft_store, recent_scripts
 from distrain.tui.data.form import Draft
-from distrain.tui.data.launch_preview import LaunchPreview, PreviewBuilder
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.choice import Answer, ChoiceDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
-from distrain.tui.dialogs.run_script import RunScriptDialog
+from distrain.tui.dialogs.run_script import ask_for_script
 from distrain.tui.dialogs.save_preset import save_as
 from distrain.tui.keymap import LAUNCH
 from distrain.tui.requests import LaunchRequest
 from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.current_preview import CurrentPreview, PreviewBuilt
 from distrain.tui.screens.verify_screen import ask_what_to_verify
 from distrain.tui.widgets.form_pane import FormPane
 from distrain.tui.widgets.form_table import FormTable
@@ -67,13 +67,6 @@ class LaunchScreen(AppScreen):
             super().__init__()
             self.presets = presets
 
-    class PreviewBuilt(Message):
-        """The preview of a config."""
-
-        def __init__(self, preview: LaunchPreview) -> None:
-            super().__init__()
-            self.preview = preview
-
     class HorovodChecked(Message):
         """Why Horovod cannot be used here, or an empty string."""
 
@@ -84,8 +77,7 @@ class LaunchScreen(AppScreen):
     def __init__(self) -> None:
         super().__init__()
         self.drafts = PresetDrafts(self.distrain.settings.preset)
-        self.preview: LaunchPreview | None = None
-        self._preview_builder = PreviewBuilder(self.distrain.runs_dir)
+        self.preview = CurrentPreview(self, self.drafts, self.distrain.runs_dir)
 
     def compose(self) -> ComposeResult:
         with Container(id="launch"):
@@ -131,7 +123,7 @@ class LaunchScreen(AppScreen):
         self.drafts.update(event.presets)
         self._list.mark(self.drafts.marked)
         self._paint()
-        self._build_preview_soon(0)
+        self.preview.build_soon(0)
 
     def on_option_list_option_highlighted(self, event: PresetList.OptionHighlighted) -> None:
         name = self._list.name_now
@@ -139,7 +131,7 @@ class LaunchScreen(AppScreen):
             self._form.commit()
             self.drafts.current_name = name
             self._paint()
-            self._build_preview_soon(PAUSE_S)
+            self.preview.build_soon(PAUSE_S)
 
     def on_preset_list_launched(self) -> None:
         self.action_start()
@@ -153,18 +145,11 @@ class LaunchScreen(AppScreen):
             self._form.go_in()
 
     async def action_script(self) -> None:
-        """Ask for a script and add it to the list. Keys typed next wait until the dialog is open."""
-        await self.app.push_screen(RunScriptDialog(), self._add_script)
+        """Ask for a script, and add it to the list. Keys wait until the dialog is open."""
+        await ask_for_script(self.distrain, self._add_script)
 
-    def _add_script(self, config: RunConfig | None) -> None:
-        if config is None:
-            return
-        try:
-            recent_scripts.remember(config)
-        except OSError as error:
-            self.notify(f"cannot write {recent_scripts.path()}: {error.strerror}")
-            return
-        self.drafts.current_name = config.workload
+    def _add_script(self, name: str) -> None:
+        self.drafts.current_name = name
         self._list.focus()
         self._read_presets()
 
@@ -198,7 +183,7 @@ class LaunchScreen(AppScreen):
         except OSError as error:
             self.notify(f"cannot write {draft_store.path()}: {error.strerror}")
         self._paint()
-        self._build_preview_soon(PAUSE_S)
+        self.preview.build_soon(PAUSE_S)
 
     def action_reset(self) -> None:
         """Reset the field under the cursor, or in the list the whole preset."""
@@ -254,9 +239,10 @@ class LaunchScreen(AppScreen):
         drafts = self.drafts
         draft = drafts.current
         self._list.show(list(drafts.presets.values()), drafts.changed_names, drafts.current_name)
-        self._form.show(draft, self._problems(), self._title(), self._text_without_fields())
-        is_stale = draft is not None and not self.is_preview_current
-        self.query_one(PreviewPane).show(self.preview if draft else None, self.command, is_stale)
+        self._form.show(draft, self.preview.problems, self._title(), self._text_without_fields())
+        is_stale = draft is not None and not self.preview.is_current
+        shown = self.preview.latest if draft else None
+        self.query_one(PreviewPane).show(shown, self.command, is_stale)
 
     def _text_without_fields(self) -> str:
         """Return what the form shows for a preset that cannot be read."""
@@ -288,42 +274,16 @@ class LaunchScreen(AppScreen):
 
     # --- the preview ----------------------------------------------------------------------------
 
-    @property
-    def is_preview_current(self) -> bool:
-        """Return whether the preview is that of the current draft as it is now."""
-        draft = self.drafts.current
-        preview = self.preview
-        return draft is not None and preview is not None and preview.config == draft.config
-
-    def _problems(self) -> Mapping[str, str]:
-        """Return the problems of the current draft by key."""
-        if self.preview is None or not self.is_preview_current:
-            return {}
-        problems: dict[str, str] = {}
-        for key, text in self.preview.problems:
-            problems[key] = f"{problems[key]}; {text}" if key in problems else text
-        return problems
-
-    def _build_preview_soon(self, pause: float) -> None:
-        if self.drafts.current and not self.is_preview_current:
-            self.set_timer(max(pause, 0.001), self._build_preview)
-
-    def _build_preview(self) -> None:
-        # Several timers may be running; the preview that the first one builds serves all.
-        if self.drafts.current and not self.is_preview_current:
-            self._build_preview_of(self.drafts.current)
-
-    @work(thread=True, exclusive=True, group="preview")
-    def _build_preview_of(self, draft: Draft) -> None:
-        self.post_message(self.PreviewBuilt(self._preview_builder.build(draft.config)))
-        form.known_names("model.name")  # parses torchvision's source once, before it is needed
-
-    def on_launch_screen_preview_built(self, event: PreviewBuilt) -> None:
-        draft = self.drafts.current
-        if draft and event.preview.config == draft.config:
-            self.preview = event.preview
+    def on_preview_built(self, event: PreviewBuilt) -> None:
+        if self.preview.accept(event.preview):
             self._paint()
             self.refresh_bindings()
+
+    def rebuild_preview(self, _: object = None) -> None:
+        """Build the preview again: Horovod may have been installed."""
+        self.preview.latest = None
+        self._paint()
+        self.preview.build_soon(0)
 
     # --- launch, bench, verify, save ------------------------------------------------------------
 
@@ -334,8 +294,8 @@ class LaunchScreen(AppScreen):
         self._after_commit_of_draft(partial(self._launch, queue=True))
 
     def _launch(self, draft: Draft, queue: bool) -> None:
-        if self.is_preview_current and self.preview and self.preview.problems:
-            self._refuse_problems(self.preview)
+        if problems := self.preview.problems:
+            self._refuse_problems(problems)
             return
         self.distrain.remember(preset=draft.name)
         self._form.border_subtitle = "launching …"
@@ -350,10 +310,10 @@ class LaunchScreen(AppScreen):
         request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
         self.distrain.launches.launch(request, self._after_launch, queue)
 
-    def _refuse_problems(self, preview: LaunchPreview) -> None:
-        key, text = preview.problems[0]
+    def _refuse_problems(self, problems: Mapping[str, str]) -> None:
+        key, text = next(iter(problems.items()))
         message = f"{key}: {text}" if key else text
-        if more := len(preview.problems) - 1:
+        if more := len(problems) - 1:
             message += f" (and {formatting.plural(more, 'other problem')})"
         self.distrain.refuse(message)
         if key and not self._list.has_focus:
@@ -406,7 +366,7 @@ class LaunchScreen(AppScreen):
     def offers(self, binding: Binding) -> bool:
         """Show the key that installs Horovod only where Horovod is what is missing."""
         if binding.id == "launch.install":
-            return any(horovod.FIX in text for text in self._problems().values())
+            return any(horovod.FIX in text for text in self.preview.problems.values())
         return super().offers(binding)
 
     @work(thread=True, exclusive=True, group="horovod")
@@ -420,12 +380,6 @@ class LaunchScreen(AppScreen):
             self.app.push_screen(InstallHorovodDialog(), self.rebuild_preview)
         else:
             self.distrain.refuse("Horovod is installed and works")
-
-    def rebuild_preview(self, _: object = None) -> None:
-        """Build the preview again: Horovod may have been installed."""
-        self.preview = None
-        self._paint()
-        self._build_preview_soon(0)
 
 
 def _read_all() -> list[Preset]:
