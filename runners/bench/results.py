@@ -14,6 +14,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
 from distrain.runners.analysis.comparison.fairness import Reported, count_resources
 from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
+from distrain.runners.analysis.comparison.provenance_diff import describe_provenance
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, Interval
 from distrain.runners.analysis.statistics import find_outliers, median_interval, paired_ratio
 from distrain.runners.bench.definition import Definition
@@ -69,7 +70,7 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
         unchecked=settings.unchecked,
         target=target,
         warnings=[*state.warnings, *find_limitations(definition, state)],
-        provenance=state.provenance,
+        provenance=describe_provenance(state.provenance),
     )
 
 

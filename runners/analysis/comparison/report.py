@@ -17,6 +17,8 @@ from distrain.runners.analysis.comparison import chart_style, charts, sentences,
 from distrain.runners.analysis.comparison.model import Comparison
 
 PACKAGE = "distrain.runners.analysis.comparison"
+# Rows of the provenance; everything else in it is the version of a package.
+PLACES = ("made", "host", "processor", "GPUs", "system", "commit", "uncommitted")
 TEMPLATE = "report.html.jinja"
 
 
@@ -25,7 +27,6 @@ def render_report(comparison: Comparison) -> str:
     heads, rows = table.make_table(comparison)
     report_charts = charts.make_charts(comparison)
     indices = range(len(comparison.candidates))
-    provenance = {key: value for key, value in comparison.provenance.items() if key != "records"}
     page: str = _template().render(
         comparison=comparison,
         unequal=sentences.describe_unequal(comparison),
@@ -37,7 +38,7 @@ def render_report(comparison: Comparison) -> str:
         rows=rows,
         charts=report_charts,
         settings=table.setting_rows(comparison),
-        provenance=_flatten(provenance),
+        provenance=_provenance_rows(comparison.provenance),
         records=_record_entries(comparison),
         interval_note=table.INTERVAL_NOTES[comparison.kind],
         chart_data=msgspec.to_builtins(report_charts),
@@ -78,14 +79,10 @@ def _record_entries(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _flatten(data: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested tables as one, with keys joined by spaces; empty values are left out."""
-    flat: dict[str, str] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, "" if key == "versions" else f"{prefix}{key} ")
-        elif isinstance(value, list) and value:
-            flat[f"{prefix}{key}"] = ", ".join(map(str, value))
-        elif value not in (None, "", []):
-            flat[f"{prefix}{key}"] = str(value)
-    return flat
+def _provenance_rows(provenance: dict[str, Any]) -> dict[str, str]:
+    """Return what a reader needs of a provenance, the versions as one row."""
+    single = {key: value for key, value in provenance.items() if isinstance(value, str)}
+    single.pop("implementation", None)  # of Python: torch runs on one only
+    rows = {key: single.pop(key) for key in PLACES if key in single}
+    versions = ", ".join(f"{name} {version}" for name, version in single.items())
+    return rows | ({"versions": versions} if versions else {})

@@ -200,11 +200,12 @@ def test_times_are_not_compared_if_the_baseline_missed_the_target() -> None:
 
 
 def test_other_load_has_a_warning() -> None:
-    origin = {"host": {"threads": 2}}
+    origin = {"host": {"threads": 2, "name": "here", "memory": 1}, "versions": {"torch": "2.13"}}
     ones = [measured("single", number, 100.0, other_cores=number / 2) for number in (0, 1, 3)]
     found = compare(BOTH, state({"single": []}, measurements=ones, provenance=origin), Path("/b"))
     text = "2 of 3 runs shared the CPU with other programs, which used up to 1.5 of 2 cores"
     assert text in found.warnings
+    assert found.provenance == {"host": "here", "torch": "2.13"}
 
 
 def test_a_baseline_that_is_not_measured_yet_stays_the_baseline() -> None:

@@ -93,7 +93,8 @@ def comparison(**changes: Any) -> Comparison:
         warnings=["broken failed: rank 1: ValueError: no"],
         provenance={
             "host": "here",
-            "versions": {"torch": "2.13"},
+            "torch": "2.13",
+            "numpy": "2.4",
             "records": [{"id": "x", "notes": "n"}],
         },
     )

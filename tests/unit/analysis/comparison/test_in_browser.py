@@ -49,7 +49,7 @@ def test_all_charts_are_drawn_without_a_request(browser: Browser, page: Path) ->
     assert "<script>window" in browser.run(shown)
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 800, 1280])
 def test_the_page_never_scrolls_sideways(browser: Browser, page: Path, width: int) -> None:
     browser.show(page, width=width, touch=width < 600)
     assert browser.run("document.documentElement.scrollWidth") == width
@@ -58,6 +58,17 @@ def test_the_page_never_scrolls_sideways(browser: Browser, page: Path, width: in
         ".filter(each => each.getBoundingClientRect().right > innerWidth + 1).length"
     )
     assert browser.run(sticking_out) == 0
+
+
+def test_a_wide_table_uses_the_window_and_scrolls_by_itself(browser: Browser, page: Path) -> None:
+    sizes = "(({offsetWidth, scrollWidth}) => [offsetWidth, scrollWidth])"
+    figures = f"{sizes}(document.querySelector('[aria-labelledby=figures] .scroll'))"
+    browser.show(page, width=1280)
+    shown, wanted = browser.run(figures)
+    assert 960 < shown < wanted  # wider than the text, which has 60 rem
+    browser.show(page, width=3200)
+    shown, wanted = browser.run(figures)
+    assert shown == wanted
 
 
 def test_touch_scrolls_over_charts(browser: Browser, page: Path) -> None:
