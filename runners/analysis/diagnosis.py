@@ -299,7 +299,7 @@ def _check_compute(findings: _Findings) -> Diagnosis | None:
     plan = findings.state.plan
     is_alone = plan is None or plan.world_size == 1
     if findings.record.config.is_script and not is_alone and not findings.shares["comm"]:
-        sentence = "the ranks compute, or wait for gradients, which is not measured by itself"
+        sentence = "most of a step is computation, with any wait for other ranks"
     return Diagnosis(
         kind="compute",
         sentence=sentence,

@@ -18,6 +18,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
 from distrain.runners.records.state import RunState
+from distrain.runners.records.timeseries.series import PROCS
 
 _STATE_KEYS = (
     "supervisor_pid",
@@ -73,7 +74,12 @@ def format_page(record: Record) -> str:
         ("", _format_head(record, state, summary, snapshot)),
         ("effective settings", format_fields(_settings(record.config, state))),
         ("changed from the defaults", format_fields(_changed_settings(record.config))),
-        ("progress", format_fields(_progress(state, summary, snapshot, checkpoints))),
+        (
+            "progress",
+            format_fields(
+                [*_progress(state, summary, snapshot, checkpoints), *_script_figures(record)]
+            ),
+        ),
         ("logged", format_fields(_logged(snapshot))),
         ("settings of the script", format_fields(_script_settings(record))),
         ("sources", format_fields(_sources(summary))),
@@ -195,6 +201,20 @@ def _progress(
         ("best evaluation", best),
         ("checkpoints", _format_checkpoints(checkpoints)),
         ("attempts", restarts),
+    ]
+
+
+def _script_figures(record: Record) -> list[tuple[str, str]]:
+    """Return the figures of a script that a preset's run shows elsewhere."""
+    if not record.config.is_script:
+        return []
+    rates = (total["lr"] for _, total in sorted(record.totals().items()))
+    lr = next((rate for rate in rates if rate is not None), None)
+    sizes = [total["rss_max"] for total in record.totals(PROCS).values() if total["rss_max"]]
+    owner = "peak of one rank" if len(sizes) > 1 else "peak"
+    return [
+        ("lr", "" if lr is None else f"{lr:g} (last)"),
+        ("memory", f"{formatting.size(max(sizes))} ({owner})" if sizes else ""),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,8 @@ def test_two_ranks_of_ddp_report_steps_samples_rate_and_phases(
     assert {rank: window.lr for rank, window in record.latest().items()} == {0: 0.125, 1: 0.125}
     shown = distrain("show", "latest").stdout
     assert "optimizer steps of SGD" in shown
+    assert re.search(r"^  lr +0.125 \(last\)$", shown, re.MULTILINE)
+    assert re.search(r"^  memory +\d+ MiB \(peak of one rank\)$", shown, re.MULTILINE)
     assert "does not report" not in shown
 
 

@@ -92,6 +92,15 @@ def test_compute_bound(tmp_path: Path) -> None:
     assert "forward 30 %, backward 45 %, optimizer 5 %" in found.evidence
 
 
+def test_a_script_without_comm_is_not_said_to_wait_for_gradients(tmp_path: Path) -> None:
+    script = {"path": "train.py"}
+    computing = step(data=0.05, forward=0.4, backward=0.45, optimizer=0.05)
+    one = diagnose(completed_run(tmp_path, computing, world=1, script=script))
+    assert one.sentence == "compute-bound: the devices set the pace"
+    two = diagnose(completed_run(tmp_path, computing, script=script))
+    assert two.sentence.startswith("most of a step is computation, with any wait")
+
+
 def test_no_bottleneck_stands_out(tmp_path: Path) -> None:
     found = diagnose(completed_run(tmp_path, step(data=0.2, forward=0.25, backward=0.25, comm=0.2)))
     assert (found.kind, found.advice) == ("nothing", "")
