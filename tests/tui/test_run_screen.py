@@ -596,7 +596,7 @@ def test_no_steps_of_a_script_are_stated_only_after_it_had_time_for_one(
     run = make(script=SCRIPT, ago=ago, report={"stall_s": 60.0})
     run.writer.commit()
     if ended:
-        run.end()
+        run.end(reason="all processes exited with code 0")
     with run.record as record:
         now = Follower(record).snapshot()
         line = header(msgspec.structs.replace(now, time=run.began + ago), record.config, 100)[1]

@@ -79,7 +79,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if (state.live and state.reason) or state.error is not None:
         colour = "yellow" if state.live else "red"
         return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")
-    if config.is_script and state.status != "queued" and (state.live or not state.reason):
+    shows_reason = not state.live and state.reason and state.status != "completed"
+    if config.is_script and state.status != "queued" and not shows_reason:
         return _script_progress(now, config)
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
