@@ -18,6 +18,7 @@ from pathlib import Path
 
 from distrain.runners.bench import candidates, make, start
 from distrain.runners.config.presets import load_preset
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.lookup import find
 from distrain.runners.runs import Run, launch
 from distrain.tui import settings
@@ -39,11 +40,34 @@ class Unlucky(Classification):
 def unlucky(model, data):
     return Unlucky(model, data)
 """
+SCRIPT = """
+import distrain
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(4096, 32)
+data = TensorDataset(x, (x[:, :4] * x[:, 4:8]).argmax(1))
+model = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for epoch in range(30):
+    for inputs, labels in DataLoader(data, batch_size=64, shuffle=True):
+        outputs = model(inputs)
+        loss = cross_entropy(outputs, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        accuracy = (outputs.argmax(1) == labels).float().mean()
+        distrain.log({"loss": loss, "accuracy": accuracy})
+    print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
+"""
 # Picture, run or bench to open (none: the table), and the keys from there.
 SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
     ("launch", "", ("n", "right", "down", "down")),
     ("run", "live", ()),
+    ("script", "train", ()),
     ("cursor", "steady", ("w", *["left"] * 20)),
     ("logs", "broken", ("l",)),
     ("failed", "broken", ()),
@@ -60,6 +84,9 @@ def runs_to_show(folder: Path) -> Run:
     """Launch the runs and the bench of the table; return the run that is still live."""
     (folder / "unlucky.py").write_text(FAILING)
     runs = folder / "runs"
+    (folder / "train.py").write_text(SCRIPT)
+    script = RunConfig.from_dict({"script": {"path": "train.py"}})
+    launch(script, name="train", runs_dir=runs, command=["distrain", "run", "train.py"]).wait()
     base = {"train.epochs": 12, "report.window_s": 0.05}
     for name, preset, changes in (
         ("single", "single", {}),
