@@ -70,10 +70,9 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.action_new()
 
     def on_key(self, event: events.Key) -> None:
-        """Insert text that was typed while the dialog was being opened which has the input line.
+        """Insert text that was typed while a dialog with an input line was opening.
 
-        It reached the screen below and comes here, since an input line with the focus takes all
-        other text itself.
+        It was sent to the screen below; an input line that has the focus takes later text itself.
         """
         if event.is_printable and event.character and isinstance(self.focused, Input):
             self.focused.insert_text_at_cursor(event.character)

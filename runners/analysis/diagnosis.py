@@ -299,7 +299,9 @@ def _check_compute(findings: _Findings) -> Diagnosis | None:
     plan = findings.state.plan
     is_alone = plan is None or plan.world_size == 1
     if findings.record.config.is_script and not is_alone and not findings.shares["comm"]:
-        sentence = "most of a step is computation, with any wait for other ranks"
+        sentence = (
+            "compute-bound: most of a step is computation, including any wait for other ranks"
+        )
     return Diagnosis(
         kind="compute",
         sentence=sentence,
