@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import traceback
 
+from distrain.runners.instrumentation import hidden_modules
+
 _was_printed = False
 
 
@@ -19,4 +21,5 @@ def print_first(what: str = "something", *, is_exception: bool = True) -> None:
         text = f"distrain could not record {what}; further problems are not printed"
         print(f"{text}:" if is_exception else text, file=sys.stderr)
         if is_exception:
-            traceback.print_exc()
+            with hidden_modules.restored():
+                traceback.print_exc()

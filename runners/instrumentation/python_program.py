@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from distrain.runners.instrumentation import hidden_modules
+
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
     """Run a file. All exceptions pass, also those of reading and compiling it."""
@@ -46,8 +48,42 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     )
 
 
-def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback without the frames of this package, also those of hooks."""
+def print_uncaught(error: BaseException) -> None:
+    """Print the exception that ends the program, as Python does before it exits.
+
+    Call it while no exception is handled: a hook of the program must not find one.
+    """
+    trace = error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit:
+        raise
+    except BaseException as mistake:
+        hide_own_frames(mistake)
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(mistake), mistake, mistake.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, trace)
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the frames of this package, also those of hooks, out of the traceback of an exception,
+    and out of those that led to it.
+    """
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        each = chain.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = _programs_traceback(each)
+            chain += [each.__cause__, each.__context__]
+
+
+def _programs_traceback(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
     while trace and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -62,6 +98,7 @@ def own_traceback(error: BaseException) -> TracebackType | None:
 def _add_to_path(folder: str) -> None:
     if not os.environ.get("PYTHONSAFEPATH"):  # the user's: ranks are started without it
         sys.path.insert(0, folder)
+        hidden_modules.hide(folder)
 
 
 def _find(name: str) -> ModuleSpec:

@@ -33,9 +33,11 @@ def exit_without_supervisor() -> None:
 
 def make_exit_failure(rank: int, error: SystemExit) -> Failure | None:
     """Return the report of a `sys.exit` with a code or with a message; None for exit code 0."""
-    if not error.code:
+    message = error.code
+    if isinstance(message, int):
+        message = f"exited with code {message & 0xFF}" if message & 0xFF else None
+    if message is None:
         return None
-    message = f"exited with code {error.code & 0xFF}" if isinstance(error.code, int) else error.code
     text = make_sendable(str(message), MAX_MESSAGE)
     return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
 

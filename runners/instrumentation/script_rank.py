@@ -13,7 +13,7 @@ from pathlib import Path
 from distrain.runners import formatting
 from distrain.runners.config.programs import program_path, working_folder
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.instrumentation import api, automatic, python_program
+from distrain.runners.instrumentation import api, automatic, hidden_modules, python_program
 from distrain.runners.instrumentation.executable import Executable
 from distrain.runners.instrumentation.position import EXECUTABLE_VARIABLE
 from distrain.runners.instrumentation.rank_process import (
@@ -94,12 +94,15 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
             reporter.send(failure)
         raise
     except BaseException as error:
-        has_failed = True
-        error.__traceback__ = python_program.own_traceback(error)
-        reporter.send(make_failure(rank, error, session.steps))
-        sys.excepthook(type(error), error, error.__traceback__)
-        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-    return 0
+        uncaught = error
+    else:
+        return 0
+    has_failed = True
+    python_program.hide_own_frames(uncaught)
+    with hidden_modules.restored():
+        reporter.send(make_failure(rank, uncaught, session.steps))
+    python_program.print_uncaught(uncaught)
+    return INTERRUPTED if isinstance(uncaught, KeyboardInterrupt) else 1
 
 
 def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
