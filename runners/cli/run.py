@@ -35,7 +35,8 @@ def execute(arguments: Namespace) -> int:
         return join.join_as_configured(config)
     if arguments.dry_run:
         return _print_launch(config, arguments.runs_dir)
-    name = arguments.name or Path(arguments.preset or config.script.name).stem
+    stem = Path(arguments.preset or config.script.name).stem
+    name = arguments.name or formatting.single_line(stem)
     return start_session(
         arguments,
         lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),

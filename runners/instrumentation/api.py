@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distrain.runners.errors import DistrainError
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.named_phase import NamedPhase
+from distrain.runners.instrumentation.plain_values import to_samples
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.tracked import make_tracked
 
@@ -116,7 +117,7 @@ def log_eval(metrics: Mapping[str, Any], samples: int, *, reduced: bool = False)
     The means of all ranks are weighted by their samples. With `reduced` they are those of all ranks
     already, and rank 0's are taken.
     """
-    _attempt(RankSession.log_evaluation, metrics, samples, reduced)
+    _attempt(_log_evaluation, metrics, samples, reduced)
 
 
 def step(samples: int | None = None) -> None:
@@ -127,7 +128,7 @@ def step(samples: int | None = None) -> None:
     session = _session
     if session is not None:
         try:  # not by `_attempt`, because it may be called in every step
-            session.step(None if samples is None else int(samples))
+            session.step(None if samples is None else _read_samples(samples))
         except Exception:
             problems.print_first()
 
@@ -202,6 +203,21 @@ def _end_joined(error: BaseException | None) -> None:
         _report_problems(automatic.end)
         _forget()
         _report_problems(joined.end, error)
+
+
+def _log_evaluation(
+    session: RankSession, metrics: Mapping[str, Any], samples: Any, reduced: bool
+) -> None:
+    session.log_evaluation(metrics, to_samples(samples), reduced)
+
+
+def _read_samples(given: Any) -> int | None:
+    """Return the samples of a step; None if they are no number, as the step counts all the same."""
+    try:
+        return to_samples(given)
+    except Exception:
+        problems.print_first("the samples of a step")
+        return None
 
 
 def _attempt(act: Callable[..., None], *arguments: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from distrain.runners.instrumentation.joined_rank import JoinedRank
-from distrain.runners.instrumentation.plain_values import to_text
+from distrain.runners.instrumentation.plain_values import to_name, to_text
 from distrain.runners.instrumentation.position import Position, find_position, is_in_run
 from distrain.runners.protocol.client import read_own_token
 from distrain.runners.system import observers
@@ -69,7 +69,7 @@ class Observation(JoinedRank):
             started=time.time(),
             words=[*map(to_text, words)],
             is_module=is_module,
-            name=to_text(name),
+            name=to_name(name),
             world_size=position.world_size,
             local_size=position.local_size,
             started_by=_started_by(position),

@@ -8,6 +8,7 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from distrain.runners import formatting
 from distrain.runners.protocol.events import NEVER
 
 LONGEST_NAME = 200
@@ -23,15 +24,23 @@ def to_text(given: Any, limit: int = LONGEST_TEXT) -> str:
 
 
 def to_name(given: Any) -> str:
-    """Return the name of a value, which may be any object."""
-    return to_text(given, LONGEST_NAME)
+    """Return the name of a value, which may be any object, as one line of printable text."""
+    return formatting.single_line(to_text(given, LONGEST_NAME))
+
+
+def to_samples(given: Any) -> int:
+    """Return a number of samples. Raises ValueError for a negative or too large one, TypeError."""
+    samples = to_step(given)
+    if samples < 0:
+        raise ValueError(f"{samples} samples: the number is negative")
+    return samples
 
 
 def to_step(given: Any) -> int:
     """Return a step. Raises ValueError for one that is too large, and TypeError."""
     step = int(given)
     if abs(step) > NEVER:
-        raise ValueError(f"step {step} is larger than 2**53")
+        raise ValueError(f"{step} is larger than 2**53")
     return step
 
 

@@ -57,7 +57,8 @@ from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ran
 from distrain.runners.records.timeseries.series import LOGGED, PROCS, STEPS
 
 T = TypeVar("T", bound=msgspec.Struct)
-_EVENTS_AT_ONCE = 1000
+Value = TypeVar("Value")
+_EVENTS_AValueONCE = 1000
 
 
 class Record:
@@ -318,7 +319,7 @@ class Record:
             values = tuple(kinds)
         query = f"SELECT id, body FROM events WHERE id > ? AND {where} ORDER BY id LIMIT ?"
         while limit is None or limit > 0:
-            chunk = _EVENTS_AT_ONCE if limit is None else min(limit, _EVENTS_AT_ONCE)
+            chunk = _EVENTS_AValueONCE if limit is None else min(limit, _EVENTS_AValueONCE)
             rows = self._query(query, (after_id, *values, chunk))
             for after_id, body in rows:
                 yield after_id, self._decode_event(after_id, body)
@@ -328,10 +329,13 @@ class Record:
 
     def _decode_event(self, number: int, body: Any) -> Message:
         try:
-            return decode(body.encode())
+            event = decode(body.encode())
         except (msgspec.MsgspecError, AttributeError) as error:  # a blob or a number
             why = f"its event {number} cannot be read ({error})"
             raise not_a_record(self.dir, why) from None
+        if isinstance(event, Evaluation):  # of a script, which may use any names
+            return msgspec.structs.replace(event, metrics=_printable_names(event.metrics))
+        return event
 
     def evaluations(self) -> list[Evaluation]:
         """Return every evaluation so far, in order."""
@@ -366,7 +370,10 @@ class Record:
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.
         current = {"run_id": self.id, "dir": str(self.dir), "status": state.status}
-        return {**defaults, **state.summary, **current}
+        summary = {**defaults, **state.summary, **current}
+        if isinstance(summary["eval"], dict):  # of an older version
+            summary["eval"] = _printable_names(summary["eval"])
+        return summary
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection | None]:
@@ -437,3 +444,7 @@ def _printable(values: Mapping[str, Any]) -> dict[str, Any]:
         formatting.printable(name): formatting.printable(value) if isinstance(value, str) else value
         for name, value in values.items()
     }
+
+
+def _printable_names(values: Mapping[str, Value]) -> dict[str, Value]:
+    return {formatting.single_line(name): value for name, value in values.items()}

@@ -70,6 +70,11 @@ def flush() -> None:
     api._session.flush()
 
 
+def use_phase(name: str) -> None:
+    with distrain.phase(name):
+        pass
+
+
 ESCAPED = "\0" * 10_000  # each character takes six bytes in JSON
 UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = {
     "a metric that is not finite": (
@@ -91,6 +96,28 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
     "samples of numpy": (
         lambda: (distrain.step(np.int64(3)), flush()),  # type: ignore[arg-type]
         lambda got: got.of(Window)[0].samples == 3,
+    ),
+    "samples that are no number": (
+        lambda: [distrain.step(samples="many"), flush()],  # type: ignore[arg-type]
+        lambda got: (got.of(Window)[0].steps, got.of(Window)[0].samples) == (1, 0),
+    ),
+    "a negative number of samples": (
+        lambda: [distrain.step(samples=-32), flush()],
+        lambda got: (got.of(Window)[0].steps, got.of(Window)[0].samples) == (1, 0),
+    ),
+    "an evaluation of a negative number of samples": (
+        lambda: distrain.log_eval({"loss": 1.0}, samples=-1),
+        lambda got: got.of(RankEvaluation) == [],
+    ),
+    "names that control a terminal": (
+        lambda: [
+            distrain.log_eval({"lo\x1b[2Jss": 0.5}, samples=2),
+            distrain.log({"a\nb": 1.0}),
+            use_phase("c\x07"),
+        ],
+        lambda got: (
+            [*got.of(RankEvaluation)[0].metrics, *got.logged] == ["lo·[2Jss", "a b", "phase/c·"]
+        ),
     ),
     "a step beyond 2**53": (
         lambda: (distrain.log({"late": 1.0}, step=time.time_ns()), distrain.log({"loss": 1.0})),
@@ -124,6 +151,9 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
 LOST = {
     "many metrics with long names": "more than 500 metrics",
     "a metric without a value": "'bad'",
+    "samples that are no number": "the samples of a step",
+    "a negative number of samples": "the samples of a step",
+    "an evaluation of a negative number of samples": "something",
     "a step beyond 2**53": "something",
     "more names than are recorded": "more than 5,000 names",
     "values of which one is bad": "'b'",

@@ -364,9 +364,14 @@ def test_a_rank_whose_limit_is_not_known_is_left_out(writer: RecordWriter) -> No
 def test_what_a_script_declares_is_printable(writer: RecordWriter) -> None:
     for config in ({"a\x1b[2J": "b\x1b"}, {"more": 1}):
         writer.add(ScriptSettings(time=0.0, rank=0, config=config))
+    metrics = {"lo\x1b[2Jss\n": Metric.of(1.0, 2)}
+    writer.add(Evaluation(time=0.0, epoch=0, step=1, samples=2, seconds=0.0, metrics=metrics))
     writer.close()
     with Record(writer.dir) as record:
         assert record.script_settings().config == {"a·[2J": "b·", "more": 1}
+        assert record.summary()["eval"] == {"lo·[2Jss": 0.5, "samples": 2}
+        (evaluation,) = record.evaluations()
+        assert [*evaluation.metrics] == ["lo·[2Jss"]
 
 
 def test_a_finished_record_is_one_plain_file(writer: RecordWriter) -> None:
