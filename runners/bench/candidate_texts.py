@@ -12,6 +12,7 @@ from typing import Any
 from distrain.runners import formatting
 from distrain.runners.config.command_line import (
     is_program,
+    is_python_command,
     option_words,
     program_config,
     program_words,
@@ -79,18 +80,21 @@ def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None
         reason = str(error).lower()
         raise ConfigError(f"the candidate {text!r} cannot be read: {reason}") from None
     own_changes: dict[str, Any] = {}
-    while words and words[0].startswith("--"):
+    while words and words[0].startswith("--") and words[0] != "--":
         key, value = _read_option(text, words)
         own_changes[key] = value
+    is_marked = words[:1] == ["--"]
+    if is_marked:
+        words.pop(0)
     first, *assignments = _ASSIGNMENT_COMMA.split(words[0]) if words else [""]
     if assignments and is_program(first):
         options = " ".join(f"--set {assignment}" for assignment in assignments)
         raise ConfigError(
             f"the candidate {text!r} sets keys of a script: write {options} before it"
         )
-    if Path(first).name.startswith("python"):
+    if is_python_command(first):
         raise ConfigError(f"the candidate {text!r} begins with {first}: leave it out")
-    if first != "-m" and not is_program(first):
+    if not (is_marked and words) and first != "-m" and not is_program(first):
         raise ConfigError(
             f"the candidate {text!r} names no script: a word that ends in .py or contains a "
             "slash, or -m and a module"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from distrain.models.errors import nearest
+from distrain.runners import formatting
 from distrain.runners.cli.command_table import GROUPS, Command
 from distrain.runners.errors import ConfigError
 
@@ -94,11 +97,33 @@ def _split_program(
         if word == "-m":
             return words[:index], [*words[index:]]
         if not word.startswith("-"):
-            return (words[:index], [*words[index:]]) if is_program(word) else (words, [])
+            if is_program(word):
+                return words[:index], [*words[index:]]
+            _refuse_program(words[index:])
+            return words, []
         option = options.get(word)
         takes_value = option is not None and option.nargs is None
         index += 2 if takes_value else 1
     return words, []
+
+
+def _refuse_program(words: Sequence[str]) -> None:
+    """Raise ConfigError if the first word names no preset, but a command or a file here."""
+    word, *arguments = words
+    is_file = Path(word).is_file() and not word.endswith(".toml")
+    if not is_file and shutil.which(word) is None:
+        return
+    from distrain.runners.config.command_line import is_python_command
+    from distrain.runners.config.presets import names
+
+    if word in names():
+        return
+    if is_file:
+        raise ConfigError(f"{word} is a file, not a preset: write ./{word} to run it")
+    fix = f"put -- before it (`distrain run -- {formatting.shell_words(words)}`)"
+    if is_python_command(word) and arguments:
+        fix = f"leave it out (`distrain run {formatting.shell_words(arguments)}`), or {fix}"
+    raise ConfigError(f"{word} is a command, not a preset: {fix}")
 
 
 def _suggest(word: str, commands: dict[str, Command]) -> str:

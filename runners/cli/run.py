@@ -16,7 +16,7 @@ from distrain.runners.cli.parser import parse
 from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
-from distrain.runners.config.command_line import program_config, program_words
+from distrain.runners.config.command_line import program_config
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import ServerAddresses
@@ -77,5 +77,6 @@ def _print_launch(config: RunConfig, runs_dir: str | None) -> int:
     else:
         print(shlex.join(launcher_command(config, plan)))
     if config.is_script:
-        print_message(f"each rank runs: {formatting.shell_words(program_words(config))}", "dim")
+        words = [*["python"] * config.script.is_python, *config.script.words]
+        print_message(f"each rank runs: {formatting.shell_words(words)}", "dim")
     return 0

@@ -45,8 +45,7 @@ class RunLines:
             self._print_status(state, state.created)
             self._print_waiting(state.waiting_for)
         for event in events:
-            line = describe_event(event)
-            if line:
+            if line := self._describe(event):
                 self._print(getattr(event, "time", time.time()), *line)
         self._print_status(state, state.ended or time.time())
         self._print_waiting(state.waiting_for)
@@ -64,7 +63,7 @@ class RunLines:
     def _print_status(self, state: RunState, since: float) -> None:
         if state.status == self._status:
             return
-        description = state.reason
+        description = "" if state.error else state.reason  # the result names the error
         if not description and not self._status:
             summary = self._follower.record.summary()
             description = f"{summary['run_id']}  {format_setup(summary)}"
@@ -83,12 +82,15 @@ class RunLines:
             self._progress = text
             self._print(time.time(), "progress", text)
 
+    def _describe(self, event: Event) -> tuple[str, str] | None:
+        return describe_event(event)
+
     def _describe_progress(self) -> str:
         return format_progress(self._follower.snapshot())
 
     def _print(self, moment: float, event: str, description: str) -> None:
         line = f"{formatting.time_of_day(moment)}  {event:<10}  {description}"
-        print(line, file=self._stream, flush=True)
+        print(line.rstrip(), file=self._stream, flush=True)
 
 
 def describe_event(event: Event) -> tuple[str, str] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from distrain.runners import formatting
@@ -12,6 +14,7 @@ from distrain.runners.records.state import RunError, RunState
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 130}
 MAX_DEVICES = 8  # named in a line
+PRINTED_BYTES = 1 << 16  # of a script's output, which `watch` prints too
 
 
 def exit_code(state: RunState) -> int:
@@ -78,13 +81,27 @@ def print_failure(record: Record, state: RunState) -> None:
         print_message(f"distrain: {error.message}")
         return
     print_message(f"distrain: {paint(describe_error(error), 'failed', sys.stderr)}")
-    if error.traceback:
+    path = record.dir / "logs" / f"{error.log_name}.log"
+    if error.traceback and not _was_printed(record, error.traceback, path):
         print_message("\n" + error.traceback.strip("\n") + "\n")
     if error.secondary:
         print_message(f"taken down with it: {formatting.ranks(error.secondary)}")
-    path = record.dir / "logs" / f"{error.log_name}.log"
     if path.exists():
         print_message(f"log: {path}")
+
+
+def _was_printed(record: Record, traceback: str, log: Path) -> bool:
+    """Return whether the traceback is at the end of a script's output, which was printed.
+
+    The output of several ranks is mixed, so that theirs is hard to find there.
+    """
+    plan = record.state.plan
+    if not (record.config.is_script and plan and plan.world_size == 1 and log.exists()):
+        return False
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - PRINTED_BYTES))
+        return traceback.strip() in file.read().decode(errors="replace")
 
 
 def describe_error(error: RunError) -> str:

@@ -8,6 +8,7 @@ from typing import TextIO
 from distrain.runners import formatting
 from distrain.runners.cli.logs import LogPrinter, rank_logs
 from distrain.runners.cli.run_lines import RunLines
+from distrain.runners.protocol.events import Event, Failure
 from distrain.runners.records.reader import Record
 
 LATE_S = 30.0  # after its start; then only the last lines of a run are printed
@@ -30,6 +31,11 @@ class ScriptLines(RunLines):
         self._print_output(final=not is_live)
         super().update()
         return is_live
+
+    def _describe(self, event: Event) -> tuple[str, str] | None:
+        if isinstance(event, Failure):  # the rank has printed it, and the result names the first
+            return None
+        return super()._describe(event)
 
     def _describe_progress(self) -> str:
         now = self._follower.snapshot()

@@ -20,6 +20,11 @@ def is_program(word: str) -> bool:
     return word.endswith(".py") or (os.sep in word and not word.endswith(".toml"))
 
 
+def is_python_command(word: str) -> bool:
+    """Return whether a word is Python itself: "python3", ".venv/bin/python"."""
+    return re.fullmatch("python[0-9.]*", os.path.basename(word)) is not None
+
+
 def program_config(words: Sequence[str], changes: Mapping[str, Any]) -> RunConfig:
     """Return the config of a program with its arguments, or of `-m`, a module and its arguments.
 
@@ -30,6 +35,8 @@ def program_config(words: Sequence[str], changes: Mapping[str, Any]) -> RunConfi
     if program == "-m":
         if not rest:
             raise ConfigError("-m takes the name of a module")
+        if rest[0].endswith(".py"):
+            raise ConfigError(f"{rest[0]} is a file: leave out -m")
         script = {"module": rest[0], "args": rest[1:]}
     place = {key: changes[key] for key in OF_THE_PLACE if key in changes}
     others = {key: value for key, value in changes.items() if key not in place}

@@ -115,6 +115,9 @@ def test_a_failure_looks_as_under_python(
     assert alone.returncode == code
     assert done.returncode == 1
     assert log_of(record) == alone.stdout + alone.stderr
+    assert alone.stdout + alone.stderr in done.stdout
+    sentence = message.partition(": ")[2]
+    assert done.stderr.count(sentence) == 1  # of what its output shows, only who failed and how
     assert record.state.reason.startswith(message)
     assert record.ranks()[0].code == code
 
@@ -139,6 +142,7 @@ def test_a_rank_that_fails_is_named(write: Write, distrain: Distrain, runs_dir: 
         "step 7",
         [0],
     )
+    assert done.stderr.count("RuntimeError: step 7") == 2  # in one sentence, and its traceback
     assert "rank 1 failed: RuntimeError: step 7" in done.stderr
     assert "distrain/runners" not in error.traceback
 
@@ -221,6 +225,10 @@ def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Pa
         (("--", "no-such-command"), "script.path: there is no file or command no-such-command"),
         (("--",), "name a preset, or a script with its arguments"),
         (("-m",), "-m takes the name of a module"),
+        (("-m", "data.py"), "data.py is a file: leave out -m"),
+        (("data.txt",), "data.txt is a file, not a preset: write ./data.txt to run it"),
+        (("python", "data.py", "--lr", "1"), "leave it out (`distrain run data.py --lr 1`), or"),
+        (("sh", "data.txt"), "put -- before it (`distrain run -- sh data.txt`)"),
         (("-m", "not-a-module"), "script.module"),
         (("--launcher", "spawn", "data.py"), "spawn starts functions, not scripts"),
         (
@@ -269,7 +277,9 @@ def test_a_preset_of_a_script_runs_from_anywhere(
     assert distrain("run", "mine").stdout.startswith("mine 2\n")
     dry = distrain("run", "--dry-run", "project/run.toml")
     assert dry.returncode == 0
-    assert dry.stderr == "each rank runs: train.py --lr 1\n"
+    assert dry.stderr == "each rank runs: python train.py --lr 1\n"
+    dry = distrain("run", "--dry-run", "--", "true", "1")
+    assert dry.stderr == "each rank runs: true 1\n"
 
 
 def test_a_script_without_figures_says_so(write: Write, distrain: Distrain, runs_dir: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_program_that_asks_in_the_terminal_fails_at_once(
     assert done.returncode == 1
     assert "False\n" in done.stdout + done.stderr
     assert "rank 0 failed: EOFError: EOF when reading a line" in done.stderr
-    assert "input('Continue? ')" in done.stderr
+    assert "input('Continue? ')" in done.stdout
 
 
 def test_a_pause_is_noticed_and_no_failure(write: Write, distrain: Distrain) -> None:

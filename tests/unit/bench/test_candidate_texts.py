@@ -35,6 +35,8 @@ def only(text: str, **changes: object) -> RunConfig:
         ("./tools/train --note 'a b'", ["./tools/train", "--note", "a b"]),
         ("-m package.train x", ["-m", "package.train", "x"]),
         ("./my presets/big.toml", ["-m", "package.train"]),
+        ("-- train.py -- x", ["train.py", "--", "x"]),
+        ("--set report.window_s=1 -- python_train.py", ["python_train.py"]),
     ],
 )
 def test_a_command_line_or_preset_of_a_script(text: str, words: list[str]) -> None:
@@ -97,6 +99,7 @@ def test_names_are_what_differs(texts: list[str], names: list[str]) -> None:
         ("--devices", "ends after --devices"),
         ("train.py 'x", "no closing quotation"),
         ("-m", "-m takes the name of a module"),
+        ("--", "names no script"),
     ],
 )
 def test_what_is_no_candidate(text: str, problem: str) -> None:
