@@ -15,14 +15,17 @@ MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
 
 
-def redirect_output(path: Path) -> None:
-    """Append all output of this process, its libraries and its children to a log file."""
+def redirect_output(path: Path, errors: str | None = None) -> None:
+    """Append all output of this process, its libraries and its children to a log file.
+
+    `errors` is what Python does with text that cannot be encoded; by default as without distrain.
+    """
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True, errors=errors)  # type: ignore[union-attr]
 
 
 def exit_without_supervisor() -> None:

@@ -39,7 +39,7 @@ def main() -> int:
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
-    redirect_output(record.dir / "logs" / f"rank-{rank}.log")
+    redirect_output(record.dir / "logs" / f"rank-{rank}.log", errors="replace")
     plan = record.state.plan
     assert plan is not None
     if plan.scheduled:

@@ -48,6 +48,15 @@ PROGRAMS = {
         """,
         "bad lr",
     ),
+    "text that cannot be encoded": (
+        """
+        import sys
+        print(sys.stdout.errors, sys.stderr.errors)
+        sys.stderr.write("\\udcff\\n")
+        print("\\ud800")
+        """,
+        "'utf-8' codec can't encode",
+    ),
     "an exception that has passed distrain is the cause of another": (
         """
         import distrain
