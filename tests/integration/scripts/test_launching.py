@@ -126,9 +126,13 @@ def test_a_rank_that_fails_is_named(write: Write, distrain: Distrain, runs_dir: 
     write(
         "train.py",
         """
-        import os, time
+        import os, pathlib, time
+        begun = pathlib.Path("rank 0 has begun")
         if os.environ["RANK"] == "1":
+            while not begun.exists():
+                time.sleep(0.05)
             raise RuntimeError("step 7")
+        begun.touch()
         time.sleep(60)
         """,
     )
