@@ -68,6 +68,8 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
         argv, program = _split_program(argv, parser._option_string_actions)
     arguments, unknown = parser.parse_known_args(argv)
     arguments.program = program
+    if command.takes_program and arguments.preset and (unknown or arguments.module):
+        refuse_program(argv[argv.index(arguments.preset) :])
     if unknown:
         word = unknown[0].partition("=")[0]
         if command.quotes_programs and any(each.endswith(".py") for each in argv):
@@ -97,17 +99,14 @@ def _split_program(
         if word == "-m":
             return words[:index], [*words[index:]]
         if not word.startswith("-"):
-            if is_program(word):
-                return words[:index], [*words[index:]]
-            _refuse_program(words[index:])
-            return words, []
+            return (words[:index], [*words[index:]]) if is_program(word) else (words, [])
         option = options.get(word)
         takes_value = option is not None and option.nargs is None
         index += 2 if takes_value else 1
     return words, []
 
 
-def _refuse_program(words: Sequence[str]) -> None:
+def refuse_program(words: Sequence[str]) -> None:
     """Raise ConfigError if the first word names no preset, but a command or a file here."""
     word, *arguments = words
     is_file = Path(word).is_file() and not word.endswith(".toml")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distrain.runners import formatting, runs
 from distrain.runners.cli.config_changes import config_changes
-from distrain.runners.cli.parser import parse
+from distrain.runners.cli.parser import parse, refuse_program
 from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config import presets
@@ -59,6 +59,7 @@ def _config(arguments: Namespace) -> RunConfig:
     if arguments.program:
         return program_config(arguments.program, config_changes(arguments))
     if arguments.preset:
+        refuse_program([arguments.preset])
         return presets.load_preset(arguments.preset, config_changes(arguments))
     raise ConfigError("name a preset, or a script with its arguments; see `distrain run --help`")
 

@@ -232,6 +232,8 @@ def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Pa
         (("-m", "data.py"), "data.py is a file: leave out -m"),
         (("data.txt",), "data.txt is a file, not a preset: write ./data.txt to run it"),
         (("python", "data.py", "--lr", "1"), "leave it out (`distrain run data.py --lr 1`), or"),
+        (("python3", "-m", "data"), "leave it out (`distrain run -m data`), or"),
+        (("sh",), "sh is a command, not a preset: put -- before it (`distrain run -- sh`)"),
         (("sh", "data.txt"), "put -- before it (`distrain run -- sh data.txt`)"),
         (("-m", "not-a-module"), "script.module"),
         (("--launcher", "spawn", "data.py"), "spawn starts functions, not scripts"),
