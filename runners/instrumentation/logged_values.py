@@ -163,7 +163,7 @@ def copy_value(name: Any, value: Any) -> Any:
             value = _to_local(value)
         if getattr(value, "is_cuda", False):
             return value.detach().reshape(()).float().clone()
-        return float(value.item() if hasattr(value, "detach") else value)
+        return float(value.item() if hasattr(value, "item") else value)
     except Exception:
         problems.print_first(repr(name))
         return None

@@ -131,6 +131,10 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
         lambda: distrain.log({f"{n}": float(n) for n in range(5001)}),
         lambda got: len(got.logged) == 5000,
     ),
+    "arrays with one element": (
+        lambda: distrain.log({"a": np.array([1.5]), "b": np.array(2), "c": np.float32(3)}),
+        lambda got: [stats.last for stats in got.logged.values()] == [1.5, 2.0, 3.0],
+    ),
     "a name that is not UTF-8": (
         lambda: distrain.log({"\udcff": 1.0, Text("loss"): 2.0}),
         lambda got: [*got.logged] == ["\\udcff", "loss"],
