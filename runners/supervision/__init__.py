@@ -6,10 +6,13 @@ The process and its connections:
 - `addresses`: the address that it listens on, and the network interface of the ranks.
 - `coordinator`: what is done on each event of a rank, node agent, launcher or viewer.
 
-What the coordinator knows:
+What the coordinator knows, and what it uses:
+- `live_run`: the run with its record, its peers and what was observed of it.
 - `membership`: the hosts that have joined, and where the ranks meet.
 - `rank_connections`: the connections of the ranks of the current attempt.
+- `run_control`: who may stop the run, and what differs for one that distrain only observes.
 - `stop_protocol`: the step after which all ranks stop, and how long that may take.
+- `attempts`: how restarted ranks continue in the same record.
 - `stall_watch`: notices when training makes no progress.
 - `disconnections`: what it means that a rank or a node agent disconnected, e.g. was killed.
 

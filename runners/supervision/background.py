@@ -88,7 +88,7 @@ async def watch_owner(coordinator: Coordinator) -> None:
     while not owner_is_gone():
         await asyncio.sleep(CHECK_S)
     coordinator.notice("the process that started this run has exited")
-    coordinator.stop(now=True)
+    coordinator.control.stop(now=True)
 
 
 async def wait_for_hosts(

@@ -7,47 +7,31 @@ ranks live.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-from distrain.runners.config.plan import Plan
+from distrain.runners import formatting
+from distrain.runners.protocol.events import Requeue
 from distrain.runners.supervision.connection import Connection
-from distrain.runners.supervision.evidence import Evidence, RunConditions
-from distrain.runners.supervision.membership import Departure, Membership
-from distrain.runners.supervision.rank_connections import RankConnections
+from distrain.runners.supervision.live_run import LiveRun
+from distrain.runners.supervision.membership import Departure
 
 
 class DisconnectionHandler:
-    """Notes lost ranks, lost node agents and hosts that do not answer.
+    """Notes lost ranks, lost node agents and hosts that do not answer."""
 
-    `on_unreachable` is called with a host and the Unix time since which it has not answered, once
-    for each host.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        ranks: RankConnections,
-        membership: Membership,
-        evidence: Evidence,
-        conditions: RunConditions,
-        on_unreachable: Callable[[str, float], None],
-    ) -> None:
-        self._plan = plan
-        self._ranks = ranks
-        self._membership = membership
-        self._evidence = evidence
-        self._conditions = conditions
-        self._on_unreachable = on_unreachable
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+        self._evidence = run.evidence
+        self._conditions = run.conditions
 
     def handle(self, connection: Connection) -> None:
         """Remove a connection that has ended and note what was lost with it."""
         all_finished = self._conditions.all_finished.is_set()
-        departure = self._membership.remove(connection)
+        departure = self._run.membership.remove(connection)
         host = departure.host if departure else connection.host
         lost_rank = self._note_departure(departure) if departure else None
         if host and connection.timed_out and not all_finished:
             self._note_unreachable(host, connection.last_received)
-        rank = self._ranks.remove(connection)
+        rank = self._run.ranks.remove(connection)
         if rank is None:
             rank = lost_rank
         if rank is None or rank in self._evidence.finished or rank in self._evidence.failures:
@@ -63,9 +47,9 @@ class DisconnectionHandler:
         """
         if not departure.is_early:
             return None
-        if self._plan.tasks:
+        if self._run.plan.tasks:
             return departure.rank
-        has_begun = self._plan.scheduled or self._ranks.any_has_greeted
+        has_begun = self._run.plan.scheduled or self._run.ranks.any_has_greeted
         if has_begun and not self._conditions.all_finished.is_set():
             self._evidence.lost_agents.setdefault(departure.host, time.monotonic())
             self._conditions.trouble.set()
@@ -74,5 +58,8 @@ class DisconnectionHandler:
     def _note_unreachable(self, host: str, since: float) -> None:
         if host not in self._evidence.unreachable:
             self._evidence.unreachable[host] = since
-            self._on_unreachable(host, since)
+            self._run.notice(f"{host} has not answered since {formatting.time_of_day(since)}")
+            # The scheduler may notice much later, or never; until then the job keeps its nodes.
+            if self._run.scheduler and self._run.scheduler.requeues and self._run.launcher:
+                self._run.launcher.send(Requeue())
         self._conditions.trouble.set()

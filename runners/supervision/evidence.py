@@ -18,7 +18,6 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     world_size: int
     is_script: bool = False  # a program of the user's: its exit code decides how it ended
-    ends_by_itself: bool = False  # a script whose launcher waits for all ranks and ends them
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
@@ -47,12 +46,16 @@ class Evidence(msgspec.Struct, kw_only=True):
         """The ranks that have finished, failed or disconnected."""
         return {*self.finished, *self.failures, *self.disconnected}
 
+    @property
+    def any_stopped(self) -> bool:
+        """Whether a rank has finished because it was asked to stop."""
+        return any(finished.stopped for finished in self.finished.values())
+
     def reset(self, **kept: Any) -> None:
         """Forget what was observed of earlier attempts, apart from the values in `kept`."""
         fresh = Evidence(
             world_size=self.world_size,
             is_script=self.is_script,
-            ends_by_itself=self.ends_by_itself,
             watchdog_aborts=self.watchdog_aborts,
             **kept,
         )

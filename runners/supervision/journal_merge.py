@@ -42,7 +42,7 @@ class JournalMerge:
         with report_write_errors():
             self._writer.commit()
         if self._coordinator.is_stopping:
-            self._coordinator.stop()
+            self._coordinator.control.stop()
 
     def merge(self) -> None:
         """Add all new entries to the record."""

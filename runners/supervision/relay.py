@@ -132,7 +132,7 @@ def _handle_request(request: Path, coordinator: Coordinator) -> None:
         stop = decode(request.read_bytes())
         request.unlink()
         if isinstance(stop, Stop):
-            coordinator.stop(now=stop.now, restart=stop.restart)
+            coordinator.control.stop(now=stop.now, restart=stop.restart)
 
 
 if __name__ == "__main__":

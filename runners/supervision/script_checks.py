@@ -33,9 +33,7 @@ class ScriptChecks:
     def ended_without_step(self) -> bool:
         """Whether every rank has ended with an optimizer that has never stepped."""
         is_complete = len(self._facts) == self._evidence.world_size
-        has_stopped = self._evidence.stop_requested or any(
-            finished.stopped for finished in self._evidence.finished.values()
-        )
+        has_stopped = self._evidence.stop_requested or self._evidence.any_stopped
         are_idle = all(facts.has_idle_optimizer for facts in self._facts.values())
         return is_complete and are_idle and not has_stopped
 

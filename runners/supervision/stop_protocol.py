@@ -1,7 +1,4 @@
-"""How the ranks agree on the step after which all of them stop.
-
-`report.stop_timeout_s` of the config is how long a stop may take; after that the run ends at once.
-"""
+"""How the ranks agree on the step after which all of them stop, and how long that may take."""
 
 from __future__ import annotations
 
@@ -10,39 +7,28 @@ from collections.abc import Callable
 
 from distrain.runners.protocol.events import NEVER, Stop, StopAt
 from distrain.runners.supervision.connection import Connection
-from distrain.runners.supervision.evidence import Evidence, RunConditions
-from distrain.runners.supervision.rank_connections import RankConnections
+from distrain.runners.supervision.live_run import LiveRun
 
 
 class StopProtocol:
-    """Stops all ranks after the same step, within `timeout_s` seconds.
+    """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
 
     The ranks of a script take part once each has announced that its program asks whether to stop.
-    Otherwise, and if they do not stop in time, `on_interrupt` is called. If distrain did not start
-    them (`only_asks`), they are not interrupted: the stop is taken back, and they train on.
+    Otherwise, and if they do not stop in time, `on_unanswered` is called.
     """
 
-    def __init__(
-        self,
-        ranks: RankConnections,
-        evidence: Evidence,
-        conditions: RunConditions,
-        timeout_s: float,
-        on_interrupt: Callable[[], None],
-        only_asks: bool = False,
-    ) -> None:
-        self._ranks = ranks
-        self._evidence = evidence
-        self._conditions = conditions
-        self._timeout_s = timeout_s
-        self._on_interrupt = on_interrupt
-        self._only_asks = only_asks
+    def __init__(self, run: LiveRun, on_unanswered: Callable[[], None]) -> None:
+        self._ranks = run.ranks
+        self._evidence = run.evidence
+        self._conditions = run.conditions
+        self._timeout_s = run.config.report.stop_timeout_s
+        self._on_unanswered = on_unanswered
         self._answers: dict[int, int] = {}
         self._supporting: set[int] = set()
-        self._is_decided = False
+        self.is_decided = False
         self._save = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -52,7 +38,7 @@ class StopProtocol:
             return
         self._evidence.stop_requested = True
         if self._evidence.is_script and not self.is_supported:
-            self._interrupt()
+            self._on_unanswered()
             return
         self._save = save
         loop = asyncio.get_running_loop()
@@ -80,8 +66,8 @@ class StopProtocol:
 
     def decide(self) -> None:
         """Send where to stop, once every rank that has not ended has answered."""
-        if self._answers and not self._is_decided and self._remaining() <= self._answers.keys():
-            self._is_decided = True
+        if self._answers and not self.is_decided and self._remaining() <= self._answers.keys():
+            self.is_decided = True
             last_step = max(self._answers.values()) + 1
             self._ranks.broadcast(StopAt(step=last_step, save=self._save))
 
@@ -92,28 +78,23 @@ class StopProtocol:
     def reset(self, keep_timeout: bool) -> None:
         """Forget the answers of an earlier attempt, and its time limit unless `keep_timeout`."""
         self._answers.clear()
-        self._is_decided = False
+        self.is_decided = False
         self._supporting.clear()
         if self._timer and not keep_timeout:
             self._timer.cancel()
 
-    def _interrupt(self) -> None:
-        if self._only_asks:
-            self._ranks.broadcast(StopAt(step=NEVER))
-            self._answers.clear()
-            self._is_decided = False
-            self._evidence.stop_requested = False
-        else:
-            self._evidence.interrupted = True
-            self._conditions.interrupt.set()
-        self._on_interrupt()
+    def take_back(self) -> None:
+        """Let the ranks train on, as if they had not been asked to stop."""
+        self._ranks.broadcast(StopAt(step=NEVER))
+        self._answers.clear()
+        self.is_decided = False
+        self._evidence.stop_requested = False
 
     def _on_timeout(self) -> None:
-        if self._only_asks and self._is_decided:
-            return  # the ranks leave in the step that they have agreed on
-        if self._evidence.stop_requested and not self._conditions.all_finished.is_set():
-            if self._evidence.is_script:
-                self._interrupt()
-                return
+        if not self._evidence.stop_requested or self._conditions.all_finished.is_set():
+            return
+        if self._evidence.is_script:
+            self._on_unanswered()
+        else:
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()

@@ -233,7 +233,7 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         writer.set_state(started=started, socket=addresses.local, **process_identity())
         on_ready()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, coordinator.stop)
+            asyncio.get_running_loop().add_signal_handler(number, coordinator.control.stop)
         try:
             if await supervisor.wait_for_devices():
                 await supervisor.run(addresses)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from distrain.runners.protocol.events import NEVER, Event, Stop, StopAt
-from distrain.runners.supervision.evidence import Evidence, RunConditions
-from distrain.runners.supervision.rank_connections import RankConnections
-from distrain.runners.supervision.stop_protocol import StopProtocol
-
-
-class Ranks(RankConnections):
-    """Collects what all ranks are sent."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-        self.sent: list[Event] = []
-
-    def broadcast(self, event: Event) -> None:
-        self.sent.append(event)
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.events import (
+    NEVER,
+    Event,
+    Hello,
+    Stop,
+    StopAt,
+    Stopping,
+    StopSupport,
+)
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.system.devices import Device
+from tests.support.connections import SentEvents
 
 
 @pytest.mark.parametrize(
@@ -28,20 +30,26 @@ class Ranks(RankConnections):
     [([0, 1], [Stop(), StopAt(step=8)]), ([0], [Stop(), StopAt(step=NEVER)])],
 )
 def test_only_a_stop_without_all_answers_is_taken_back(
-    answering: list[int], sent: list[Event]
+    answering: list[int], sent: list[Event], tmp_path: Path
 ) -> None:
-    ranks, evidence, failures = Ranks(), Evidence(world_size=2, is_script=True), list[str]()
+    changes = {"script": {"path": "train.py"}, "report": {"stop_timeout_s": 0.02}}
+    config = RunConfig.from_dict(changes)
+    devices = [Device(kind="cpu", index=0)]
+    plan = Plan(world_size=2, devices=devices, threads=1, backend="", observed=True)
+    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="train"))
+    coordinator = Coordinator(config, plan, writer, writer.set_state, "here", None)
+    ranks = [SentEvents(coordinator) for _ in range(2)]
 
     async def stop() -> None:
-        on_interrupt = lambda: failures.append("given up")  # noqa: E731
-        protocol = StopProtocol(ranks, evidence, RunConditions(), 0.02, on_interrupt, True)
-        for rank in (0, 1):
-            protocol.note_support(rank)
-        protocol.begin()
+        for rank, connection in enumerate(ranks):
+            coordinator.received(connection, Hello(rank=rank, world_size=2, joined=True))
+            coordinator.received(connection, StopSupport(rank=rank))
+        coordinator.received(SentEvents(coordinator), Stop())
         for rank in answering:
-            protocol.add_answer(rank, 6 + rank)
+            coordinator.received(ranks[rank], Stopping(rank=rank, step=6 + rank))
         await asyncio.sleep(0.1)  # the ranks may save a checkpoint for longer than the time limit
 
     asyncio.run(stop())
-    assert ranks.sent == sent
-    assert evidence.stop_requested == (not failures) == (len(answering) == 2)
+    assert [rank.sent for rank in ranks] == [sent, sent]
+    is_stopped = len(answering) == 2
+    assert coordinator.is_stopping == coordinator.evidence.stop_requested == is_stopped

@@ -33,20 +33,9 @@ from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.supervision.connection import Connection
-from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.supervisor import Supervisor
-
-
-class SentEvents(Connection):
-    """A connection that keeps what is sent over it."""
-
-    def __init__(self, listener: Coordinator) -> None:
-        super().__init__(listener)
-        self.sent: list[Event] = []
-
-    def send(self, event: Event) -> None:
-        self.sent.append(event)
+from tests.support.connections import SentEvents
 
 
 @pytest.fixture
@@ -136,7 +125,7 @@ def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None
     two_hosts.coordinator.received(
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
     )
-    two_hosts.coordinator.stop()
+    two_hosts.coordinator.control.stop()
     assert two_hosts.coordinator.conditions.end_now.is_set()
 
 
@@ -214,7 +203,7 @@ def test_a_stop_survives_the_attempt_in_which_it_was_requested(scheduled: Superv
 
     async def stopped() -> None:
         coordinator.received(Connection(coordinator), Hello(rank=0, host="n1"))
-        coordinator.stop()
+        coordinator.control.stop()
         coordinator.received(rank, Hello(rank=0, host="n1", attempt=1))
 
     asyncio.run(stopped())
@@ -226,7 +215,7 @@ def test_a_job_that_appears_after_a_stop_is_ended(scheduled: Supervisor) -> None
     coordinator = scheduled.coordinator
 
     async def stopped() -> None:
-        coordinator.stop()
+        coordinator.control.stop()
         coordinator.received(Connection(coordinator), Job(time=0.0, id="7", state="PENDING"))
 
     asyncio.run(stopped())
@@ -269,7 +258,7 @@ def test_a_job_that_never_started_is_removed_from_the_queue(scheduled: Superviso
     coordinator.received(
         Connection(coordinator), Job(time=0.0, id="7", state="PENDING", reason="Resources")
     )
-    coordinator.stop()
+    coordinator.control.stop()
     assert coordinator.conditions.end_now.is_set()
     assert judge(coordinator.evidence).reason == "removed from the queue"
 

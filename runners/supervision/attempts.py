@@ -1,0 +1,71 @@
+"""Attempts: torchrun or a scheduler may restart the ranks, which continue in the same record."""
+
+from __future__ import annotations
+
+import time
+
+from distrain.runners.protocol.events import Attempt
+from distrain.runners.supervision.live_run import LiveRun
+from distrain.runners.supervision.outcome import judge
+from distrain.runners.supervision.stop_protocol import StopProtocol
+
+
+class Attempts:
+    """Begins an attempt once restarted ranks connect.
+
+    It continues from the checkpoint at which the ranks resume, and the later steps of the last
+    attempt are discarded. `number` is that of the ranks, `nodes_number` that of the node agents,
+    which connect first. They count how often the scheduler has queued the job again.
+    """
+
+    def __init__(self, run: LiveRun, stop_protocol: StopProtocol) -> None:
+        self._run = run
+        self._stop_protocol = stop_protocol
+        self.number = 0
+        self.nodes_number = 0
+
+    @property
+    def latest(self) -> int:
+        return max(self.number, self.nodes_number)
+
+    def begin(self, number: int, step: int | None = None, reason: str = "") -> None:
+        """Begin an attempt of ranks that resume after `step`, by default the last checkpoint."""
+        run, evidence = self._run, self._run.evidence
+        if step is None:
+            step = self._resume_step()
+        reason = reason or self._restart_reason(number)
+        last_step = max(evidence.steps.values(), default=step)
+        is_stopping = run.is_stopping
+        run.ranks.discard_all()
+        run.stall_watch.reset()
+        evidence.reset(job=evidence.job, stop_requested=is_stopping)
+        run.script_evaluations.reset()
+        run.script_checks.reset()
+        self._stop_protocol.reset(keep_timeout=is_stopping)
+        run.conditions.reset_for_attempt()
+        self.number = number
+        count = run.writer.state.attempts + 1
+        run.writer.add(
+            Attempt(
+                time=time.time(),
+                number=count,
+                step=step,
+                lost=max(last_step, step),
+                reason=reason,
+            )
+        )
+        run.set_state(attempts=count, status="stopping" if is_stopping else "running")
+
+    def _restart_reason(self, number: int) -> str:
+        is_requeued = self._run.scheduler is not None and number > self.number
+        if is_requeued and not self._run.evidence.unreachable:
+            return "the job was requeued"
+        return judge(self._run.evidence).reason
+
+    def _resume_step(self) -> int:
+        """Return the step after which restarted ranks resume: that of the last checkpoint."""
+        last = self._run.writer.dir / "checkpoints" / "last.pt"
+        if last.exists():
+            return int(last.resolve().stem.removeprefix("step-"))
+        facts = self._run.writer.state.facts
+        return facts.start_step if facts else 0
