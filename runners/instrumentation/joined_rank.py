@@ -40,6 +40,7 @@ class JoinedRank:
             world_size=position.world_size,
             pid=os.getpid(),
             host=socket.gethostname(),
+            attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
             joined=True,
         )
         os.environ[PROCESS_VARIABLE] = str(os.getpid())

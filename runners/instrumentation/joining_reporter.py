@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import NEVER, Event, Failure, Finished, Hello, StopAt
+from distrain.runners.protocol.events import NEVER, Event, Failure, Finished, Hello, Notice, StopAt
 from distrain.runners.protocol.reporter import Reporter
 
 FIND_S = 60.0  # to wait for the observer, which starts with rank 0
@@ -28,7 +28,7 @@ class JoiningReporter(Reporter):
     ) -> None:
         self._find = find
         self._explain = on_lost
-        self._is_lost = False
+        self._reason = "the observer has ended"
         self._has_ended = False
         self.has_tried = threading.Event()
         self._deadline = time.monotonic() + FIND_S
@@ -37,16 +37,12 @@ class JoiningReporter(Reporter):
     def send(self, event: Event) -> None:
         if isinstance(event, Finished | Failure):
             self._has_ended = True  # the other end may close the connection from now on
-        if not self._is_lost:
-            super().send(event)
+        super().send(event)
 
     def close(self) -> None:
         """Send what is queued, and wait until it is recorded, if that is soon."""
         self._deadline = min(self._deadline, time.monotonic() + LAST_S)
-        self._closing = True
-        self._wake()
-        self.thread.join(LAST_S)
-        self._close_sockets()
+        self._finish(LAST_S)
 
     def _run(self) -> None:
         try:
@@ -69,16 +65,20 @@ class JoiningReporter(Reporter):
     def _is_done(self, idle: bool) -> bool:
         return False  # the other end closes the connection, once everything is recorded
 
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Notice):  # why the other end closes the connection
+            self._reason = event.text
+        super()._handle(event)
+
     def _handle_lost_connection(self) -> None:
         is_expected = self._closing or self._has_ended
-        self._lose("" if is_expected else "nothing more is recorded: the observer has ended")
+        self._lose("" if is_expected else f"nothing more is recorded: {self._reason}")
 
     def _lose(self, reason: str) -> None:
         """Discard what cannot be sent any more, and let a program that waits in a stop go on."""
         with self._stop_decided:
-            self._is_lost = True
+            self._discard_all()
             self.has_tried.set()
-            self._queue.clear()
             self._handle(StopAt(step=NEVER))
         if reason:
             self._explain(reason)

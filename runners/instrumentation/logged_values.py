@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.plain_values import in_parts, to_name
-from distrain.runners.protocol.events import Logged, LoggedStats
+from distrain.runners.protocol.events import Logged, LoggedStats, Notice
 
 MOST_NAMES = 5_000
-MOST_PENDING = 4096  # values of a name, until they are reported
-MOST_ADDED = 1_000_000  # values of all names
+MOST_ADDED = 1_000_000  # values of all names, until they are reported
 NAMES_PER_MESSAGE = 500  # of the greatest length they still fit into a line
 CHECK_S = 0.001
 
@@ -31,6 +30,7 @@ class LoggedValues:
         self._steps: dict[str, int] = {}
         self._sources: dict[str, str] = {}
         self._windows: list[_LoggedWindow] = []
+        self._dropped = 0
 
     def add(self, values: Mapping[Any, Any], step: int, source: str = "") -> None:
         """Keep numbers, and copies of tensors with one element.
@@ -41,23 +41,35 @@ class LoggedValues:
         self.calls += 1
         added = self._added
         if len(added) >= MOST_ADDED:
-            problems.print_first(f"more than {MOST_ADDED:,} values at once", is_exception=False)
-            return
+            self._drop_older()
         for name, value in values.items():
             if type(value) is not float and (value := copy_value(name, value)) is None:
                 continue
             added.append((name, value, step, source))
 
+    def _drop_older(self) -> None:
+        """Drop the older half of the values, apart from the last one of each name."""
+        half = len(self._added) // 2
+        last = {(name, source): each for each in self._added[:half] for name, *_, source in [each]}
+        kept = [*last.values()][:MOST_NAMES]
+        self._dropped += half - len(kept)
+        self._added[:half] = kept
+
     def restart(self) -> None:
         """Let the curves begin again at step 0, before any of them was reported."""
         self._added = [(name, value, 0, source) for name, value, _, source in self._added]
 
-    def take(self, rank: int, until: float = 0.0) -> Iterator[Logged]:
+    def take(self, rank: int, until: float = 0.0) -> Iterator[Logged | Notice]:
         """Yield what has been read since the last call.
 
         Values that are on their way from a device are waited for `until` that time of
         `time.monotonic`.
         """
+        if self._dropped:
+            text = f"rank {rank}: {self._dropped:,} logged values were dropped, because more than "
+            text += f"{MOST_ADDED:,} were logged at once"
+            self._dropped = 0
+            yield Notice(time=time.time(), rank=rank, text=text)
         if values := self._by_name():
             self._windows.append(_LoggedWindow(rank, values, self._steps))
         while self._windows and is_ready_by(until, self._windows[0]):
@@ -85,12 +97,7 @@ class LoggedValues:
                 if step == last:
                     continue
             steps[name] = step
-            pending = found.setdefault(name, [])
-            if len(pending) < MOST_PENDING:
-                pending.append(value)
-            else:
-                text = f"more than {MOST_PENDING:,} values of {name!r} at once"
-                problems.print_first(text, is_exception=False)
+            found.setdefault(name, []).append(value)
         return found
 
 

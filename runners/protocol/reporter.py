@@ -10,6 +10,7 @@ import contextlib
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -57,15 +58,17 @@ class Reporter:
         self._lock = threading.RLock()
         self._stop_decided = threading.Condition(self._lock)
         self._unsent = memoryview(b"")
+        self._is_lost = False
         self._has_dropped = False
         self.step = 0
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
         self._closing = False
+        self._inodes: dict[socket.socket, int] = {}
         self._socket: socket.socket | None = None
         if address:
             self._attach(address)
-        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in, self._wake_out = map(self._own, socket.socketpair())
         self._wake_out.setblocking(False)
         # A forked loader worker must not keep the connection open when its rank dies.
         os.register_at_fork(after_in_child=self._close_sockets)
@@ -95,7 +98,7 @@ class Reporter:
 
     def _attach(self, address: str) -> None:
         """Connect to a supervisor. Raises OSError."""
-        connection = connect(address)
+        connection = self._own(connect(address))
         connection.setblocking(False)
         self._socket = connection
 
@@ -112,6 +115,8 @@ class Reporter:
         One that cannot be encoded is dropped; a notice says so once.
         """
         with self._lock:
+            if self._is_lost:
+                return
             last = self._queue[-1] if len(self._queue) >= QUEUE_SIZE else None
             if isinstance(last, Window) and isinstance(event, Window) and _mergeable(last, event):
                 self._queue[-1] = last.merged(event)
@@ -154,10 +159,17 @@ class Reporter:
 
     def close(self) -> None:
         """Send what is queued, for at most FLUSH_S seconds, and close the connection."""
+        self._finish(FLUSH_S)
+
+    def _finish(self, timeout_s: float) -> None:
+        """Wait until everything is sent, unless that is impossible, and close the connection."""
         self._closing = True
-        self._wake()
-        if self.thread is not threading.current_thread():
-            self.thread.join(FLUSH_S)
+        with self._lock:
+            self._check_sockets()
+        if not self._is_lost:
+            self._wake()
+            if self.thread is not threading.current_thread():
+                self.thread.join(timeout_s)
         self._close_sockets()
 
     def __enter__(self) -> Self:
@@ -171,36 +183,83 @@ class Reporter:
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
 
+    # --- sockets ---------------------------------------------------------------------------------
+    # A program may close all descriptors that it finds, and open others with the same numbers.
+
+    def _own(self, end: socket.socket) -> socket.socket:
+        """Remember which descriptor is that of this socket."""
+        with self._lock:
+            self._inodes[end] = os.fstat(end.fileno()).st_ino
+        return end
+
+    def _is_own(self, end: socket.socket) -> bool:
+        with contextlib.suppress(OSError):
+            return os.fstat(end.fileno()).st_ino == self._inodes[end]
+        return False
+
+    def _owns_all(self) -> bool:
+        return all(map(self._is_own, [*self._inodes]))
+
+    def _check_sockets(self) -> None:
+        """Send nothing more once the program has closed a socket. Call it with the lock held."""
+        if not (self._is_lost or self._owns_all()):
+            self._discard_all()
+            self._limit = float("inf")
+            self._stop_decided.notify_all()
+            text = "the program has closed its connection, so nothing more of it is recorded"
+            print(f"distrain: rank {self._rank}: {text}", file=sys.stderr)
+
+    def _discard_all(self) -> None:
+        """Discard what cannot be sent any more, now and later."""
+        self._is_lost = True
+        self._queue.clear()
+        self._unsent = memoryview(b"")
+
     def _close_sockets(self) -> None:
-        for end in (self._socket, self._wake_in, self._wake_out):
-            if end:
+        for end in [*self._inodes]:
+            if self._is_own(end):
                 end.close()
+            else:
+                end.detach()
+        self._inodes.clear()
+
+    # --- the reporting thread --------------------------------------------------------------------
 
     def _run(self) -> None:
+        # Not in a `with` block: its descriptor may be the program's by then.
+        self._selector = selectors.DefaultSelector()
+        is_lost = True
+        with contextlib.suppress(OSError):
+            is_lost = self._communicate(self._selector)
+        with self._lock:
+            self._check_sockets()
+        if is_lost and not self._is_lost:
+            self._handle_lost_connection()
+        if self._owns_all():
+            self._selector.close()
+
+    def _communicate(self, selector: selectors.BaseSelector) -> bool:
+        """Send and receive; return whether the connection was lost. Raises OSError if it was."""
         assert self._socket
         received = bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_in, selectors.EVENT_READ)
-            # Writable at once: the Hello is sent even if no event follows for a long time.
-            selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
-            while True:
-                try:
-                    for key, _ in selector.select():
-                        if key.fileobj is self._wake_in:
-                            self._wake_in.recv(CHUNK)
-                        elif not self._receive(received):
-                            return self._handle_lost_connection()
-                    with self._lock:
-                        self._send_queued()
-                        idle = not self._unsent and not self._queue
-                except OSError:
-                    return self._handle_lost_connection()
-                if self._is_done(idle):
-                    return None
-                wanted = selectors.EVENT_READ
-                if not idle:
-                    wanted |= selectors.EVENT_WRITE
-                selector.modify(self._socket, wanted)
+        selector.register(self._wake_in, selectors.EVENT_READ)
+        # Writable at once: the Hello is sent even if no event follows for a long time.
+        selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is self._wake_in:
+                    self._wake_in.recv(CHUNK)
+                elif not self._receive(received):
+                    return True
+            with self._lock:
+                self._send_queued()
+                idle = not self._unsent and not self._queue
+            if self._is_done(idle):
+                return False
+            wanted = selectors.EVENT_READ
+            if not idle:
+                wanted |= selectors.EVENT_WRITE
+            selector.modify(self._socket, wanted)
 
     def _is_done(self, idle: bool) -> bool:
         """Return whether the connection may end; `idle`: everything was sent."""
@@ -208,6 +267,7 @@ class Reporter:
 
     def _send_queued(self) -> None:
         """Send as much of the queue as the socket accepts, in order. Call it with the lock held."""
+        self._check_sockets()
         while self._socket and (self._unsent or self._queue):
             if not self._unsent:
                 self._unsent = memoryview(b"".join(map(self._encode, self._queue)))
@@ -270,6 +330,7 @@ class Reporter:
             if self._stop_at is None and self._limit < float("inf"):
                 # No supervisor will send a StopAt: stop here instead of waiting forever.
                 self._handle(StopAt(step=int(self._limit)))
+            self._discard_all()
         if not self._closing and self._on_lost:
             self._on_lost()
 

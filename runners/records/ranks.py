@@ -59,6 +59,7 @@ def update_ranks(ranks: dict[int, RankInfo], events: Iterable[Event], now: float
                 _reset(ranks, event, now)
             case Hello(role="rank"):
                 info = get(event.rank)
+                info.finished = False  # an earlier process of it may have
                 for name in _FROM_HELLO:
                     setattr(info, name, getattr(event, name))
             case Phase():

@@ -1,12 +1,17 @@
-"""Attempts: torchrun or a scheduler may restart the ranks, which continue in the same record."""
+"""How ranks that are started again continue in the same record.
+
+torchrun or a scheduler may restart them, and so may their own program.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from distrain.runners.protocol.events import Attempt
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import judge
+from distrain.runners.supervision.step_offsets import StepOffsets
 from distrain.runners.supervision.stop_protocol import StopProtocol
 
 
@@ -23,6 +28,7 @@ class Attempts:
         self._stop_protocol = stop_protocol
         self.number = 0
         self.nodes_number = 0
+        self.step_offsets = StepOffsets()
 
     @property
     def latest(self) -> int:
@@ -39,6 +45,7 @@ class Attempts:
         run.ranks.discard_all()
         run.stall_watch.reset()
         evidence.reset(job=evidence.job, stop_requested=is_stopping)
+        self.step_offsets.reset()
         run.script_evaluations.reset()
         run.script_checks.reset()
         self._stop_protocol.reset(keep_timeout=is_stopping)
@@ -56,6 +63,33 @@ class Attempts:
         )
         run.set_state(attempts=count, status="stopping" if is_stopping else "running")
 
+    def readmit(self, rank: int) -> None:
+        """Continue with a rank that its program has started again after its end.
+
+        Ranks that had finished continue after their last step. Once any has failed and none is
+        left, all begin a new attempt, like ranks that a launcher restarts.
+        """
+        run, evidence = self._run, self._run.evidence
+        if run.ranks.any_is_alive:
+            last_step = self._continue([rank])
+            which, steps = f"rank {rank} was", "its steps"
+        elif evidence.failures or evidence.disconnected:
+            self.begin(self.number)
+            return
+        else:
+            last_step = self._continue(range(run.plan.world_size))
+            run.ranks.discard_all()
+            run.script_evaluations.reset()
+            self._stop_protocol.reset(keep_timeout=True)
+            which, steps = "the ranks were", "their steps"
+        text = f"{which} started again by the program: {steps} continue after step {last_step:,}"
+        run.notice(text, "info")
+
+    def _continue(self, ranks: Collection[int]) -> int:
+        self._run.evidence.reopen(ranks)
+        self._run.conditions.all_finished.clear()
+        return self.step_offsets.begin(ranks)
+
     def _restart_reason(self, number: int) -> str:
         is_requeued = self._run.scheduler is not None and number > self.number
         if is_requeued and not self._run.evidence.unreachable:
@@ -63,7 +97,12 @@ class Attempts:
         return judge(self._run.evidence).reason
 
     def _resume_step(self) -> int:
-        """Return the step after which restarted ranks resume: that of the last checkpoint."""
+        """Return the step after which restarted ranks resume: that of the last checkpoint.
+
+        What a script has saved is unknown, and it counts its steps from its beginning.
+        """
+        if self._run.config.is_script:
+            return 0
         last = self._run.writer.dir / "checkpoints" / "last.pt"
         if last.exists():
             return int(last.resolve().stem.removeprefix("step-"))

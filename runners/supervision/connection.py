@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from contextlib import suppress
 from hmac import compare_digest
 from typing import Protocol
@@ -93,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         for line in lines:
             event = self._read(line)
             if event is not None and (self._has_greeted or self._check_hello(event)):
-                self._listener.received(self, event)
+                self._pass_on(event)
             if self._is_refused:
                 return
         if self._is_too_long(self._partial_line):
@@ -109,6 +110,14 @@ class Connection(asyncio.BufferedProtocol):
             self._reject(f"not an event{f': {error}' if self._has_greeted else ''}")
             return None
 
+    def _pass_on(self, event: Event) -> None:
+        try:
+            self._listener.received(self, event)
+        except Exception as error:  # the messages after it are more important
+            with suppress(OSError):
+                traceback.print_exc()
+            self._reject(f"{type(error).__name__}: {error}")
+
     def _is_too_long(self, line: bytes) -> bool:
         is_too_long = len(line) > self._max_line_bytes
         if is_too_long:
@@ -121,8 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(reason)
         elif not self._has_skipped:
             self._has_skipped = True
-            details = formatting.single_line(reason)[:MAX_REASON]
-            text = f"a message of rank {self.rank} was skipped: {details}"
+            text = skipped_message(f"rank {self.rank}", reason)
             self._listener.received(self, Notice(time=time.time(), rank=self.rank, text=text))
 
     @property
@@ -181,6 +189,11 @@ class Connection(asyncio.BufferedProtocol):
         """Send an event; one that comes after the end of the connection is dropped."""
         if self._transport and not self._transport.is_closing():
             self._transport.write(encode(event))
+
+
+def skipped_message(source: str, reason: str) -> str:
+    """Return the notice of a message that could not be recorded."""
+    return f"a message of {source} was skipped: {formatting.single_line(reason)[:MAX_REASON]}"
 
 
 def _is_same_user(peer: socket.socket) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from distrain.runners.protocol.events import (
     Job,
     NodeFinished,
     NonFinite,
+    Notice,
     Phase,
     Printed,
     RankEvaluation,
@@ -42,7 +44,7 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.writer import Item, RecordWriter
 from distrain.runners.supervision.attempts import Attempts
-from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.connection import Connection, skipped_message
 from distrain.runners.supervision.disconnections import DisconnectionHandler
 from distrain.runners.supervision.live_run import LiveRun, StateSetter
 from distrain.runners.supervision.run_control import ObservedRunControl, RunControl
@@ -70,6 +72,8 @@ class Coordinator(LiveRun):
         self._stop_protocol = self.control.stop_protocol
         self._attempts = Attempts(self, self._stop_protocol)
         self._disconnections = DisconnectionHandler(self)
+        self._has_skipped_entry = False  # of a journal
+        self._have_twins: set[int] = set()  # ranks as which two processes have named themselves
 
     # --- events ----------------------------------------------------------------------------
 
@@ -87,6 +91,8 @@ class Coordinator(LiveRun):
         if not 0 <= rank < self.plan.world_size:
             connection.refuse(f"there is no rank {rank} in this run")
             return
+        if connection.rank in self.ranks.joined:
+            event = self._attempts.step_offsets.apply(event)
         match event:
             case Window():
                 self._add_window(event)
@@ -123,8 +129,24 @@ class Coordinator(LiveRun):
                 self.writer.add(event)
 
     def replay(self, item: Item | dict[str, Any]) -> None:
-        """Apply an entry of the journal that the relay on the job's node has written."""
+        """Apply an entry of the journal that the relay on the job's node has written.
+
+        One that cannot be applied is skipped, with one notice; the others are more important.
+        """
         self.is_replaying = True
+        problem = ""
+        try:
+            self._apply(item)
+        except Exception as error:
+            with suppress(OSError):
+                traceback.print_exc()
+            problem = skipped_message("the journal", f"{type(error).__name__}: {error}")
+        self.is_replaying = False
+        if problem and not self._has_skipped_entry:
+            self._has_skipped_entry = True
+            self.notice(problem)
+
+    def _apply(self, item: Item | dict[str, Any]) -> None:
         match item:
             case dict():
                 self.set_state(**item)
@@ -133,13 +155,12 @@ class Coordinator(LiveRun):
             case Window():
                 self._add_window(item)
             case Event():
-                if isinstance(item, Hello) and self.plan.spread:
-                    self.evidence.hosts[item.rank] = item.host
+                if isinstance(item, Hello):
+                    self._note_greeting(item)
                 self._update_evidence(item)
                 self.writer.add(item)
             case _:
                 self.writer.add(item)
-        self.is_replaying = False
 
     def _add_window(self, window: Window) -> None:
         self.evidence.steps[window.rank] = window.step
@@ -168,21 +189,51 @@ class Coordinator(LiveRun):
                 self.launcher = connection
 
     def _greet_rank(self, connection: Connection, hello: Hello) -> None:
-        is_restarted = self.ranks.has_greeted(hello.rank) or hello.attempt > self._attempts.number
-        if self.may_restart and is_restarted:
-            self._attempts.begin(hello.attempt)
         if hello.joined:
-            self.ranks.hand_over(hello.rank)
-        if hello.rank in self.ranks or (hello.joined and hello.rank in self.evidence.ended):
+            if not self._admit_joined(connection, hello.rank):
+                return
+        elif self.may_restart and self._is_restarted(hello):
+            self._attempts.begin(hello.attempt)
+        elif hello.rank in self.ranks:
             connection.refuse(f"rank {hello.rank} is already connected")
             return
         hello = self._with_device(hello)
         self.ranks.add(connection, hello)
-        if self.plan.spread:
-            self.evidence.hosts[hello.rank] = hello.host
+        self._note_greeting(hello)
         self.stall_watch.record_progress()
         self.writer.add(structs.replace(hello, token=""))
         self._stop_protocol.ask_if_begun(connection)
+
+    def _note_greeting(self, hello: Hello) -> None:
+        if self.plan.spread:
+            self.evidence.hosts[hello.rank] = hello.host
+
+    def _is_restarted(self, hello: Hello) -> bool:
+        return self.ranks.has_greeted(hello.rank) or hello.attempt > self._attempts.number
+
+    def _admit_joined(self, connection: Connection, rank: int) -> bool:
+        """Return whether a process that has named itself becomes this rank."""
+        self.ranks.hand_over(rank)
+        if self.ranks.is_alive(rank):
+            self._refuse_twin(connection, rank)
+            return False
+        if earlier := self.ranks.by_rank.get(rank):  # its process is gone
+            earlier.discard()
+            self.disconnected(earlier)
+        if rank in self.evidence.ended:
+            if self.plan.observed:
+                connection.refuse(f"rank {rank} has ended")
+                return False
+            self._attempts.readmit(rank)
+        return True
+
+    def _refuse_twin(self, connection: Connection, rank: int) -> None:
+        text = f"another process is rank {rank} already: give each process a rank of its own"
+        connection.send(Notice(time=time.time(), rank=rank, text=text))
+        connection.discard()
+        if rank not in self._have_twins:
+            self._have_twins.add(rank)
+            self.notice(f"a process is not recorded: {text}")
 
     def _with_device(self, hello: Hello) -> Hello:
         """Return the hello with the devices of its rank, which a script does not report."""

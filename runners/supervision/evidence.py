@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -50,6 +51,13 @@ class Evidence(msgspec.Struct, kw_only=True):
     def any_stopped(self) -> bool:
         """Whether a rank has finished because it was asked to stop."""
         return any(finished.stopped for finished in self.finished.values())
+
+    def reopen(self, ranks: Iterable[int]) -> None:
+        """Forget how these ranks have ended: their program has started them again."""
+        for rank in ranks:
+            self.finished.pop(rank, None)
+            self.failures.pop(rank, None)
+            self.disconnected.pop(rank, None)
 
     def reset(self, **kept: Any) -> None:
         """Forget what was observed of earlier attempts, apart from the values in `kept`."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from distrain.runners.protocol.events import Event, Hello
 from distrain.runners.supervision.connection import Connection
+from distrain.runners.system.processes import is_running
 
 
 class RankConnections:
@@ -49,6 +50,15 @@ class RankConnections:
         if hello.pid and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
 
+    def is_alive(self, rank: int) -> bool:
+        """Return whether a rank is connected, and its process is not known to be gone."""
+        pid = self.pids.get(rank)
+        return rank in self.by_rank and (pid is None or is_running(pid, None))
+
+    @property
+    def any_is_alive(self) -> bool:
+        return any(self.is_alive(rank) for rank in self.by_rank)
+
     def hand_over(self, rank: int) -> None:
         """Take a rank from the program that distrain has started, for a process of that program."""
         if rank in self.by_rank and rank not in self.joined:
@@ -57,6 +67,7 @@ class RankConnections:
 
     def remove(self, connection: Connection) -> int | None:
         """Remove a connection that has ended; return its rank, None if it is no rank's."""
+        self.programs.discard(connection)
         rank = connection.rank
         if rank is None or self.by_rank.get(rank) is not connection:
             return None
@@ -75,11 +86,10 @@ class RankConnections:
                 connection.close()
 
     def discard_all(self) -> None:
-        """Disconnect all ranks and forget them: another attempt begins."""
+        """Disconnect all ranks and forget them: their processes are started again."""
         for connection in self.by_rank.values():
             connection.discard()
         self.by_rank.clear()
         self.pids.clear()
         self.joined.clear()
-        self.programs.clear()
         self._have_greeted.clear()

@@ -23,6 +23,7 @@ from distrain.runners.protocol.events import (
     Event,
     Logged,
     LoggedStats,
+    Notice,
     RankEvaluation,
     ScriptSettings,
     Window,
@@ -296,15 +297,19 @@ def test_a_program_that_has_failed_does_not_wait_for_its_device_forever(
     assert [*received.logged] == ["lr"]
 
 
-def test_too_many_values_at_once_are_not_lost_silently(
-    received: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_of_too_many_values_the_older_ones_are_dropped_and_counted(
+    received: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logged_values, "MOST_PENDING", 3)
+    monkeypatch.setattr(logged_values, "MOST_ADDED", 100)
     session = api._session
     assert session is not None
     monkeypatch.setattr(session, "_log_due", inf)
-    for _ in range(5):
-        distrain.log({"loss": 1.0})
+    distrain.log({"once": 5.0})
+    for value in range(249):
+        distrain.log({"loss": value})
     flush()
-    assert received.logged["loss"].count == 3
-    assert "more than 3 values of 'loss' at once" in capsys.readouterr().err
+    (notice,) = received.of(Notice)
+    kept, dropped = received.logged["loss"], int(notice.text.split()[2])
+    assert notice.text.startswith("rank 0: ")
+    assert (kept.last, kept.count + dropped) == (248.0, 249)
+    assert received.logged["once"].last == 5.0

@@ -252,6 +252,29 @@ def test_a_journal_is_merged_once_however_many_supervisors_merge_it(seed: int) -
         assert texts.count("only the first knows") == 1
 
 
+def test_an_entry_of_a_journal_that_cannot_be_applied_loses_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = JournalWriter(create_run(tmp_path, CONFIG, word="far", plan=plan_here(CONFIG)))
+    for event in (make_window(0, 1), evaluated(1), make_window(0, 2), evaluated(2), saved(2)):
+        journal.add(event)
+    journal.close()
+    supervisor = Supervisor(journal.dir)
+    stall_watch = supervisor.coordinator.stall_watch
+    monkeypatch.setattr(stall_watch, "record_progress", lambda: 1 / 0)  # at an evaluation
+    supervisor.journal.merge()
+    supervisor.coordinator.notice("later")
+    supervisor.writer.commit()
+    with Record(journal.dir) as record:
+        texts = [event.text for _, event in record.events(kinds=["notice"])]  # type: ignore
+        assert texts == [
+            "a message of the journal was skipped: ZeroDivisionError: division by zero",
+            "later",
+        ]
+        assert record.totals()[0]["steps"] == 2
+        assert [event for _, event in record.events(kinds=["saved"])] == [saved(2)]
+
+
 # --- one by one --------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, Stop, encode
+from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, Phase, Stop, encode
 from distrain.runners.supervision.connection import MAX_LINE_BYTES, Connection
 
 HELLO = encode(Hello(rank=3))
@@ -153,6 +153,22 @@ def test_an_invalid_line_of_a_rank_is_skipped_with_one_notice(packet: bytes) -> 
     assert (hello, others) == (Hello(rank=3), [NOTICE, Stop()])
     assert isinstance(skipped, Notice)
     assert "was skipped: " in skipped.text
+
+
+def test_an_event_that_cannot_be_handled_loses_no_other() -> None:
+    class Faulty(Collector):
+        def received(self, connection: Connection, event: Event) -> None:
+            if isinstance(event, Stop):
+                raise ValueError("no stop")
+            super().received(connection, event)
+
+    phases = [Phase(time=1.0, rank=3, phase="training", step=step) for step in range(3)]
+    stop = encode(Stop())
+    packet = encode(phases[0]) + stop + encode(phases[1]) + stop + encode(phases[2])
+    collector = received_from(sending(HELLO + packet), collector=Faulty())
+    (notice,) = [event for event in collector.events if isinstance(event, Notice)]
+    assert "was skipped: ValueError: no stop" in notice.text
+    assert [event for event in collector.events if isinstance(event, Phase)] == phases
 
 
 @pytest.mark.parametrize(("token", "accepted"), [("secret", 1), ("", 0), ("secret ", 0)])
