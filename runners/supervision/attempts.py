@@ -6,8 +6,9 @@ torchrun or a scheduler may restart them, and so may their own program.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
 
+from distrain.runners import formatting
 from distrain.runners.protocol.events import Attempt
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import judge
@@ -71,24 +72,22 @@ class Attempts:
         """
         run, evidence = self._run, self._run.evidence
         if run.ranks.any_is_alive:
-            last_step = self._continue([rank])
-            which, steps = f"rank {rank} was", "its steps"
+            self._continue([rank])
         elif evidence.failures or evidence.disconnected:
             self.begin(self.number)
-            return
         else:
-            last_step = self._continue(range(run.plan.world_size))
+            self._continue(range(run.plan.world_size))
             run.ranks.discard_all()
             run.script_evaluations.reset()
             self._stop_protocol.reset(keep_timeout=True)
-            which, steps = "the ranks were", "their steps"
-        text = f"{which} started again by the program: {steps} continue after step {last_step:,}"
-        run.notice(text, "info")
 
-    def _continue(self, ranks: Collection[int]) -> int:
+    def _continue(self, ranks: Sequence[int]) -> None:
         self._run.evidence.reopen(ranks)
         self._run.conditions.all_finished.clear()
-        return self.step_offsets.begin(ranks)
+        last_step = self.step_offsets.begin(ranks)
+        verb, steps = ("was", "its steps") if len(ranks) == 1 else ("were", "their steps")
+        text = f"{formatting.ranks(ranks)} {verb} started again by the program: {steps} continue"
+        self._run.notice(f"{text} after step {last_step:,}", "info")
 
     def _restart_reason(self, number: int) -> str:
         is_requeued = self._run.scheduler is not None and number > self.number

@@ -205,8 +205,13 @@ class Coordinator(LiveRun):
         self._stop_protocol.ask_if_begun(connection)
 
     def _note_greeting(self, hello: Hello) -> None:
+        """Note that a rank begins; an earlier process of one that has joined may have ended."""
         if self.plan.spread:
             self.evidence.hosts[hello.rank] = hello.host
+        if hello.joined:
+            self.ranks.joined.add(hello.rank)
+            self.evidence.reopen([hello.rank])
+            self.conditions.all_finished.clear()
 
     def _is_restarted(self, hello: Hello) -> bool:
         return self.ranks.has_greeted(hello.rank) or hello.attempt > self._attempts.number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Iterable, Mapping
@@ -196,11 +197,15 @@ class LauncherProcess:
             await asyncio.wait([exit_task], timeout=CHECK_S)
         return False
 
+    def _program_may_go_on(self) -> bool:
+        """Return whether the ranks are processes of a program, which may have more to do."""
+        return bool(self._coordinator.ranks.joined) and not self._evidence.stop_requested
+
     def _grace_period_s(self) -> float:
         """Return the seconds from the first sign of an end until the launcher is ended."""
         if self._coordinator.is_complete or not self._coordinator.may_restart:
             if self._conditions.all_finished.is_set():
-                return LEAVE_S
+                return math.inf if self._program_may_go_on() else LEAVE_S
             return SCRIPT_S if self._evidence.is_script else SETTLE_S
         if self._scheduler is None:
             return RESTART_S

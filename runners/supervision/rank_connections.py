@@ -45,8 +45,6 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
-        if hello.joined:
-            self.joined.add(hello.rank)
         if hello.pid and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
 

@@ -37,7 +37,7 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
-        if self._evidence.is_script and not self.is_supported:
+        if self._evidence.is_script and not (self.is_supported and self._remaining()):
             self._on_unanswered()
             return
         self._save = save

@@ -122,6 +122,22 @@ def test_a_failure_looks_as_under_python(
     assert record.ranks()[0].code == code
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_script_may_close_all_descriptors(
+    code: int, write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", f"import os, sys\nos.closerange(3, 4096)\nsys.exit({code})\n")
+    done = distrain("run", "train.py")
+    record = only_run(runs_dir)
+    assert done.returncode == bool(code)
+    assert record.state.status == ("failed" if code else "completed")
+    assert f"exited with code {code}" in record.state.reason
+    assert log_of(record) == (
+        "distrain: rank 0: the program has closed its connection, so nothing more of it is "
+        "recorded\n"
+    )
+
+
 def test_a_rank_that_fails_is_named(write: Write, distrain: Distrain, runs_dir: Path) -> None:
     write(
         "train.py",

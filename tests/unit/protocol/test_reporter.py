@@ -321,6 +321,41 @@ def test_a_forked_loader_worker_does_not_hold_the_connection_of_its_dead_rank(
             os.kill(child, signal.SIGKILL)
 
 
+CLOSES = """
+import os, socket, sys
+from distrain.runners.protocol import reporter as module
+from distrain.runners.protocol.events import Hello, Stop
+from distrain.runners.protocol.reporter import Reporter
+
+module.FLUSH_S = 1e6
+reporter = Reporter(sys.argv[1], Hello(), on_lost=lambda: os._exit(1))
+sys.stdin.readline()
+os.closerange(3, 100)
+pairs = [socket.socketpair() for _ in range(20)]
+reporter.send(Stop())
+reporter.close()
+for here, there in pairs:  # nothing was sent to the descriptors that follow, or closed
+    here.send(b"x")
+    assert there.recv(100) == b"x"
+    there.send(b"x")
+    assert here.recv(100) == b"x"
+"""
+
+
+def test_a_program_may_close_all_descriptors_and_use_their_numbers(server: Server) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", CLOSES, server.address],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    server.wait_for(len)
+    _, printed = program.communicate("\n", timeout=PATIENCE_S)
+    assert program.returncode == 0, printed
+    assert len(printed.splitlines()) == 1
+    assert server.events == [Hello()]
+
+
 # --- the supervisor's address ---------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ import asyncio
 import errno
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,11 +16,13 @@ import pytest
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
+from distrain.runners.launchers import command
 from distrain.runners.protocol.events import (
     Attempt,
     Event,
     Exited,
     Failure,
+    Finished,
     GpuSample,
     Hello,
     Job,
@@ -32,10 +36,12 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
+from distrain.runners.supervision import launcher_process
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.supervisor import Supervisor
 from tests.support.connections import SentEvents
+from tests.support.records import make_window
 
 
 @pytest.fixture
@@ -164,6 +170,55 @@ def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
     assert isinstance(notice, Notice)
     assert notice.text.startswith("queued runs cannot see this run: /proc/none cannot be used")
     assert asyncio.run(supervisor.wait_for_devices())
+
+
+def test_a_program_may_go_on_after_the_ranks_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = f"import time; time.sleep(0.5); open({str(tmp_path / 'end')!r}, 'w')"
+    monkeypatch.setattr(command, "launcher_command", lambda *_: [sys.executable, "-c", ends])
+    monkeypatch.setattr(launcher_process, "LEAVE_S", 0.0)
+    config = RunConfig.from_dict({"script": {"path": "train.py"}, "launcher": "inline"})
+
+    async def run() -> None:
+        supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+        coordinator = supervisor.coordinator
+        rank = Connection(coordinator)
+        await supervisor.launcher.start(os.environ)
+        coordinator.received(rank, Hello(rank=0, joined=True))
+        coordinator.received(rank, Finished(time=0.0, rank=0, step=1))
+        await supervisor.launcher.wait()
+
+    asyncio.run(run())
+    assert (tmp_path / "end").exists()
+
+
+def test_a_rank_that_returns_while_others_train_continues_alone(tmp_path: Path) -> None:
+    config = RunConfig.from_dict({"script": {"path": "train.py"}, "launcher": "inline"})
+    supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+    coordinator = supervisor.coordinator
+    other, lost, returned = (Connection(coordinator) for _ in range(3))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+
+    def hello(rank: int, pid: int) -> Hello:
+        return Hello(rank=rank, world_size=2, pid=pid, joined=True)
+
+    coordinator.received(other, hello(0, os.getpid()))
+    coordinator.received(lost, hello(1, ended.pid))  # its end has not been noticed
+    for rank, connection in enumerate((other, lost)):
+        coordinator.received(connection, make_window(rank, 7))
+    coordinator.received(returned, hello(1, os.getpid()))
+    for rank, connection in enumerate((other, returned)):
+        coordinator.received(connection, make_window(rank, 8 if rank == 0 else 1))
+    assert coordinator.ranks.by_rank == {0: other, 1: returned}
+    assert coordinator.evidence.steps == {0: 8, 1: 8}
+    assert not coordinator.evidence.ended
+    supervisor.writer.commit()
+    texts = [each.text for _, each in Record(supervisor.folder).events(kinds=["notice"])]  # type: ignore[attr-defined]
+    assert texts == [
+        "rank 1 was started again by the program: its steps continue after step 7",
+    ]
 
 
 # --- attempts ------------------------------------------------------------------------------------
