@@ -207,7 +207,8 @@ class Reporter:
             self._limit = float("inf")
             self._stop_decided.notify_all()
             text = "the program has closed its connection, so nothing more of it is recorded"
-            print(f"distrain: rank {self._rank}: {text}", file=sys.stderr)
+            with contextlib.suppress(OSError, ValueError):  # it may have closed this too
+                print(f"distrain: rank {self._rank}: {text}", file=sys.stderr)
 
     def _discard_all(self) -> None:
         """Discard what cannot be sent any more, now and later."""
