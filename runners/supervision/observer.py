@@ -116,8 +116,11 @@ class RunObserver:
             if running:
                 deadline = time.monotonic() + LATE_RANK_S
                 self._show_absent(absent)
-            elif not absent or not (ranks.any_has_greeted or self._rank_0_exists()):
+            elif not absent:
                 return
+            elif not (ranks.any_has_greeted or self._rank_0_exists()):
+                # What it has sent before may still be in its socket: look once more.
+                deadline = min(deadline, time.monotonic() + 2 * CHECK_S)
             if running or absent:
                 ranks.close(evidence.ended)
 
