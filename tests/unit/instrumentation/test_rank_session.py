@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distrain.runners.distributed import timing
-from distrain.runners.instrumentation import problems, rank_session
+from distrain.runners.instrumentation import rank_session
 from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
@@ -133,20 +133,6 @@ def test_a_mistake_about_communication_does_not_lose_windows(sent: Sent) -> None
     session.step()
     session.flush()
     assert sum(window.steps for window in sent.windows) == 2
-
-
-def test_an_event_that_cannot_be_replayed_loses_no_other(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(problems, "_was_printed", False)
-    session = RankSession(sent, 0, window_s=0.0, skip_steps=0)
-    loop = session.loop
-    for _ in range(3):
-        loop.events.append((loop.BATCH, loop.stamp(), loop.stamp(), "not a batch"))
-        session.step(4)
-    session.flush()
-    assert sum(window.samples for window in sent.windows) == 12
-    assert capsys.readouterr().err.count("distrain could not record") == 1
 
 
 def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
