@@ -30,6 +30,7 @@ from distrain.runners.protocol.events import (
     decode,
     encode,
 )
+from distrain.runners.protocol.own_sockets import OwnSockets
 
 QUEUE_SIZE = 8  # events that may be queued before windows are merged
 FLUSH_S = 10.0
@@ -64,14 +65,14 @@ class Reporter:
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
         self._closing = False
-        self._inodes: dict[socket.socket, int] = {}
+        self._sockets = OwnSockets()
         self._socket: socket.socket | None = None
         if address:
             self._attach(address)
-        self._wake_in, self._wake_out = map(self._own, socket.socketpair())
+        self._wake_in, self._wake_out = map(self._sockets.add, socket.socketpair())
         self._wake_out.setblocking(False)
         # A forked loader worker must not keep the connection open when its rank dies.
-        os.register_at_fork(after_in_child=self._close_sockets)
+        os.register_at_fork(after_in_child=self._sockets.close)
         self.thread = threading.Thread(target=self._run, name="reporter", daemon=True)
         self.thread.start()
 
@@ -98,7 +99,7 @@ class Reporter:
 
     def _attach(self, address: str) -> None:
         """Connect to a supervisor. Raises OSError."""
-        connection = self._own(connect(address))
+        connection = self._sockets.add(connect(address))
         connection.setblocking(False)
         self._socket = connection
 
@@ -170,7 +171,7 @@ class Reporter:
             self._wake()
             if self.thread is not threading.current_thread():
                 self.thread.join(timeout_s)
-        self._close_sockets()
+        self._sockets.close()
 
     def __enter__(self) -> Self:
         return self
@@ -183,26 +184,9 @@ class Reporter:
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
 
-    # --- sockets ---------------------------------------------------------------------------------
-    # A program may close all descriptors that it finds, and open others with the same numbers.
-
-    def _own(self, end: socket.socket) -> socket.socket:
-        """Remember which descriptor is that of this socket."""
-        with self._lock:
-            self._inodes[end] = os.fstat(end.fileno()).st_ino
-        return end
-
-    def _is_own(self, end: socket.socket) -> bool:
-        with contextlib.suppress(OSError):
-            return os.fstat(end.fileno()).st_ino == self._inodes[end]
-        return False
-
-    def _owns_all(self) -> bool:
-        return all(map(self._is_own, [*self._inodes]))
-
     def _check_sockets(self) -> None:
         """Send nothing more once the program has closed a socket. Call it with the lock held."""
-        if not (self._is_lost or self._owns_all()):
+        if not (self._is_lost or self._sockets.are_open()):
             self._discard_all()
             self._limit = float("inf")
             self._stop_decided.notify_all()
@@ -216,14 +200,6 @@ class Reporter:
         self._queue.clear()
         self._unsent = memoryview(b"")
 
-    def _close_sockets(self) -> None:
-        for end in [*self._inodes]:
-            if self._is_own(end):
-                end.close()
-            else:
-                end.detach()
-        self._inodes.clear()
-
     # --- the reporting thread --------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -236,7 +212,7 @@ class Reporter:
             self._check_sockets()
         if is_lost and not self._is_lost:
             self._handle_lost_connection()
-        if self._owns_all():
+        if self._sockets.are_open():
             self._selector.close()
 
     def _communicate(self, selector: selectors.BaseSelector) -> bool:
