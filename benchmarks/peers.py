@@ -12,9 +12,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 
-from benchmarks.report import ROOT, Table, median_interval, publish, settled_environment
+from benchmarks.report import (
+    ROOT,
+    QuietRatio,
+    Table,
+    lower_quartile,
+    publish,
+    settled_environment,
+)
 
 LOOP = str(ROOT / "benchmarks" / "peer_loop.py")
 BARE, AGAIN, OURS, TRACEML = "python", "python again", "distrain run", "traceml run"
@@ -66,13 +72,12 @@ def main() -> None:
     for name, values in found.items():
         if name == BARE:
             continue
-        speeds = [bare / value for bare, value in zip(found[BARE], values, strict=True)]
-        low, high = median_interval(speeds)
+        speed = QuietRatio.of([*zip(found[BARE], values, strict=True)])
         target = "≥ 0.97" if name == OURS else ""
-        times = f"{1000 * median(values):.3f}", f"{1000 * median(found[BARE]):.3f}"
-        rows.append([name, *times, f"{median(speeds):.3f}", f"{low:.3f}–{high:.3f}", target])
+        times = [f"{1000 * lower_quartile(each):.3f}" for each in (values, found[BARE])]
+        rows.append([name, *times, *speed.cells(), target])
     headers = ("command", "ms", "bare ms", "speed", "95 %", "target")
-    title = f"peers: speed of an unchanged script, median of {arguments.rounds} rounds of processes"
+    title = f"peers: speed of an unchanged script, {arguments.rounds} rounds of processes"
     publish(Table(title, headers, rows), json_to=arguments.json)
 
 

@@ -20,13 +20,22 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 import distrain
 from distrain.runners.instrumentation.automatic import hooked
 
-TURN_S = 0.3
-TINY = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+TURN_S = 0.2
+
+
+def mlp(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, 10))
+
+
 CNN = nn.Sequential(
     nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
     nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10),
 )  # fmt: skip
-CASES = {"tiny": (TINY, (64, 256)), "cnn": (CNN, (16, 1, 28, 28))}
+CASES = {
+    "tiny": (mlp(512), (64, 256)),
+    "cnn": (CNN, (16, 1, 28, 28)),
+    "least": (mlp(64), (16, 256)),
+}
 
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from distrain.runners.instrumentation import problems
@@ -19,12 +20,13 @@ CHECK_S = 0.001
 class LoggedValues:
     """Collects values by name.
 
-    `calls` counts calls of `add`. A step before the last one of the same name is left out,
-    because curves go forward.
+    `calls` counts calls of `add`, and `sources` are those that have logged. A step before the last
+    one of the same name is left out, because curves go forward.
     """
 
     def __init__(self) -> None:
         self.calls = 0
+        self.sources: dict[str, None] = {}
         self._added: list[tuple[Any, Any, int, str]] = []  # in the order of the calls
         self._names: dict[Any, str] = {}  # as they are reported, by what the script has passed
         self._steps: dict[str, int] = {}
@@ -81,6 +83,7 @@ class LoggedValues:
         names, steps, sources = self._names, self._steps, self._sources
         found: dict[str, list[Any]] = {}
         for given, value, step, source in added:
+            self.sources[source] = None
             name = names.get(given)
             if name is None:
                 if len(names) >= MOST_NAMES:
@@ -166,7 +169,7 @@ def copy_value(name: Any, value: Any) -> Any:
     Of anything else return None, and print why.
     """
     try:  # in one function, because calls cost time in every step
-        if hasattr(value, "placements"):  # a DTensor
+        if _is_distributed(value.__class__):
             value = _to_local(value)
         if getattr(value, "is_cuda", False):
             return value.detach().reshape(()).float().clone()
@@ -174,6 +177,12 @@ def copy_value(name: Any, value: Any) -> Any:
     except Exception:
         problems.print_first(repr(name))
         return None
+
+
+@lru_cache
+def _is_distributed(kind: Hashable) -> bool:
+    """Return whether a type is that of a DTensor."""
+    return hasattr(kind, "placements")
 
 
 def _to_local(value: Any) -> Any:

@@ -273,14 +273,12 @@ class RankSession:
 
         `source` is the function that the script has called to log them, if not `distrain.log`.
         """
-        called = source or LOG_CALLS
-        if called not in self.sources.values:
-            self.sources.values.append(called)
         loop = self.loop
+        counter = loop.counter
         if step is not None:
             step = to_step(step)
-        elif loop.counter.kind or loop.events:
-            step = loop.counter.steps + loop.noted_steps
+        elif counter.kind or loop.events:
+            step = counter.steps + loop.noted_steps
         else:  # no step is counted
             step = self._logged.calls + 1
         self._logged.add(values, step, source)
@@ -291,6 +289,7 @@ class RankSession:
         self._log_due = time.perf_counter() + self._window_s
         for event in self._logged.take(self.rank, until):
             self._send(event)
+        self.sources.values = [source or LOG_CALLS for source in self._logged.sources]
         self._send_settings()
 
     def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
