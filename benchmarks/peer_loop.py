@@ -1,7 +1,7 @@
 """The script of `benchmarks.peers`: a bare loop, or with TraceML's mark around each step.
 
-`python peer_loop.py SECONDS FILE [--traceml]` writes the seconds per step, the lower quartile of blocks. It imports
-nothing of distrain, because it also runs in another environment.
+`python peer_loop.py SECONDS FILE [--traceml]` writes the seconds per step, the lower quartile of
+blocks. It imports nothing of distrain, because it also runs in another environment.
 """
 
 from __future__ import annotations
