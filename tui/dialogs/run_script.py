@@ -105,7 +105,7 @@ def read_command_line(text: str) -> tuple[RunConfig | None, str]:
 
 
 class PathSuggester(Suggester):
-    """Completes the last word as a path: folders, then Python scripts, then other files."""
+    """Completes the last word as a path: Python scripts first, then folders, then other files."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -119,7 +119,7 @@ class PathSuggester(Suggester):
 
 
 def complete_path(word: str) -> str | None:
-    """Return the first path that begins with a word, scripts first; None if there is none."""
+    """Return the best path that begins with a word; None if there is none."""
     start = word.rpartition(os.sep)[2]
     prefix = word[: len(word) - len(start)]
     try:
