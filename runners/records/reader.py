@@ -58,7 +58,7 @@ from distrain.runners.records.timeseries.series import LOGGED, PROCS, STEPS
 
 T = TypeVar("T", bound=msgspec.Struct)
 Value = TypeVar("Value")
-_EVENTS_AValueONCE = 1000
+_EVENTS_AT_ONCE = 1000
 
 
 class Record:
@@ -319,7 +319,7 @@ class Record:
             values = tuple(kinds)
         query = f"SELECT id, body FROM events WHERE id > ? AND {where} ORDER BY id LIMIT ?"
         while limit is None or limit > 0:
-            chunk = _EVENTS_AValueONCE if limit is None else min(limit, _EVENTS_AValueONCE)
+            chunk = _EVENTS_AT_ONCE if limit is None else min(limit, _EVENTS_AT_ONCE)
             rows = self._query(query, (after_id, *values, chunk))
             for after_id, body in rows:
                 yield after_id, self._decode_event(after_id, body)
