@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 
@@ -19,17 +18,19 @@ class OwnSockets:
 
     def are_open(self) -> bool:
         """Return whether the program has closed none of them."""
-        return all(map(self._is_own, [*self._inodes]))
+        return all(map(self.is_open, [*self._inodes]))
 
-    def _is_own(self, end: socket.socket) -> bool:
-        with contextlib.suppress(OSError):
+    def is_open(self, end: socket.socket) -> bool:
+        """Return whether the program has not closed this one."""
+        try:
             return os.fstat(end.fileno()).st_ino == self._inodes[end]
-        return False
+        except (OSError, KeyError):
+            return False
 
     def close(self) -> None:
         """Close those that the program has not closed."""
         for end in [*self._inodes]:
-            if self._is_own(end):
+            if self.is_open(end):
                 end.close()
             else:
                 end.detach()

@@ -181,8 +181,9 @@ class Reporter:
 
     def _wake(self) -> None:
         # A full pipe contains a wake-up already; after `close` there is no thread to wake.
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b"\0")
+        if self._sockets.is_open(self._wake_out):
+            with contextlib.suppress(OSError):
+                self._wake_out.send(b"\0")
 
     def _check_sockets(self) -> None:
         """Send nothing more once the program has closed a socket. Call it with the lock held."""
@@ -244,7 +245,8 @@ class Reporter:
 
     def _send_queued(self) -> None:
         """Send as much of the queue as the socket accepts, in order. Call it with the lock held."""
-        self._check_sockets()
+        if self._socket and not self._sockets.is_open(self._socket):
+            self._check_sockets()
         while self._socket and (self._unsent or self._queue):
             if not self._unsent:
                 self._unsent = memoryview(b"".join(map(self._encode, self._queue)))
