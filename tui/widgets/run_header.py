@@ -133,8 +133,10 @@ def _logged(now: Snapshot, width: int) -> Text:
         Text.assemble(f"{name} ", (formatting.figure(value), "bold"))
         for name, value in now.logged.items()
     ]
+    if parts:
+        parts[0] = Text.assemble(("last: ", "dim"), parts[0])
     if now.samples_per_s is not None:
-        parts.insert(0, Text(formatting.rate(now.samples_per_s), "bold"))
+        parts.insert(0, _rate(now.samples_per_s, now.state.live))
     if now.last:
         parts = [*_evaluation("reported val", now.last), *parts]
     if not parts:
@@ -146,8 +148,7 @@ def _logged(now: Snapshot, width: int) -> Text:
 def _figures(now: Snapshot, width: int) -> Text:
     parts = [Text.assemble("train loss ", (formatting.figure(now.loss), "bold"))]
     if now.samples_per_s is not None:
-        kind = f" (last {RECENT_S:.0f} s)" if now.state.live else " (mean)"
-        parts.append(Text.assemble((formatting.rate(now.samples_per_s), "bold"), kind))
+        parts.append(_rate(now.samples_per_s, now.state.live))
     if restarts := job_status.describe_restarts(now.state.attempts, now.repeated_steps):
         parts.append(Text(restarts, "yellow"))
     if now.last:
@@ -155,6 +156,11 @@ def _figures(now: Snapshot, width: int) -> Text:
     if now.best and now.best is not now.last:
         parts += _evaluation("best", now.best)
     return _fitted(parts, width)
+
+
+def _rate(samples_per_s: float, is_live: bool) -> Text:
+    kind = f" (last {RECENT_S:.0f} s)" if is_live else " (mean)"
+    return Text.assemble((formatting.rate(samples_per_s), "bold"), kind)
 
 
 def _diagnosis(found: Diagnosis, width: int) -> Text:
