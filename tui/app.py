@@ -7,6 +7,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.base_app import BaseApp
 from distrain.tui.screens.app_screen import BREAKPOINTS
 from distrain.tui.screens.error_boundary import ErrorBoundary
+
+MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
 
 class DistrainApp(ErrorBoundary, BaseApp):
@@ -56,6 +59,12 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.benches = BenchController(self)
         self.internal_errors: list[Exception] = []
         self._first_session = session
+
+    def on_load(self) -> None:
+        # By default there are four threads more than cores: too few for some screens, which would
+        # stay empty.
+        executor = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="screen")
+        asyncio.get_running_loop().set_default_executor(executor)
 
     def on_mount(self) -> None:
         # On SIGTERM the terminal is restored. SIGHUP ends the process: the terminal is gone.

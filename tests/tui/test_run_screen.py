@@ -96,6 +96,21 @@ def test_a_live_run_is_updated(make: Make) -> None:
     watch(run, scenario)
 
 
+def test_every_run_opened_from_another_is_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each open screen keeps two threads, also on a machine with few cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("os.process_cpu_count", lambda: 1, raising=False)
+    run = make().steps(5)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        for _ in range(3):
+            last = RunScreen(Run(run.record))
+            await app.push_screen(last)
+        await until(pilot, lambda: last.frame, "read")
+
+    watch(run, scenario)
+
+
 def test_the_end_of_a_run_is_reported_and_shown(make: Make) -> None:
     run = make("short").steps(40)
 
