@@ -10,6 +10,7 @@ from distrain.runners.analysis.comparison import sentences
 from distrain.runners.analysis.comparison.figures import core_count, is_cpu_shared
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS
 from distrain.runners.bench.definition import Definition, Rules
+from distrain.runners.bench.measured_part import MIN_WINDOWS
 from distrain.runners.bench.state import BenchState, Measurement
 
 WRONG_BATCH = 0.1  # share of the declared batch; smaller differences come from incomplete batches
@@ -47,21 +48,24 @@ def _find_script_warnings(definition: Definition, state: BenchState) -> list[str
         warnings.append(f"rates are steps/s: the samples of {names} are not known")
     for name in definition.configs:
         measurements = [each for each in state.measurements if each.candidate == name]
-        warnings += _describe_early_ends(name, definition.rules, measurements)
+        least_s = MIN_WINDOWS * definition.configs[name].report.window_s
+        warnings += _describe_early_ends(name, definition.rules, least_s, measurements)
         warnings += _describe_batch(name, measurements)
     return warnings
 
 
-def _describe_early_ends(name: str, rules: Rules, measurements: Sequence[Measurement]) -> list[str]:
+def _describe_early_ends(
+    name: str, rules: Rules, least_s: float, measurements: Sequence[Measurement]
+) -> list[str]:
     early = [each for each in measurements if each.ended_early]
     if not early:
         return []
     least = min(early, key=attrgetter("seconds"))
-    if rules.steps is None:
-        wanted = formatting.duration(rules.seconds)
-        measured = f"{formatting.duration(least.seconds)} of {wanted}"
-    else:
+    if rules.steps is not None and least.steps < rules.steps:
         measured = f"{least.steps:,} of {rules.steps:,} steps"
+    else:  # steps that took too little time are measured for longer
+        wanted = formatting.duration(rules.seconds if rules.steps is None else least_s)
+        measured = f"{formatting.duration(least.seconds)} of {wanted}"
     rounds = f"{len(early)} of {formatting.plural(len(measurements), 'round')}"
     return [f"{name} ended by itself in {rounds}, after {measured} were measured"]
 

@@ -82,7 +82,7 @@ def format_page(record: Record) -> str:
         ),
         ("logged", format_fields(_logged(snapshot))),
         ("settings of the script", format_fields(_script_settings(record))),
-        ("sources", format_fields(_sources(summary))),
+        ("sources", format_fields(_sources(summary, state))),
         ("diagnosis", _format_diagnosis(diagnose(record))),
         ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
         ("notices", "\n".join(notices)),
@@ -233,14 +233,17 @@ def _script_settings(record: Record) -> list[tuple[str, str]]:
     return [(key, str(value)) for key, value in record.script_settings().config.items()]
 
 
-def _sources(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _sources(summary: dict[str, Any], state: RunState) -> list[tuple[str, str]]:
     """Return where the figures of a script come from, and what is not promised for a script."""
     if "script" not in summary:
         return []
+    resume = "starts the script again, which may load its own checkpoint"
+    if state.plan and state.plan.observed:
+        resume = "not possible: distrain did not start the program"
     return [
         *summary.get("sources", {}).items(),
         ("verify", "not possible: distrain does not know what the script computes"),
-        ("resume", "starts the script again, which may load its own checkpoint"),
+        ("resume", resume),
     ]
 
 

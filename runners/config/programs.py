@@ -51,9 +51,26 @@ def _file_problem(config: RunConfig, given: str, folder: Path) -> str:
         return f"there is no file {path}"
     if is_python:
         return "" if os.access(path, os.R_OK) else f"{path} cannot be read: permission denied"
-    if os.access(path, os.X_OK):
+    if not os.access(path, os.X_OK):
+        return f"{path} is not executable; run `chmod +x` on it (Python scripts end in .py)"
+    return _first_line_problem(path)
+
+
+def _first_line_problem(path: Path) -> str:
+    """Return why the system cannot start an executable file of text."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(256)
+    except OSError:  # it may be executed, but not read
         return ""
-    return f"{path} is not executable; run `chmod +x` on it (Python scripts end in .py)"
+    if not line.startswith(b"#!"):
+        is_binary = b"\0" in line
+        return "" if is_binary else f"the first line of {path} must name its shell: #!/bin/sh"
+    words = os.fsdecode(line[2:]).strip(" \t\n").replace("\t", " ")
+    interpreter = words.partition(" ")[0]  # with the \r of a line of Windows, as the system reads it
+    if Path(interpreter).exists():
+        return ""
+    return f"the first line of {path} names {interpreter!r}, which does not exist"
 
 
 def _config_folder(config: RunConfig, base_dir: Path) -> Path:

@@ -37,7 +37,7 @@ LEFT_OUT_WARNING = 0.05  # share of the timed seconds
 ONE_RUN_EACH = (
     "one run of each cannot show how much two launches of the same config differ; a bench can"
 )
-NO_STEPS = "has no measured rate: the script does not report its steps"
+NO_STEPS = "has no measured rate: no step of the script was recorded"
 AS_REPORTED = "evaluations, logged values and samples of scripts are as the scripts report them"
 
 

@@ -249,8 +249,8 @@ def test_scripts_are_compared_by_what_they_log_and_declare(two_scripts: list[Sam
     assert (found.unequal, found.equal["seed"]) == ([], "1")
     assert found.unchecked == ["model", "data", "train_samples", "global_batch", "precision"]
     assert found.warnings == [
-        "lr 0.1 has no measured rate: the script does not report its steps",
-        "lr 0.2 has no measured rate: the script does not report its steps",
+        "lr 0.1 has no measured rate: no step of the script was recorded",
+        "lr 0.2 has no measured rate: no step of the script was recorded",
         "evaluations, logged values and samples of scripts are as the scripts report them",
     ]
 

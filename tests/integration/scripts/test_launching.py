@@ -242,6 +242,8 @@ def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Pa
         (("./missing",), "script.path: there is no file"),
         (("./folder",), "script.path: ./folder is a folder; name a script in it"),
         (("./data.txt",), "is not executable; run `chmod +x` on it"),
+        (("./no-shell.sh",), "no-shell.sh must name its shell: #!/bin/sh"),
+        (("./windows.sh",), r"windows.sh names '/bin/sh\r', which does not exist"),
         (("--", "no-such-command"), "script.path: there is no file or command no-such-command"),
         (("--",), "name a preset, or a script with its arguments"),
         (("-m",), "-m takes the name of a module"),
@@ -266,6 +268,8 @@ def test_bad_input_gets_one_sentence(
 ) -> None:
     write("data.txt", "")
     write("data.py", "")
+    write("no-shell.sh", "echo 1").chmod(0o755)
+    write("windows.sh", "#!/bin/sh\r\n").chmod(0o755)
     (runs_dir.parent / "folder").mkdir()
     done = distrain("run", *words)
     assert (done.returncode, done.stdout) == (2, "")

@@ -97,7 +97,9 @@ def test_a_program_with_init_is_recorded_as_one_that_distrain_runs(
     assert record.state.command == ["train.py", "--epochs", "3"]
     assert record.script_settings().config == {"lr": 0.1}
     assert (record.dir / "checkpoints" / "model.pt").exists()
-    assert "script · inline · observed" in distrain("show", "latest").stdout
+    shown = distrain("show", "latest").stdout
+    assert "script · inline · observed" in shown
+    assert "not possible: distrain did not start the program" in shown
     logs = distrain("logs", "latest")
     assert (logs.returncode, logs.stdout) == (0, "")
     assert "its output is where its program was started" in logs.stderr

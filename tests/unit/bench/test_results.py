@@ -350,7 +350,10 @@ def test_phases_that_only_some_rounds_have_are_counted() -> None:
     assert found.phases == pytest.approx({"data": 0.3, "comm": 0.4, "other": 0.3})
 
 
-def test_early_ends_are_reported() -> None:
-    found = scripts(fsdp={"ended_early": True, "steps": 120})
-    text = "train.py --fsdp ended by itself in 8 of 8 rounds, after 120 of 200 steps were measured"
+@pytest.mark.parametrize(
+    ("steps", "seconds", "measured"), [(120, 5.0, "120 of 200 steps"), (900, 0.5, "0.50 s of 1.2 s")]
+)
+def test_early_ends_are_reported(steps: int, seconds: float, measured: str) -> None:
+    found = scripts(fsdp={"ended_early": True, "steps": steps, "seconds": seconds})
+    text = f"train.py --fsdp ended by itself in 8 of 8 rounds, after {measured} were measured"
     assert text in found.warnings
