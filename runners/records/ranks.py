@@ -38,6 +38,9 @@ class RankInfo(msgspec.Struct, kw_only=True):
     last_seen: float = 0.0
 
 
+# Phases of a rank that has reported an error as its end.
+FAILED, INTERRUPTED = "failed", "interrupted"
+
 RANK_FIELDS = RankInfo.__struct_fields__
 _FROM_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
 
@@ -67,7 +70,8 @@ def update_ranks(ranks: dict[int, RankInfo], events: Iterable[Event], now: float
                 info.phase = event.phase
                 info.step = max(info.step, event.step)
             case Failure():
-                get(event.rank).phase = "failed"
+                is_interrupted = event.error == KeyboardInterrupt.__name__
+                get(event.rank).phase = INTERRUPTED if is_interrupted else FAILED
             case Finished():
                 info = get(event.rank)
                 info.phase = "finished"

@@ -25,7 +25,7 @@ from distrain.runners.protocol.events import (
     Saved,
     Window,
 )
-from distrain.runners.records.ranks import RankInfo
+from distrain.runners.records.ranks import FAILED, INTERRUPTED, RankInfo
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
@@ -43,9 +43,9 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank over the last RECENT_S seconds; None where nothing is known (yet).
 
     Once the run has ended, `samples_per_s` and `shares` cover all its steps, and a rank that
-    neither finished nor failed has the phase "gone". `shares` are the fractions of its time by
-    phase, the rest as "other"; "overlap" is the fraction in which gradients were communicated
-    during backward, and is part of that phase's. `cpu` is in percent of one core; `rss` (bytes of
+    was neither finished, failed nor interrupted has the phase "gone". `shares` are the fractions of
+    its time by phase, the rest as "other"; "overlap" is the fraction in which gradients were
+    communicated during backward, and is part of that phase's. `cpu` is in percent of one core; `rss` (bytes of
     host memory) and `processes` include loader workers; `gpu` is the utilisation in percent,
     `gpu_memory` the bytes used of the device.
     """
@@ -169,7 +169,7 @@ class Follower:
         recent = self._recent_sums(windows, totals)
         rows = []
         for info in self.record.ranks(windows):
-            if not (self.state.live or info.finished or info.phase == "failed"):
+            if not (self.state.live or info.finished or info.phase in (FAILED, INTERRUPTED)):
                 info.phase = "gone"
             sums = dict(recent.get(info.rank, {}))
             if info.rank in totals:

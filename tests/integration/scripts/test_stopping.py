@@ -106,6 +106,7 @@ def test_ranks_of_which_one_asks_are_interrupted(launch: Launch) -> None:
     run.stop()
     run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
+    assert [rank.phase for rank in run.record.ranks()] == ["interrupted"] * 2
     assert "must not happen" not in log_of(run.record)
 
 
