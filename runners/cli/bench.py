@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from distrain.runners.analysis.comparison import descriptions
+from distrain.runners.analysis.comparison import descriptions, sentences
 from distrain.runners.bench import handle
 from distrain.runners.bench.candidate_texts import candidates, find_candidate
 from distrain.runners.bench.definition import Definition, Target, make, plans
@@ -18,7 +18,7 @@ from distrain.runners.bench.progress import describe_plan
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.options import parse_share
 from distrain.runners.cli.start import start_session
-from distrain.runners.cli.terminal import print_message
+from distrain.runners.cli.terminal import TextColumn, align_columns, print_message
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError
 
@@ -100,12 +100,17 @@ def _print_settings(definition: Definition, candidate_plans: Mapping[str, Plan])
     """Print what is equal, what differs, and how long the bench will take."""
     settings = definition.settings(candidate_plans)
     print_message(f"equal: {descriptions.format_settings(settings.equal)}", "dim")
+    names = list(candidate_plans)
+    fair = [each for each in settings.differences if each.fair]
+    if fair:
+        columns = [TextColumn(title) for title in ("differs", *(each.key for each in fair))]
+        values = [[sentences.format_setting(value) for value in each.values] for each in fair]
+        for line in align_columns(columns, zip(names, *values, strict=True)):
+            print_message(line, "dim")
     for difference in settings.differences:
-        values = descriptions.format_difference(difference, list(candidate_plans))
-        if difference.fair:
-            print_message(f"differs: {values}", "dim")
-        else:
-            print_message(f"UNEQUAL: {values}", "warning")
+        if not difference.fair:
+            values_text = descriptions.format_difference(difference, names)
+            print_message(f"UNEQUAL: {values_text}", "warning")
     if definition.has_scripts:
         print_message("what the scripts declare is compared once each has run", "dim")
     print_message(describe_plan(definition))

@@ -76,7 +76,9 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"unknown option {word!r}; quote a script together with its arguments")
         if word.startswith("-"):
             options = [option for action in parser._actions for option in action.option_strings]
-            parser.error(f"unknown option {word!r}{nearest(word, options)}")
+            has_script = command.takes_program and any(each.endswith(".py") for each in argv)
+            hint = "; put options of a script after it" if has_script else ""
+            parser.error(f"unknown option {word!r}{hint}{nearest(word, options)}")
         parser.error(f"unknown argument {word!r}")
     return arguments
 
@@ -110,7 +112,9 @@ def refuse_program(words: Sequence[str]) -> None:
     """Raise ConfigError if the first word names no preset, but a command or a file here."""
     word, *arguments = words
     is_file = Path(word).is_file() and not word.endswith(".toml")
-    if not is_file and shutil.which(word) is None:
+    script = f"{word}.py"
+    has_script = Path(script).is_file()
+    if not (is_file or has_script or shutil.which(word)):
         return
     from distrain.runners.config.command_line import is_python_command
     from distrain.runners.config.presets import names
@@ -119,6 +123,8 @@ def refuse_program(words: Sequence[str]) -> None:
         return
     if is_file:
         raise ConfigError(f"{word} is a file, not a preset: write ./{word} to run it")
+    if has_script:
+        raise ConfigError(f"there is no preset {word!r}; did you mean {script}?")
     fix = f"put -- before it (`distrain run -- {formatting.shell_words(words)}`)"
     if is_python_command(word) and arguments:
         fix = f"leave it out (`distrain run {formatting.shell_words(arguments)}`), or {fix}"

@@ -67,7 +67,9 @@ def _first_line_problem(path: Path) -> str:
         is_binary = b"\0" in line
         return "" if is_binary else f"the first line of {path} must name its shell: #!/bin/sh"
     words = os.fsdecode(line[2:]).strip(" \t\n").replace("\t", " ")
-    interpreter = words.partition(" ")[0]  # with the \r of a line of Windows, as the system reads it
+    interpreter = words.partition(" ")[
+        0
+    ]  # with the \r of a line of Windows, as the system reads it
     if Path(interpreter).exists():
         return ""
     return f"the first line of {path} names {interpreter!r}, which does not exist"

@@ -253,6 +253,8 @@ def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Pa
         (("python3", "-m", "data"), "leave it out (`distrain run -m data`), or"),
         (("sh",), "sh is a command, not a preset: put -- before it (`distrain run -- sh`)"),
         (("sh", "data.txt"), "put -- before it (`distrain run -- sh data.txt`)"),
+        (("data",), "there is no preset 'data'; did you mean data.py?"),
+        (("--lr", "1", "data.py"), "unknown option '--lr'; put options of a script after it"),
         (("-m", "not-a-module"), "script.module"),
         (("--launcher", "spawn", "data.py"), "spawn starts functions, not scripts"),
         (

@@ -351,7 +351,8 @@ def test_phases_that_only_some_rounds_have_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "seconds", "measured"), [(120, 5.0, "120 of 200 steps"), (900, 0.5, "0.50 s of 1.2 s")]
+    ("steps", "seconds", "measured"),
+    [(120, 5.0, "120 of 200 steps"), (900, 0.5, "0.50 s of 1.2 s")],
 )
 def test_early_ends_are_reported(steps: int, seconds: float, measured: str) -> None:
     found = scripts(fsdp={"ended_early": True, "steps": steps, "seconds": seconds})
