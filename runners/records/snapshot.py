@@ -45,9 +45,9 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     Once the run has ended, `samples_per_s` and `shares` cover all its steps, and a rank that
     was neither finished, failed nor interrupted has the phase "gone". `shares` are the fractions of
     its time by phase, the rest as "other"; "overlap" is the fraction in which gradients were
-    communicated during backward, and is part of that phase's. `cpu` is in percent of one core; `rss` (bytes of
-    host memory) and `processes` include loader workers; `gpu` is the utilisation in percent,
-    `gpu_memory` the bytes used of the device.
+    communicated during backward, and is part of that phase's. `cpu` is in percent of one core;
+    `rss` (bytes of host memory) and `processes` include loader workers; `gpu` is the utilisation in
+    percent, `gpu_memory` the bytes used of the device.
     """
 
     info: RankInfo
