@@ -141,13 +141,18 @@ class StepCounter:
         going_on = [each for each in unfinished if not each.has_ended]
         if len(going_on) == 1:
             self._credit(going_on[0].samples)
-        elif self._doubtful or any(each.source in self._left_out for each in going_on):
+        elif self._doubtful or any(self._was_left_out(each) for each in going_on):
             self._settle(None)
             self._credit(None)
         elif going_on:
             self._doubtful = going_on
         else:
             self._credit(None)
+
+    def _was_left_out(self, batches: _Unfinished) -> bool:
+        return any(
+            each is batches.source for each in self._left_out
+        )  # weak references may be equal
 
     def _settle(self, source: object) -> None:
         """Credit the samples of the last step, as the source of this step is known.
