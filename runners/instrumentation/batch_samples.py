@@ -43,8 +43,8 @@ def _count_in_parts(batch: Any) -> int | None:
 def counting(batches: Any, first: Any) -> Callable[[Any], int | None]:
     """Return what counts the samples of the batches of an iterator, given the first one of a pass.
 
-    What the sampler of a DataLoader drew for that batch decides whether dimension 0 counts samples;
-    if not, what it draws does.
+    Dimension 0 counts samples where it is what the sampler of a DataLoader has drawn for the batch.
+    Where it is not, as in padded sequences that begin with their time, what it has drawn does.
     """
     sampler: Any = getattr(batches, "_index_sampler", None)
     kind = type(sampler)
@@ -53,9 +53,19 @@ def counting(batches: Any, first: Any) -> Callable[[Any], int | None]:
     size = int(sampler.batch_size)
     try:
         length = len(sampler.sampler)
-    except TypeError:  # of an iterable data set, whose last batch may be smaller
+    except Exception:  # unknown, as of an iterable data set, whose last batch may be smaller
         return count_samples if count_samples(first) == size else lambda _: None
-    if count_samples(first) == min(size, length):
-        return count_samples
     iterator: Any = weakref.ref(batches)
-    return lambda _: min(size, length - (iterator()._num_yielded - 1) * size)
+    # A sampler of the program's own may draw less than its length, so that a pass ends early.
+    is_torchs = type(sampler.sampler).__module__.startswith("torch.")
+    may_end_early = not is_torchs and count_samples(first) == min(size, length)
+
+    def count(batch: Any) -> int | None:
+        samples = count_samples(batch)
+        if samples == size:  # the usual case
+            return samples
+        drawn: int = min(size, length - (iterator()._num_yielded - 1) * size)
+        is_unknown = drawn <= 0 or (may_end_early and samples != drawn)
+        return None if is_unknown else drawn
+
+    return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 
@@ -16,9 +17,13 @@ def print_first(what: str = "something", *, is_exception: bool = True) -> None:
     If it `is_exception`, the exception that is being handled follows.
     """
     global _was_printed
-    if not _was_printed:
-        _was_printed = True
-        text = f"distrain could not record {what}; further problems are not printed"
+    if _was_printed:
+        return
+    _was_printed = True
+    if sys.stderr is None:  # `print` would take standard output
+        return
+    text = f"distrain could not record {what}; further problems are not printed"
+    with contextlib.suppress(Exception):  # the program may have closed or replaced it
         print(f"{text}:" if is_exception else text, file=sys.stderr)
         if is_exception:
             with hidden_modules.restored():

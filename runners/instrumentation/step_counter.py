@@ -52,6 +52,8 @@ class StepCounter:
         self._samples_are_given = False
         self._steps_with_batch = 0
         self._steps_without = 0
+        self._reading: object = object()  # the source of the last batch; None once it has ended
+        self._steps_after_end = 0
 
     @property
     def has_batches(self) -> bool:
@@ -78,6 +80,7 @@ class StepCounter:
 
     def add_batch(self, source: object, samples: int | None) -> None:
         """Add a batch of a source, any object; `samples` may be unknown."""
+        self._reading = source
         if not self._unfinished:  # the usual case
             self._unfinished.append(_Unfinished(source, samples))
             return
@@ -97,6 +100,9 @@ class StepCounter:
 
         Batches of it that no step has followed count only if a step comes before other batches.
         """
+        if source is not None and source is self._reading:
+            self._reading = None
+            self._steps_after_end = 0
         for each in self._unfinished:
             if each.source is source:
                 each.has_ended = True
@@ -125,8 +131,19 @@ class StepCounter:
         elif self._unfinished:
             self._credit_unfinished()
         else:
-            self._steps_without += 1
+            self._add_step_without_batch()
         self._follows_whole_pass = False
+
+    def _add_step_without_batch(self) -> None:
+        """Count a step that no batch came before.
+
+        It may be another one with the last batch, unless its source has ended: then one step may
+        be the end of an epoch, and more of them have samples that nobody has seen.
+        """
+        self._steps_without += 1
+        if self._reading is None:
+            self._steps_after_end += 1
+            self._has_unknown |= self._steps_after_end > 1
 
     def _credit_unfinished(self) -> None:
         """Credit the samples of the batches that belong to the step that is finished."""
@@ -141,13 +158,18 @@ class StepCounter:
         going_on = [each for each in unfinished if not each.has_ended]
         if len(going_on) == 1:
             self._credit(going_on[0].samples)
-        elif self._doubtful or any(each.source in self._left_out for each in going_on):
+        elif self._doubtful or any(self._was_left_out(each) for each in going_on):
             self._settle(None)
             self._credit(None)
         elif going_on:
             self._doubtful = going_on
         else:
             self._credit(None)
+
+    def _was_left_out(self, batches: _Unfinished) -> bool:
+        return any(
+            each is batches.source for each in self._left_out
+        )  # weak references may be equal
 
     def _settle(self, source: object) -> None:
         """Credit the samples of the last step, as the source of this step is known.

@@ -15,16 +15,18 @@ from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.training_data import TrainingData
-from distrain.runners.instrumentation.batch_samples import count_samples, counting
+from distrain.runners.instrumentation.batch_samples import counting
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
 
 WITHOUT_GRADIENTS = "batches of a DataLoader were only read without gradients, as to evaluate"
 
 _training_data: TrainingData
+_Count = Callable[[Any], "int | None"]
 _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are alive
-_usual: dict[int, weakref.ref[Any]] = {}  # those whose batches need no more than to be noted
-_counts: dict[int, Callable[[Any], int | None]] = {}  # what counts the samples of their batches
+_counts: dict[int, _Count] = {}  # what counts the samples of their batches
+# Those whose batches need no more than to be noted.
+_usual: dict[int, tuple[weakref.ref[Any], _Count]] = {}
 BATCH = TrainingLoop.BATCH
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
@@ -34,21 +36,25 @@ def install() -> None:
 
     @functools.wraps(next_batch)
     def observe(batches: Any) -> Any:
-        source = _usual.get(id(batches))
-        if source is None or get_ident() != hooked.thread or not is_grad_enabled():
+        usual = _usual.get(id(batches))
+        if usual is None or get_ident() != hooked.thread or not is_grad_enabled():
             return _observe(next_batch, batches)
+        source, count = usual
         begin = hooked.stamp()
         try:
             batch = next_batch(batches)
         except StopIteration:
             _note_end(batches, (BATCH, begin, source))
             raise
-        hooked.note((BATCH, begin, hooked.stamp(), (source, count_samples(batch))))
+        hooked.note((BATCH, begin, hooked.stamp(), (source, count(batch))))
         if len(hooked.loop.events) >= MOST_EVENTS:
             hooked.replay()
         return batch
 
     _BaseDataLoaderIter.__next__ = observe  # type: ignore[assignment, method-assign]
+    _BaseDataLoaderIter._reset = hooked.followed_by(  # type: ignore[method-assign]
+        _begin_again, _BaseDataLoaderIter._reset
+    )
 
 
 def attach(session: RankSession) -> None:
@@ -101,12 +107,8 @@ def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
         loop.note((kind, begin, end, (source, count(batch))))
         if source is not None:
             _counts[id(batches)] = count
-            if (
-                count is count_samples
-                and _training_data.knows(batches._dataset)
-                and not session.automatic.add_batch
-            ):
-                _usual[id(batches)] = source
+            if _training_data.knows(batches._dataset) and not session.automatic.add_batch:
+                _usual[id(batches)] = source, count
         if kind == loop.BATCH and (add := session.automatic.add_batch):
             add(source, batch)
         loop.limit()
@@ -128,11 +130,22 @@ def _note_end(batches: Any, wait: _Wait | None) -> None:
         problems.print_first()
 
 
+def _begin_again(batches: Any, *_: Any, **__: Any) -> None:
+    """Note a new pass of an iterator with persistent workers; the last one may be left early."""
+    if get_ident() == hooked.thread and (source := _sources.pop(id(batches), None)):
+        _counts.pop(id(batches), None)
+        _training_data.begin_again(id(batches._dataset))
+        _usual.clear()
+        hooked.note((TrainingLoop.LEFT, None, None, source))
+
+
 def _source_of(batches: Any) -> weakref.ref[Any]:
-    """Return what stands for an iterator among the events, and notes that it was dropped."""
+    """Return what stands for a pass among the events, and notes that its iterator was dropped."""
     key, data_set = id(batches), id(batches._dataset)
 
     def leave(source: weakref.ref[Any]) -> None:
+        if _sources.get(key) is not source:  # that of an earlier pass
+            return
         del _sources[key]
         _counts.pop(key, None)
         _leave(data_set)

@@ -45,6 +45,14 @@ class TrainingData:
             self._forget_left(unless=key)
             self._left = key
 
+    def begin_again(self, key: int) -> None:
+        """Note a new pass over the data set with this id, the last one of which may not have ended.
+
+        Other data may have been read since, so that steps since then do not count for it.
+        """
+        if key != self._left:
+            self._new.pop(key, None)
+
     def _forget_left(self, unless: int) -> None:
         if self._left is not None and self._left != unless:
             del self._new[self._left]

@@ -162,6 +162,22 @@ SCRIPTS = {
         """,
         Expected(6, 24),
     ),
+    "passes with persistent workers that are left early": (
+        """
+        train = loader(num_workers=1, persistent_workers=True)
+        val = loader(100, num_workers=1, persistent_workers=True)
+        for epoch in range(3):
+            for number, batch in enumerate(train):
+                if number == 2:
+                    break
+                loss_of(model, batch).backward()
+                optimizer.step()
+            for batch in val:
+                loss_of(model, batch)
+                break
+        """,
+        Expected(6, 24),
+    ),
     "a loader that is read in a thread": (
         """
         import queue, threading

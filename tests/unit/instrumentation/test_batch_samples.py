@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
 
 from distrain.runners.instrumentation.batch_samples import count_samples, counting
 
@@ -54,10 +56,34 @@ def as_list(samples: list[Any]) -> list[Any]:
     return samples
 
 
+class Filter(Sampler[int]):
+    """Draws less than its length."""
+
+    def __init__(self, data: Sized) -> None: ...
+
+    def __len__(self) -> int:
+        return 10
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+class Unsized(SequentialSampler):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+# Padded sequences begin with their time, which may be the number of samples in the first batch.
+SEQUENCES = [torch.zeros(time, 1) for time in (4, 3, 2, 1, 7, 6, 5, 6, 9, 9)]
+
+
 @pytest.mark.parametrize(
     ("loader", "samples"),
     [
         (DataLoader([IMAGE] * 10, 4), [4, 4, 2]),
+        (DataLoader(SEQUENCES, 4, collate_fn=pad_sequence), [4, 4, 2]),
+        (DataLoader([IMAGE] * 10, 4, sampler=Filter([])), [4, None]),
+        (DataLoader([IMAGE] * 10, 4, sampler=Unsized([IMAGE] * 10)), [4, 4, 2]),
         (DataLoader([IMAGE] * 10, 4, drop_last=True), [4, 4]),
         (DataLoader([IMAGE] * 2, 4), [2]),
         (DataLoader([IMAGE] * 10, 4, collate_fn=as_list), [4, 4, 2]),  # 3 is the channels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -313,3 +314,15 @@ def test_of_too_many_values_the_older_ones_are_dropped_and_counted(
     assert notice.text.startswith("rank 0: ")
     assert (kept.last, kept.count + dropped) == (248.0, 249)
     assert received.logged["once"].last == 5.0
+
+
+def test_a_problem_ends_nothing_where_it_cannot_be_printed(
+    received: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(problems, "_was_printed", False)
+        monkeypatch.setattr(sys, "stderr", stream)
+        problems.print_first()
+    assert capsys.readouterr().out == ""

@@ -1,7 +1,7 @@
 """Given the order in which data sets are read, which batches are taken for training data.
 
-A letter is a batch of a data set, `t.` that its iterator ends, `t-` that it is dropped, `t!` that
-the data set is freed and another one gets its name, `S` a step.
+A letter is a batch of a data set, `t.` that its iterator ends, `t-` that it is dropped, `^t` that
+it begins again, `t!` that the data set is freed and another one gets its name, `S` a step.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class DataSet:
         ("a second data set later", "t S t S t u S t u S u t S", "t t t t u u t"),
         ("two data sets, and evaluation", "t u S t u S e e. t u S e e-", "t u t u t u"),
         ("a new iterator for each step", "t t- S t t- S e e. t t- S", "t t t"),
+        ("evaluation with an iterator that is kept", "t S t S e t S ^e e t S ^e e e", "t t t t"),
         ("a data set that is made for each epoch", "t S t S t. t! t S t S", "t t t t"),
     ],
 )
@@ -42,6 +43,8 @@ def test_training_data(script: str, events: str, training: str) -> None:
             if rest == ["."]:
                 data.may_train(sets[name])  # the end is found by asking for a batch
             data.leave(id(sets[name]))
+        elif name == "^":
+            data.begin_again(id(sets[rest[0]]))
         elif rest == ["!"]:
             del sets[name]
         elif data.may_train(sets.setdefault(name, DataSet())):
