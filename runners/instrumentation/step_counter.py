@@ -7,6 +7,7 @@ an evaluation, which no step follows, are never counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 BATCHES, OPTIMIZER, CALLS = 1, 2, 3  # kinds of steps: a higher one takes the place of a lower one
@@ -20,15 +21,19 @@ class CountedSteps(NamedTuple):
 
 
 class _Unfinished:
-    """Samples of one source of batches that no step has followed so far."""
+    """Samples of batches of one source that no step has followed so far."""
 
-    __slots__ = ("has_ended", "samples", "source", "was_read_to_end")
+    __slots__ = ("batches", "has_ended", "source", "was_read_to_end")
 
     def __init__(self, source: object, samples: int | None) -> None:
         self.source = source
-        self.samples = samples
+        self.batches = [samples]
         self.has_ended = False
         self.was_read_to_end = False
+
+    @property
+    def samples(self) -> int | None:
+        return _add_up(self.batches)
 
 
 class StepCounter:
@@ -54,6 +59,7 @@ class StepCounter:
         self._steps_without = 0
         self._reading: object = object()  # the source of the last batch; None once it has ended
         self._steps_after_end = 0
+        self._backwards = 0  # passes since the last step
 
     @property
     def has_batches(self) -> bool:
@@ -91,7 +97,7 @@ class StepCounter:
         if current is None:
             current = _Unfinished(source, samples)
         else:
-            current.samples = _add(current.samples, samples)
+            current.batches.append(samples)
             going_on.remove(current)
         self._unfinished = [*going_on, current]
 
@@ -107,6 +113,10 @@ class StepCounter:
             if each.source is source:
                 each.has_ended = True
                 each.was_read_to_end |= was_read_to_end
+
+    def add_backward(self) -> None:
+        """Add a backward pass."""
+        self._backwards += 1
 
     def finish_step(self, kind: int, samples: int | None = None) -> None:
         """Finish a step, if its kind counts. `samples` are those that the script names."""
@@ -133,6 +143,7 @@ class StepCounter:
         else:
             self._add_step_without_batch()
         self._follows_whole_pass = False
+        self._backwards = 0
 
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.
@@ -153,7 +164,7 @@ class StepCounter:
             if self._doubtful:
                 self._settle(batches.source)
             is_certain = not (self._follows_whole_pass and batches.was_read_to_end)
-            self._credit(batches.samples if is_certain else None)
+            self._credit(self._take_used(batches) if is_certain else None)
             return
         going_on = [each for each in unfinished if not each.has_ended]
         if len(going_on) == 1:
@@ -166,10 +177,25 @@ class StepCounter:
         else:
             self._credit(None)
 
+    def _take_used(self, unfinished: _Unfinished) -> int | None:
+        """Return the samples of the batches that are used, and keep one that is read ahead.
+
+        Each batch that is used has a backward pass of its own, if any is seen. More batches than
+        one without it may be left out by the program, or belong to the same pass.
+        """
+        batches = unfinished.batches
+        ahead = len(batches) - self._backwards
+        if not self._backwards or ahead <= 0:
+            return _add_up(batches)
+        if ahead > 1:
+            return None
+        unfinished.batches = batches[-1:]
+        self._unfinished.append(unfinished)
+        return _add_up(batches[:-1])
+
     def _was_left_out(self, batches: _Unfinished) -> bool:
-        return any(
-            each is batches.source for each in self._left_out
-        )  # weak references may be equal
+        # By identity, because weak references may be equal.
+        return any(each is batches.source for each in self._left_out)
 
     def _settle(self, source: object) -> None:
         """Credit the samples of the last step, as the source of this step is known.
@@ -214,5 +240,6 @@ class StepCounter:
         return taken
 
 
-def _add(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
+def _add_up(batches: Sequence[int | None]) -> int | None:
+    known = [samples for samples in batches if samples is not None]
+    return sum(known) if len(known) == len(batches) else None

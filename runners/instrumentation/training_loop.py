@@ -114,6 +114,7 @@ class TrainingLoop:
 
     def _backward(self, begin: Stamp, end: Stamp, extra: None) -> None:
         self.timer.backward(begin, end)
+        self.counter.add_backward()
 
     def _step_optimizer(self, begin: None, end: Stamp, extra: tuple[bool, Any]) -> None:
         self.timer.optimizer(end)

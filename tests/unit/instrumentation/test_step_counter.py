@@ -1,9 +1,9 @@
 """Given the events of a script's loop in order, what is a step and which samples belong to it.
 
 In the table a letter is a source of batches: `t4` is a batch of 4 samples, `t?` one whose samples
-are unknown, `t.` the end of the source, `t-` that the program drops it. `S` is a step of the
-optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end of a batch of
-`distrain.track()`.
+are unknown, `t.` the end of the source, `t-` that the program drops it. `b` is a backward pass, `S`
+a step of the optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end of a
+batch of `distrain.track()`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ def play(events: str, counter: StepCounter) -> None:
     loaders: dict[str, object] = {}
     for name, *rest in events.split():
         value = "".join(rest)
-        if name == "S":
+        if name == "b":
+            counter.add_backward()
+        elif name == "S":
             counter.finish_step(OPTIMIZER)
         elif name == "B":
             counter.finish_step(BATCHES)
@@ -55,6 +57,12 @@ def play(events: str, counter: StepCounter) -> None:
         ("an iterator that is kept from before", "k4 t4 S t4 S t2 S t.", 3, 10),
         ("an iterator that is kept from before, step()", "k4 t4 C t4 C t2 C t.", 3, 10),
         ("an iterator that is kept from before, one step", "k4 t4 S t.", 1, None),
+        ("a backward pass for each batch", "t4 b t4 b S t4 b t2 b S t.", 2, 14),
+        ("two backward passes for each batch", "t4 b b S t4 b b S t.", 2, 8),
+        ("one batch ahead, backward passes", "t4 t4 b S t4 b S t2 b S t. b S", 4, 14),
+        ("one batch ahead, left early", "t4 t4 b S t4 b S t-", 2, 8),
+        ("batches that are left out", "t4 t4 t4 b S t4 b S t.", 2, None),
+        ("every second batch is left out", "t4 t4 b S t4 t4 b S t4 t4 b S t.", 3, None),
         ("an unknown batch", "t4 S t? S t4 S", 3, None),
         ("a cycle that keeps its batches", "t4 S t. S S S", 4, None),
         ("a second stage without a loader", "t4 S t4 S t4 S t4 S t. S S S", 7, None),
