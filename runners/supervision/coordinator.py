@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.launchers.batch_scheduler import BatchScheduler
@@ -337,3 +338,11 @@ class Coordinator(LiveRun):
         """Add a notice once training makes no progress."""
         if text := self.stall_watch.describe_stall():
             self.notice(text)
+
+    def explain_missing_ends(self) -> None:
+        """Add a notice if ranks were gone before they had reported everything."""
+        lost = self.evidence.disconnected
+        steps = {rank: self.evidence.steps[rank] for rank in lost if rank in self.evidence.steps}
+        if steps:
+            text = "ended without the exit handlers of Python, as after os._exit(): what followed"
+            self.notice(f"{text} the last report is not recorded ({formatting.rank_steps(steps)})")

@@ -238,6 +238,8 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
             if await supervisor.wait_for_devices():
                 await supervisor.run(addresses)
             outcome = judge(coordinator.evidence)
+            if outcome.status == "completed":
+                coordinator.explain_missing_ends()
         except Exception as error:
             with suppress(OSError):
                 traceback.print_exc()

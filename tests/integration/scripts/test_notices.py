@@ -79,3 +79,19 @@ def test_a_program_that_makes_an_optimizer_and_no_step_is_named(
 ) -> None:
     write("train.py", "import torch\ntorch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)\n")
     assert notices(distrain, runs_dir) == ["the program has ended without an optimizer step"]
+
+
+def test_a_rank_that_leaves_without_its_exit_handlers_is_named(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    leaves = """
+        import os, time
+        import distrain
+        for _ in range(20):
+            distrain.step(samples=1)
+            time.sleep(0.02)
+        os._exit(0)
+    """
+    write("train.py", leaves)
+    (found,) = notices(distrain, runs_dir)
+    assert found.startswith("ended without the exit handlers of Python, as after os._exit()")
