@@ -16,8 +16,8 @@ from statistics import quantiles
 import torch
 from torch import nn
 
-BLOCK = 200  # steps
-WARMUP = 5  # blocks
+BLOCK = 50  # steps
+WARMUP = 20  # blocks
 
 
 class Endless(torch.utils.data.Dataset):

@@ -1,6 +1,7 @@
 """The script of `benchmarks.script`: trains in turns bare, observed, and with distrain's calls.
 
-`python -m benchmarks.script_loop CASE SECONDS FILE` writes the seconds per step of each turn.
+`python -m benchmarks.script_loop CASE SECONDS FILE` writes the seconds per step of each turn: the
+mean and the lowest tenth.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from statistics import mean, median, quantiles
 
 import torch
 from torch import nn
@@ -20,7 +22,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 import distrain
 from distrain.runners.instrumentation.automatic import hooked
 
-TURN_S = 0.2
+TURN_S = 0.5
+LONGEST = 3  # times the median
 
 
 def mlp(width: int) -> nn.Sequential:
@@ -38,6 +41,7 @@ CASES = {
 }
 
 
+Turn = tuple[float, float]  # the mean and the lowest tenth of the seconds per step
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -52,6 +56,15 @@ class Endless(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self._batch
+
+
+def undisturbed_mean(steps: list[float]) -> float:
+    """Return the mean without steps that took much longer than most: the process was interrupted.
+
+    A step that ends a window is not among them.
+    """
+    longest = LONGEST * median(steps)
+    return mean(step for step in steps if step < longest)
 
 
 @contextmanager
@@ -79,31 +92,33 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = torch.utils.data.DataLoader(Endless(shape), batch_size=None)
 
-    def turn(batches: Batches, logs: bool = False) -> float:
-        began = time.perf_counter()
-        count = 0
+    def turn(batches: Batches, logs: bool = False) -> Turn:
+        began = last = time.perf_counter()
+        steps = []
         for x, y in batches:
-            count += 1
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             if logs:
                 distrain.log({"loss": loss})
-            if time.perf_counter() - began > TURN_S:
+            now = time.perf_counter()
+            steps.append(now - last)
+            last = now
+            if now - began > TURN_S:
                 break
-        return (time.perf_counter() - began) / count
+        return undisturbed_mean(steps), quantiles(steps, n=10)[0]
 
-    def bare() -> float:
+    def bare() -> Turn:
         with without_hooks():
             return turn(loader)
 
-    def automatic() -> float:
+    def automatic() -> Turn:
         hooked.session.tracks = False
         return turn(loader)
 
     bare()
-    turns: list[tuple[float, float, float, float]] = []
+    turns: list[tuple[Turn, Turn, Turn, Turn]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         again = bare()
