@@ -18,6 +18,7 @@ from torch import nn
 
 BLOCK = 50  # steps
 WARMUP = 20  # blocks
+LEAST = 4  # blocks that are measured
 
 
 class Endless(torch.utils.data.Dataset):
@@ -53,7 +54,7 @@ def main():
         if count % BLOCK == 0:
             now = time.perf_counter()
             blocks.append((now - block_began) / BLOCK)
-            if now - began > seconds:
+            if now - began > seconds and len(blocks) >= WARMUP + LEAST:
                 break
             block_began = time.perf_counter()
     out.write_text(json.dumps(quantiles(blocks[WARMUP:])[0]))
