@@ -72,13 +72,8 @@ def summarize(
             "memory": MEMORY_SOURCE if has_memory else "",
         }
         sources = found | settings.sources
-        summary |= {
+        summary |= _only_known(summary, sources) | {
             "script": config.workload,
-            "precision": None,
-            "epochs": None,
-            "steps": steps if sources.get("steps") else None,
-            "samples": summary["samples"] if sources.get("samples") else None,
-            "samples_per_s": summary["samples_per_s"] if sources.get("samples") else None,
             "metrics": dict(metrics),
             "sources": _explain_sources(sources, MISSING | settings.missing, config, plan),
         }
@@ -90,6 +85,13 @@ def summarize(
         error = state.error
         summary["error"] = {"rank": error.rank, "type": error.type, "message": error.message}
     return summary
+
+
+def _only_known(summary: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return the figures that a script may lack; None where they have no source."""
+    sources_of = {"steps": "steps", "samples": "samples", "samples_per_s": "samples"}
+    known = {key: summary[key] if sources.get(of) else None for key, of in sources_of.items()}
+    return {"precision": None, "epochs": None} | known
 
 
 def _explain_sources(

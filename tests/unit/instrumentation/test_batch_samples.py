@@ -70,7 +70,7 @@ class Filter(Sampler[int]):
 
 class Unsized(SequentialSampler):
     def __len__(self) -> int:
-        raise NotImplementedError
+        raise RuntimeError("unknown until it was read")
 
 
 # Padded sequences begin with their time, which may be the number of samples in the first batch.
