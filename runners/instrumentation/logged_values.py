@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 from distrain.runners.instrumentation import problems
@@ -173,13 +173,14 @@ def copy_value(name: Any, value: Any) -> Any:
             value = _to_local(value)
         if getattr(value, "is_cuda", False):
             return value.detach().reshape(()).float().clone()
-        return float(value.item() if hasattr(value, "item") else value)
+        item = getattr(value, "item", None)
+        return float(item() if item else value)
     except Exception:
         problems.print_first(repr(name))
         return None
 
 
-@lru_cache
+@cache
 def _is_distributed(kind: Hashable) -> bool:
     """Return whether a type is that of a DTensor."""
     return hasattr(kind, "placements")

@@ -6,6 +6,7 @@ import time
 from threading import get_ident
 
 from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.loop_events import ENTER, LEAVE
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.sources import NAMED
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS
@@ -30,7 +31,7 @@ class NamedPhase:
         try:
             if self._is_phase:
                 loop = self._session.loop
-                loop.note((loop.ENTER, loop.stamp(), None, self._name))
+                loop.note((ENTER, loop.stamp(), None, self._name))
             else:
                 self._began = time.perf_counter()
         except Exception:
@@ -40,8 +41,8 @@ class NamedPhase:
         try:
             if self._is_phase:
                 loop = self._session.loop
-                loop.note((loop.LEAVE, loop.stamp(), None, self._name))
-                if len(loop.events) >= MOST_EVENTS:
+                loop.note((LEAVE, loop.stamp(), None, self._name))
+                if len(loop.events.others) >= MOST_EVENTS:
                     loop.replay()
             else:
                 seconds = time.perf_counter() - self._began

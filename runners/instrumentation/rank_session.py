@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from distrain.runners.distributed.timing import PendingReading
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.logged_values import LoggedValues, copy_value, is_ready_by
+from distrain.runners.instrumentation.loop_events import OWN_STEP
 from distrain.runners.instrumentation.plain_values import in_parts, to_name, to_setting, to_step
 from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
@@ -159,7 +160,7 @@ class RankSession:
 
     def _note_step(self, kind: int, samples: int | None = None) -> None:
         loop = self.loop
-        loop.note((loop.OWN_STEP, None, loop.stamp(), (kind, samples)))
+        loop.note((OWN_STEP, None, loop.stamp(), (kind, samples)))
         self.end_step(kind)
 
     def end_step(self, kind: int) -> None:
@@ -277,7 +278,7 @@ class RankSession:
         counter = loop.counter
         if step is not None:
             step = to_step(step)
-        elif counter.kind or loop.events:
+        elif counter.kind or loop.events.others:
             step = counter.steps + loop.noted_steps
         else:  # no step is counted
             step = self._logged.calls + 1

@@ -57,7 +57,7 @@ class StepCounter:
         self._samples_are_given = False
         self._steps_with_batch = 0
         self._steps_without = 0
-        self._reading: object = object()  # the source of the last batch; None once it has ended
+        self.reading: object = object()  # the source of the last batch; None once it has ended
         self._steps_after_end = 0
         self._backwards = 0  # passes since the last step
 
@@ -80,13 +80,18 @@ class StepCounter:
         return bool(self._doubtful)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether all that came so far belongs to steps that are finished."""
+        return not self._unfinished and not self._doubtful
+
+    @property
     def has_unfinished_batch(self) -> bool:
         """Whether a batch of a source that goes on was followed by no step."""
         return any(not each.has_ended for each in self._unfinished)
 
     def add_batch(self, source: object, samples: int | None) -> None:
         """Add a batch of a source, any object; `samples` may be unknown."""
-        self._reading = source
+        self.reading = source
         if not self._unfinished:  # the usual case
             self._unfinished.append(_Unfinished(source, samples))
             return
@@ -106,8 +111,8 @@ class StepCounter:
 
         Batches of it that no step has followed count only if a step comes before other batches.
         """
-        if source is not None and source is self._reading:
-            self._reading = None
+        if source is not None and source is self.reading:
+            self.reading = None
             self._steps_after_end = 0
         for each in self._unfinished:
             if each.source is source:
@@ -145,6 +150,12 @@ class StepCounter:
         self._follows_whole_pass = False
         self._backwards = 0
 
+    def repeat_step(self, times: int) -> None:
+        """Count the last step several times more; the samples of all of them are credited."""
+        self._count += times
+        self.steps = max(self.steps, self._count)
+        self._steps_with_batch += times
+
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.
 
@@ -152,7 +163,7 @@ class StepCounter:
         be the end of an epoch, and more of them have samples that nobody has seen.
         """
         self._steps_without += 1
-        if self._reading is None:
+        if self.reading is None:
             self._steps_after_end += 1
             self._has_unknown |= self._steps_after_end > 1
 

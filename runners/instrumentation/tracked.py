@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.batch_samples import counting
+from distrain.runners.instrumentation.loop_events import END, LEFT
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import BATCHES
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS
@@ -79,7 +80,7 @@ def _observe(batches: Iterator[Batch], session: RankSession) -> Iterator[Batch]:
     The time between the end of a loader and the next one belongs to no window: the program may
     evaluate or save.
     """
-    loop, automatic = session.loop, session.automatic
+    loop, events, automatic = session.loop, session.loop.events, session.automatic
     source = object()
     count: Callable[[Any], int | None] | None = None
     begin = _begin(session)
@@ -88,15 +89,14 @@ def _observe(batches: Iterator[Batch], session: RankSession) -> Iterator[Batch]:
             try:  # not in functions, because calls cost time in every step
                 if count is None:
                     count = counting(batches, batch)
-                extra = (source, count(batch))
-                loop.note((loop.BATCH, begin, loop.stamp(), extra))
+                events.note_batch(begin, loop.stamp(), source, count(batch))
                 if add := automatic.add_batch:
                     add(source, batch)
             except Exception:
                 problems.print_first()
             yield batch
             try:
-                if loop.counter.kind <= BATCHES or len(loop.events) >= MOST_EVENTS:
+                if loop.counter.kind <= BATCHES or len(events.others) >= MOST_EVENTS:
                     session.finish_batch()
                 begin = loop.stamp()
             except Exception:
@@ -124,7 +124,7 @@ def _end(session: RankSession, begin: Stamp | None, source: object) -> None:
         if begin is None:
             session.finish_batch()
         loop = session.loop
-        kind = loop.LEFT if begin is None else loop.END
+        kind = LEFT if begin is None else END
         loop.note((kind, begin, loop.stamp(), source))
     except Exception:
         problems.print_first()

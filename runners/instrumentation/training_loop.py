@@ -1,8 +1,4 @@
-"""A script's training loop: what is noted of it step by step, and replayed once per window.
-
-Noting an event must be cheap, as it happens several times in a step that may take less than a
-millisecond. So hooks and calls only append to a list; what the events mean is worked out later.
-"""
+"""A script's training loop: what was noted of it is replayed once per window."""
 
 from __future__ import annotations
 
@@ -12,44 +8,31 @@ from typing import Any
 
 from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.loop_events import LoopEvents, UsualSteps
 from distrain.runners.instrumentation.loop_timer import BETWEEN_LOOPS, EVALUATION, LoopTimer
 from distrain.runners.instrumentation.step_counter import CALLS, OPTIMIZER, StepCounter
 
-Noted = tuple[int, Any, Any, Any]
 MOST_EVENTS = 2_000  # that are noted before they are replayed
 
 
 class TrainingLoop:
-    """Events of a training loop: `note((kind, begin, end, extra))`, in their order.
+    """Counts and measures a training loop from its events, whose times are of `stamp()`.
 
-    `begin` and `end` are of `stamp()`. Steps of the optimizer need not be replayed before `due`.
-
-    | kind | extra |
-    | --- | --- |
-    | BATCH: a wait for training data | its source, samples |
-    | EVALUATION: a batch that is not trained with | its source or None, samples |
-    | END: the source of an evaluation, or with a `begin` of training data, has ended | the source |
-    | LEFT: the program has dropped a source, and with an `end` its training loop | the source |
-    | BACKWARD: a backward pass | None |
-    | OPTIMIZER_STEP: ends at `end` | whether it counts, its learning rate |
-    | OWN_STEP: ends at `end` | its kind, and samples |
-    | ENTER, LEAVE: a phase that the script names, at `begin` | the phase |
+    Steps of the optimizer need not be replayed before `due`.
     """
-
-    BATCH, EVALUATION, END, LEFT, BACKWARD, OPTIMIZER_STEP, OWN_STEP, ENTER, LEAVE = range(9)
 
     def __init__(self) -> None:
         self.counter = StepCounter()
         self.timer = LoopTimer()
-        self.events: list[Noted] = []  # always this list
-        self.note = self.events.append
+        self.events = LoopEvents()  # always this object
+        self.note = self.events.note
         self.stamp: Callable[[], Stamp] = time.perf_counter
         self.noted_steps = 0  # that will count when they are replayed
         self.certain_kind = 0  # steps of this kind will count then, those of others may not
         self.named_phases: set[str] = set()
         self.due = 0.0
         self.rate: Any = None  # of the last step; may be a tensor
-        self._handlers = (
+        self._handlers = (  # in the order of the kinds of events
             self._wait,
             self._evaluate,
             self._end,
@@ -59,6 +42,7 @@ class TrainingLoop:
             self._step,
             self._enter,
             self._leave,
+            self._step_as_usual,
         )
 
     @property
@@ -70,25 +54,26 @@ class TrainingLoop:
         self.replay()
         self.timer.use_cuda(device)
         self.stamp = self.timer.stamp
+        self.events.take()
 
     def limit(self) -> None:
         """Replay what was noted if it is much: there may be no step that does."""
-        if len(self.events) >= MOST_EVENTS:
+        if len(self.events.others) >= MOST_EVENTS:
             self.replay()
 
     def replay(self) -> None:
         """Count and measure what was noted."""
-        count = len(self.events)
-        events = self.events[:count]
-        del self.events[:count]  # no more: other threads may append to it
         self.noted_steps = 0
         handlers = self._handlers
-        for kind, begin, end, extra in events:
+        for kind, begin, end, extra in self.events.take():
             try:
                 handlers[kind](begin, end, extra)
             except Exception:  # the other events are replayed nevertheless
                 problems.print_first()
-        self.certain_kind = 0 if self.counter.is_behind else self.counter.kind
+        counter = self.counter
+        self.certain_kind = 0 if counter.is_behind else counter.kind
+        if self.certain_kind == OPTIMIZER and counter.is_settled and not self.timer.uses_cuda:
+            self.events.begin_usual(counter.reading)
 
     def _wait(self, begin: Stamp, end: Stamp, batch: tuple[object, int | None]) -> None:
         self.timer.wait(begin, end)
@@ -122,6 +107,16 @@ class TrainingLoop:
         if counts:
             self.rate = rate
             self.counter.finish_step(OPTIMIZER)
+
+    def _step_as_usual(self, begin: float, end: float, steps: UsualSteps) -> None:
+        """Replay several steps as one long step, which gives the same sums."""
+        forward = begin + steps.wait
+        backward = forward + steps.forward
+        self._wait(begin, forward, (steps.source, steps.samples))
+        self._backward(backward, backward + steps.backward, None)
+        self.timer.own_step(backward + steps.backward + steps.between)
+        self._step_optimizer(None, end, (True, steps.rate))
+        self.counter.repeat_step(steps.steps - 1)
 
     def _step(self, begin: None, end: Stamp, extra: tuple[int, int | None]) -> None:
         if extra[0] == CALLS:

@@ -12,9 +12,8 @@ from torch import autograd
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.optimizers import is_recorded
-from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
-BACKWARD = TrainingLoop.BACKWARD
 _is_within = False  # a checkpoint of activations calls it from within
 
 
@@ -35,8 +34,8 @@ def install() -> None:
             _is_within = False
         if begin is not None:
             end = _stamp(is_begin=False) if hooked.uses_cuda else perf_counter()
-            hooked.note((BACKWARD, begin, end, None))
-            if len(hooked.loop.events) >= MOST_EVENTS:
+            hooked.events.note_backward(begin, end)
+            if len(hooked.events.others) >= MOST_EVENTS:
                 hooked.replay()
 
     autograd.backward = observe

@@ -16,8 +16,9 @@ from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
 from distrain.runners.instrumentation.automatic.training_data import TrainingData
 from distrain.runners.instrumentation.batch_samples import counting
+from distrain.runners.instrumentation.loop_events import BATCH, END, EVALUATION, LEFT
 from distrain.runners.instrumentation.rank_session import RankSession
-from distrain.runners.instrumentation.training_loop import MOST_EVENTS, TrainingLoop
+from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
 WITHOUT_GRADIENTS = "batches of a DataLoader were only read without gradients, as to evaluate"
 
@@ -27,7 +28,6 @@ _sources: dict[int, weakref.ref[Any]] = {}  # by the ids of iterators that are a
 _counts: dict[int, _Count] = {}  # what counts the samples of their batches
 # Those whose batches need no more than to be noted.
 _usual: dict[int, tuple[weakref.ref[Any], _Count]] = {}
-BATCH = TrainingLoop.BATCH
 _Wait = tuple[int, Stamp, "weakref.ref[Any] | None"]  # the kind of the batch, begin, source
 
 
@@ -46,8 +46,8 @@ def install() -> None:
         except StopIteration:
             _note_end(batches, (BATCH, begin, source))
             raise
-        hooked.note((BATCH, begin, hooked.stamp(), (source, count(batch))))
-        if len(hooked.loop.events) >= MOST_EVENTS:
+        hooked.events.note_batch(begin, hooked.stamp(), source, count(batch))
+        if len(hooked.events.others) >= MOST_EVENTS:
             hooked.replay()
         return batch
 
@@ -86,10 +86,10 @@ def _begin(batches: Any) -> _Wait | None:
         if not is_grad_enabled():
             if not loop.counter.has_batches:
                 session.sources.reasons["samples"] = WITHOUT_GRADIENTS
-            return loop.EVALUATION, loop.stamp(), None
+            return EVALUATION, loop.stamp(), None
         source = _sources.get(id(batches)) or _source_of(batches)
         may_train = _training_data.may_train(batches._dataset)
-        return loop.BATCH if may_train else loop.EVALUATION, loop.stamp(), source
+        return BATCH if may_train else EVALUATION, loop.stamp(), source
     except Exception:
         problems.print_first()
         return None
@@ -109,7 +109,7 @@ def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
             _counts[id(batches)] = count
             if _training_data.knows(batches._dataset) and not session.automatic.add_batch:
                 _usual[id(batches)] = source, count
-        if kind == loop.BATCH and (add := session.automatic.add_batch):
+        if kind == BATCH and (add := session.automatic.add_batch):
             add(source, batch)
         loop.limit()
     except Exception:
@@ -125,7 +125,7 @@ def _note_end(batches: Any, wait: _Wait | None) -> None:
             _leave(id(batches._dataset))
         loop = hooked.session.loop
         end = loop.stamp()
-        loop.note((loop.END, begin if kind == loop.BATCH else None, end, source))
+        loop.note((END, begin if kind == BATCH else None, end, source))
     except Exception:
         problems.print_first()
 
@@ -136,7 +136,7 @@ def _begin_again(batches: Any, *_: Any, **__: Any) -> None:
         _counts.pop(id(batches), None)
         _training_data.begin_again(id(batches._dataset))
         _usual.clear()
-        hooked.note((TrainingLoop.LEFT, None, None, source))
+        hooked.loop.note((LEFT, None, None, source))
 
 
 def _source_of(batches: Any) -> weakref.ref[Any]:
@@ -150,7 +150,7 @@ def _source_of(batches: Any) -> weakref.ref[Any]:
         _counts.pop(key, None)
         _leave(data_set)
         loop = hooked.session.loop
-        loop.note((loop.LEFT, None, None, source))
+        loop.note((LEFT, None, None, source))
 
     _sources[key] = weakref.ref(batches, leave)
     return _sources[key]

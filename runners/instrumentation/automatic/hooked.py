@@ -14,27 +14,28 @@ from typing import Any
 
 from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.loop_events import LoopEvents
 from distrain.runners.instrumentation.rank_session import RankSession
-from distrain.runners.instrumentation.training_loop import Noted, TrainingLoop
+from distrain.runners.instrumentation.training_loop import TrainingLoop
 
 NO_THREAD = 0
 thread = NO_THREAD
 """The observed thread; hooks compare it first, as there is a session only if there is a thread."""
 session: RankSession = None  # type: ignore[assignment]
 loop: TrainingLoop = None  # type: ignore[assignment]
-note: Callable[[Noted], None] = None  # type: ignore[assignment]
+events: LoopEvents = None  # type: ignore[assignment]
 stamp: Callable[[], Stamp] = None  # type: ignore[assignment]
 uses_cuda = False  # stamps are taken on a CUDA device
 
 
 def begin(of: RankSession) -> None:
     """Observe the calling thread for a session."""
-    global session, thread, loop, note
+    global session, thread, loop, events
     if session is None:
         os.register_at_fork(after_in_child=end)
     session = of
     loop = session.loop
-    note = loop.note
+    events = loop.events
     _read_stamp()
     thread = threading.get_ident()
 

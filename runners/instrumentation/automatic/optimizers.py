@@ -18,9 +18,9 @@ from torch.optim.optimizer import (
 
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.automatic import hooked
+from distrain.runners.instrumentation.loop_events import OPTIMIZER_STEP
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
-from distrain.runners.instrumentation.training_loop import TrainingLoop
 
 GRAPH = "the steps are replayed from a CUDA graph, where hooks see nothing; call distrain.step()"
 
@@ -29,7 +29,6 @@ def _nothing() -> None:
     return None
 
 
-STEP = TrainingLoop.OPTIMIZER_STEP
 _counted: Any = _nothing  # a weak reference to the counted optimizer
 _usual: Any = _nothing  # the same, unless its steps may call each other
 finished_steps = 0  # of all optimizers
@@ -61,7 +60,7 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         loop = hooked.loop
         now = perf_counter()
         if _usual() is optimizer and now < loop.due and not hooked.uses_cuda:
-            hooked.note((STEP, None, now, (True, optimizer.param_groups[0].get("lr"))))
+            hooked.events.note_step(now, optimizer.param_groups[0].get("lr"))
             if loop.certain_kind == OPTIMIZER:
                 loop.noted_steps += 1
         elif not is_recorded():
@@ -96,7 +95,7 @@ def count_step(optimizer: Optimizer) -> None:
     loop = session.loop
     counts = _counted() is optimizer or _takes_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    loop.note((STEP, None, loop.stamp(), (counts, rate)))
+    loop.note((OPTIMIZER_STEP, None, loop.stamp(), (counts, rate)))
     if counts:
         session.end_step(OPTIMIZER)
     else:

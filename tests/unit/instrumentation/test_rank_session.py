@@ -10,6 +10,7 @@ import torch
 
 from distrain.runners.distributed import timing
 from distrain.runners.instrumentation import rank_session
+from distrain.runners.instrumentation.loop_events import BACKWARD
 from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
@@ -159,7 +160,7 @@ def test_an_event_that_cannot_be_replayed_loses_no_other(
 ) -> None:
     session = RankSession(sent, 0, window_s=10.0, skip_steps=0)
     for number in range(3):
-        session.loop.events.append((session.loop.BACKWARD, None, None if number else "x", None))
+        session.loop.note((BACKWARD, None, None if number else "x", None))
         session.step(4)
     session.end(has_failed=False)
     assert (session.steps, sum(window.samples for window in sent.windows)) == (3, 12)
