@@ -38,11 +38,13 @@ DiagnosisKind = Literal[
     "input",
     "communication",
     "compute",
+    "unmeasured",
     "nothing",
 ]
 NEARLY_FULL = 0.95  # share of the memory
 MIN_WAIT = 0.25  # share of a step; input-bound, communication-bound
 MIN_COMPUTE = 0.65  # share of a step; compute-bound
+MIN_OTHER = 0.5  # share of a step that is in none of the phases
 CORES_FREE = 85.0  # percent of the host's cores; below it, some are free
 
 
@@ -62,6 +64,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TOO_FEW_STEPS = Diagnosis(kind="unknown", sentence="too few steps to tell where the time goes")
+_SCRIPT_ALONE = ("nothing", "unmeasured")  # of a script that reports no phases
 UNREPORTED = Diagnosis(kind="unknown", sentence="the script does not report where its time goes")
 # In place of advice that names keys of a preset.
 _SCRIPT_ADVICE = {
@@ -71,6 +74,8 @@ _SCRIPT_ADVICE = {
     "sample",
     "communication": "use larger batches or accumulate gradients (no_sync), for fewer all-reduces",
     "compute": "use bf16 or tf32, torch.compile, or more devices",
+    "unmeasured": "look for work between the batches and steps that are observed, or name phases "
+    'by `with distrain.phase("forward"):`',
 }
 
 
@@ -104,7 +109,7 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
         record, state, shares, find_straggler_among(paces) if times_waits(record) else None
     )
     diagnosis = next(found for check in _CHECKS if (found := check(findings)) is not None)
-    if is_script and diagnosis.kind == "nothing" and not measured_shares(shares):
+    if is_script and diagnosis.kind in _SCRIPT_ALONE and not measured_shares(shares):
         diagnosis = UNREPORTED
     if is_script and diagnosis.kind in _SCRIPT_ADVICE:
         advice = _SCRIPT_ADVICE[diagnosis.kind]
@@ -322,6 +327,17 @@ def _compute_advice(findings: _Findings) -> str:
     return "set train.compile = true, or use more GPUs"
 
 
+def _check_unmeasured(findings: _Findings) -> Diagnosis | None:
+    if findings.shares[OTHER] < MIN_OTHER:
+        return None
+    return Diagnosis(
+        kind="unmeasured",
+        sentence="most of a step is spent outside the measured phases",
+        evidence=f"of a step: {_format_shares(findings, (*PHASES, OTHER))}",
+        advice="profile what runs between the phases, e.g. logging and hooks",
+    )
+
+
 def _report_no_bottleneck(findings: _Findings) -> Diagnosis:
     return Diagnosis(
         kind="nothing",
@@ -338,6 +354,7 @@ _CHECKS: tuple[Callable[[_Findings], Diagnosis | None], ...] = (
     _check_input,
     _check_communication,
     _check_compute,
+    _check_unmeasured,
     _report_no_bottleneck,
 )
 

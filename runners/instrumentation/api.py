@@ -148,7 +148,13 @@ def phase(name: str) -> AbstractContextManager[None]:
     `data`, `forward`, `backward`, `comm` and `optimizer` are shown per step; the seconds of any
     other name are logged as the curve `phase/NAME`.
     """
-    return _NO_PHASE if _session is None else NamedPhase(_session, str(name))
+    if _session is None:
+        return _NO_PHASE
+    try:
+        return NamedPhase(_session, str(name))
+    except Exception:
+        problems.print_first("a phase")
+        return _NO_PHASE
 
 
 def should_stop() -> bool:

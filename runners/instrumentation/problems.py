@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import traceback
 
@@ -14,9 +15,12 @@ _was_printed = False
 def print_first(what: str = "something", *, is_exception: bool = True) -> None:
     """Print what could not be recorded, unless another problem was printed before.
 
-    If it `is_exception`, the exception that is being handled follows.
+    If it `is_exception`, the exception that is being handled follows. One that a signal handler of
+    the program has raised belongs to the program: it is raised again.
     """
     global _was_printed
+    if is_exception and _is_of_signal_handler(sys.exception()):
+        raise
     if _was_printed:
         return
     _was_printed = True
@@ -28,3 +32,11 @@ def print_first(what: str = "something", *, is_exception: bool = True) -> None:
         if is_exception:
             with hidden_modules.restored():
                 traceback.print_exc()
+
+
+def _is_of_signal_handler(error: BaseException | None) -> bool:
+    """Return whether an exception comes from a handler that has interrupted our code."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    frames = traceback.walk_tb(error.__traceback__ if error else None)
+    return any(frame.f_code in codes for frame, _ in frames)

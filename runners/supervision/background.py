@@ -46,7 +46,8 @@ async def commit_regularly(
     pause = max(COMMIT_S, plan.world_size / RANKS_PER_SECOND)
     while True:
         await asyncio.sleep(pause)
-        if coordinator.ranks and writer.state.status == "queued":  # known before the job's state
+        is_queued = writer.state.status == "queued"
+        if coordinator.run.ranks and is_queued:  # they are known before the job's state
             state.set(status="running")
         state.set()
         with report_write_errors():
@@ -65,7 +66,7 @@ async def sample_regularly(
     ranks = RankSampler()
     with GpuSampler(uuids) as gpus:
         while True:
-            pids = dict(coordinator.ranks.pids)
+            pids = dict(coordinator.run.ranks.pids)
             for gpu_sample in await asyncio.to_thread(gpus.sample):
                 writer.add(gpu_sample)
             for rank_sample in await asyncio.to_thread(ranks.sample, pids):
@@ -87,7 +88,7 @@ async def watch_owner(coordinator: Coordinator) -> None:
     """Stop the run once the process that it belongs to has exited."""
     while not owner_is_gone():
         await asyncio.sleep(CHECK_S)
-    coordinator.notice("the process that started this run has exited")
+    coordinator.run.notice("the process that started this run has exited")
     coordinator.control.stop(now=True)
 
 
@@ -104,7 +105,7 @@ async def wait_for_hosts(
         return
     deadline = time.monotonic() + config.dist.join_timeout_s
     shown: list[str] = []
-    while (missing := coordinator.membership.missing) and time.monotonic() < deadline:
+    while (missing := coordinator.run.membership.missing) and time.monotonic() < deadline:
         sentences = _awaited_hosts(plan, folder, missing, addresses)
         if sentences != shown:
             shown = sentences
@@ -113,8 +114,8 @@ async def wait_for_hosts(
     state.set(waiting_for=[])
     if missing:
         hosts = formatting.plural(len(missing), "host")
-        coordinator.evidence.missing = formatting.ranks(missing) if plan.tasks else hosts
-        coordinator.conditions.trouble.set()
+        coordinator.run.evidence.missing = formatting.ranks(missing) if plan.tasks else hosts
+        coordinator.run.conditions.trouble.set()
 
 
 def _awaited_hosts(

@@ -41,7 +41,7 @@ class JournalMerge:
         self._writer.add(Notice(time=time.time(), level="info", text=text))
         with report_write_errors():
             self._writer.commit()
-        if self._coordinator.is_stopping:
+        if self._coordinator.run.is_stopping:
             self._coordinator.control.stop()
 
     def merge(self) -> None:
@@ -62,10 +62,8 @@ class JournalMerge:
 
     def _pass_on_stop(self) -> None:
         """Repeat a stop that was requested here until the ranks of the job have left."""
-        coordinator = self._coordinator
-        is_wanted = (
-            coordinator.evidence.stop_requested and not coordinator.conditions.all_finished.is_set()
-        )
+        run = self._coordinator.run
+        is_wanted = run.evidence.stop_requested and not run.conditions.all_finished.is_set()
         if self._journal.exists and is_wanted:
             with suppress(OSError):
-                request_stop(self._folder, Stop(restart=not coordinator.is_stopping))
+                request_stop(self._folder, Stop(restart=not run.is_stopping))

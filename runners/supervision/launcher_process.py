@@ -52,8 +52,8 @@ class LauncherProcess:
         self._log = folder / "logs" / "launcher.log"
         self._folder = folder
         self._coordinator = coordinator
-        self._evidence = coordinator.evidence
-        self._conditions = coordinator.conditions
+        self._evidence = coordinator.run.evidence
+        self._conditions = coordinator.run.conditions
         self._scheduler = scheduler
 
     async def start(self, environment: Mapping[str, str]) -> None:
@@ -78,7 +78,8 @@ class LauncherProcess:
                 break
             if self._conditions.end_now.is_set():
                 break
-            self._coordinator.notice("the launcher was killed and is restarted to follow its job")
+            text = "the launcher was killed and is restarted to follow its job"
+            self._coordinator.run.notice(text)
             await asyncio.to_thread(end_descendants, self._scheduler.finish_commands)
             await self.start(self._environment)
             await self._wait_for_end()
@@ -88,12 +89,12 @@ class LauncherProcess:
         await asyncio.to_thread(end_descendants, self._end_signals())
         code = await self._process.wait()
         self._evidence.launcher_code = code
-        if self._config.launcher == "inline" and 0 not in self._coordinator.ranks.joined:
+        if self._config.launcher == "inline" and 0 not in self._coordinator.run.ranks.joined:
             # The launcher is rank 0.
             exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
             self._evidence.exits[0] = exited
             if code:
-                self._coordinator.writer.add(exited)
+                self._coordinator.run.writer.add(exited)
         if self._scheduler and self._has_left_job():
             job = self._evidence.job
             cancel = self._scheduler.cancel_abandoned
@@ -120,7 +121,7 @@ class LauncherProcess:
     def _note_cancelled(self, job: Job) -> None:
         """Note the end of an abandoned job: why the run ends, unless it was to end anyway."""
         if self._conditions.end_now.is_set() or not self._evidence.launcher_killed:
-            self._coordinator.notice(job.ended)
+            self._coordinator.run.notice(job.ended)
             job = structs.replace(job, ended="")
         self._coordinator.replay(job)
 
@@ -169,7 +170,7 @@ class LauncherProcess:
         """Interrupt what the ranks have started themselves, as Ctrl-C in a terminal would."""
         if not self._config.script.is_python:
             return  # its rank passes the signal on
-        ranks = self._coordinator.ranks
+        ranks = self._coordinator.run.ranks
         own = [pid for rank, pid in ranks.pids.items() if rank not in ranks.joined]
         known = {self._process.pid, *own}
         for process in descendants():
@@ -190,7 +191,7 @@ class LauncherProcess:
                 return True
             if not (conditions.trouble.is_set() or conditions.all_finished.is_set()):
                 return True
-            if self._coordinator.is_job_queued and not self._coordinator.is_complete:
+            if self._coordinator.run.is_job_queued and not self._coordinator.run.is_complete:
                 since = time.monotonic()  # a requeued job may wait for any time
             if time.monotonic() > since + self._grace_period_s():
                 return False
@@ -199,11 +200,11 @@ class LauncherProcess:
 
     def _program_may_go_on(self) -> bool:
         """Return whether the ranks are processes of a program, which may have more to do."""
-        return bool(self._coordinator.ranks.joined) and not self._evidence.stop_requested
+        return bool(self._coordinator.run.ranks.joined) and not self._evidence.stop_requested
 
     def _grace_period_s(self) -> float:
         """Return the seconds from the first sign of an end until the launcher is ended."""
-        if self._coordinator.is_complete or not self._coordinator.may_restart:
+        if self._coordinator.run.is_complete or not self._coordinator.run.may_restart:
             if self._conditions.all_finished.is_set():
                 return math.inf if self._program_may_go_on() else LEAVE_S
             return SCRIPT_S if self._evidence.is_script else SETTLE_S

@@ -30,6 +30,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision import background
 from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.observed_outcome import judge_observed
 from distrain.runners.supervision.server import serve
 from distrain.runners.supervision.state_writer import StateWriter
@@ -61,9 +62,9 @@ class RunObserver:
         self._plan = plan
         self._writer = RecordWriter(folder)
         self._state = StateWriter(self._writer)
-        self._coordinator = Coordinator(
-            self._config, plan, self._writer, self._state.set, socket.gethostname(), None
-        )
+        set_state = self._state.set
+        run = LiveRun(self._config, plan, self._writer, set_state, socket.gethostname(), None)
+        self._coordinator = Coordinator(run)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Listen, receive everything that the ranks send, and write how they ended."""
@@ -85,7 +86,7 @@ class RunObserver:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            evidence, absent = self._coordinator.evidence, self._coordinator.absent_ranks
+            evidence, absent = self._coordinator.run.evidence, self._coordinator.run.absent_ranks
             self._state.finish(judge_observed(evidence, absent, self._running))
 
     def _tasks(self) -> list[background.BackgroundTask]:
@@ -107,12 +108,12 @@ class RunObserver:
         end_now = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, end_now.set)
-        ranks, evidence = self._coordinator.ranks, self._coordinator.evidence
+        ranks, evidence = self._coordinator.run.ranks, self._coordinator.run.evidence
         deadline = time.monotonic() + FIRST_RANK_S
         while time.monotonic() < deadline and not end_now.is_set():
             await asyncio.sleep(CHECK_S)
             running = self._running
-            absent = self._coordinator.absent_ranks
+            absent = self._coordinator.run.absent_ranks
             if running:
                 deadline = time.monotonic() + LATE_RANK_S
                 self._show_absent(absent)
@@ -127,7 +128,7 @@ class RunObserver:
     @property
     def _running(self) -> set[int]:
         """The ranks that are connected and have not ended."""
-        return self._coordinator.ranks.by_rank.keys() - self._coordinator.evidence.ended
+        return self._coordinator.run.ranks.by_rank.keys() - self._coordinator.run.evidence.ended
 
     def _rank_0_exists(self) -> bool:
         return is_running(self._request.pid, None)

@@ -67,7 +67,7 @@ def supervisor_failure(error: Exception) -> Outcome:
 def _finished(evidence: Evidence) -> Outcome:
     """Return the outcome of a run whose ranks have all left the training loop in order."""
     if not any(finished.stopped for finished in evidence.finished.values()):
-        reason = ALL_EXITED if evidence.is_script else "all steps done"
+        reason = ALL_EXITED if evidence.is_script else "completed all steps"
         return Outcome(status="completed", reason=reason)
     step = max(finished.step for finished in evidence.finished.values())
     reason = f"stopped {evidence.stop_origin} after step {step:,}"

@@ -32,6 +32,7 @@ from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import report_write_errors
 from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.server import serve
 from distrain.runners.system.files import write_atomically
 
@@ -91,7 +92,8 @@ async def run_recorded(
     plan = record.state.plan
     assert plan is not None
     journal = JournalWriter(record.dir)
-    coordinator = Coordinator(record.config, plan, journal, journal.set_state, host, scheduler)
+    run = LiveRun(record.config, plan, journal, journal.set_state, host, scheduler)
+    coordinator = Coordinator(run)
     text = f"{host} records the run in a journal in its folder: {reason}"
     journal.add(Notice(time=time.time(), level="info", text=text))
     async with serve(coordinator, folder, scheduler.node_address()) as addresses:
@@ -107,7 +109,7 @@ async def run_recorded(
         while not exit_task.done():
             await asyncio.wait([exit_task], timeout=CHECK_S)
             _handle_request(folder / STOP_REQUEST, coordinator)
-            if coordinator.evidence.unreachable or coordinator.conditions.end_now.is_set():
+            if coordinator.run.evidence.unreachable or coordinator.run.conditions.end_now.is_set():
                 with suppress(ProcessLookupError):
                     process.terminate()
             with report_write_errors():

@@ -39,6 +39,7 @@ from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease, QueueEntry
 from distrain.runners.supervision.journal_merge import JournalMerge
 from distrain.runners.supervision.launcher_process import LauncherProcess
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import Outcome, judge, supervisor_failure
 from distrain.runners.supervision.server import serve
 from distrain.runners.supervision.state_writer import StateWriter
@@ -71,21 +72,16 @@ class Supervisor:
         self.scheduler = batch_scheduler(self.config)
         self.writer = RecordWriter(folder, has_journal=record.has_journal)
         self.state = StateWriter(self.writer)
-        self.coordinator = Coordinator(
-            self.config,
-            plan,
-            self.writer,
-            self.state.set,
-            socket.gethostname(),
-            self.scheduler,
-        )
+        host = socket.gethostname()
+        run = LiveRun(self.config, plan, self.writer, self.state.set, host, self.scheduler)
+        self.coordinator = Coordinator(run)
         self.journal = JournalMerge(folder, self.writer, self.coordinator)
         self.launcher = LauncherProcess(self.config, plan, folder, self.coordinator, self.scheduler)
         self.lease: DeviceLease | None = None
 
     def listen_address(self) -> str:
         """Return HOST or HOST:PORT for peers on other hosts; empty where there are none."""
-        return listen_address(self.config, self.plan, self.scheduler, self.coordinator.notice)
+        return listen_address(self.config, self.plan, self.scheduler, self.coordinator.run.notice)
 
     def known_token(self) -> str:
         """Return the token that other hosts know already; empty where there is none."""
@@ -100,21 +96,21 @@ class Supervisor:
         not have to wait starts without an entry.
         """
         name = read_meta(self.folder).name
-        waiting = self.coordinator.evidence.queued
+        waiting = self.coordinator.run.evidence.queued
         try:
             entry = QueueEntry.of(self.plan, self.folder, name, waiting=waiting)
             self.lease = DeviceLease(entry)
         except (DistrainError, OSError) as error:
             if waiting:
                 raise
-            self.coordinator.notice(f"queued runs cannot see this run: {error}")
+            self.coordinator.run.notice(f"queued runs cannot see this run: {error}")
 
     async def wait_for_devices(self) -> bool:
         """Wait in the queue if the run is queued; return False where it was stopped meanwhile."""
-        if not self.coordinator.evidence.queued:
+        if not self.coordinator.run.evidence.queued:
             return True
         assert self.lease is not None
-        end_now = self.coordinator.conditions.end_now
+        end_now = self.coordinator.run.conditions.end_now
         while obstacles := await asyncio.to_thread(self.lease.acquire):
             if obstacles != self.writer.state.waiting_for:
                 self.state.set(waiting_for=obstacles)
@@ -123,7 +119,7 @@ class Supervisor:
                 break
         if end_now.is_set():
             return False
-        self.coordinator.evidence.queued = False
+        self.coordinator.run.evidence.queued = False
         started = self.writer.state.started if self.scheduler else time.time()
         self.state.set(status="starting", started=started, waiting_for=[])
         return True
@@ -137,7 +133,7 @@ class Supervisor:
         await self.launcher.start(environment)
         if not self.writer.recovered:
             for text in self.plan.notices:
-                self.coordinator.notice(text)
+                self.coordinator.run.notice(text)
         tasks = [self._start_task(task) for task in self._background_tasks(addresses)]
         rank_environment = environment | interface_variables(self.config, self.plan, addresses)
         provenance = self._start_task(partial(self._record_provenance, rank_environment))
@@ -147,10 +143,10 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(provenance, *tasks, return_exceptions=True)
         await self._receive_last_events()
-        self.coordinator.evidence.launcher_log = self.launcher.log_tail()
+        self.coordinator.run.evidence.launcher_log = self.launcher.log_tail()
 
     def _set_first_status(self) -> None:
-        if self.coordinator.is_stopping:
+        if self.coordinator.run.is_stopping:
             return
         if self.scheduler and self.writer.state.job is None:
             submitting = f"the job is being submitted to {self.scheduler.name}"
@@ -201,7 +197,7 @@ class Supervisor:
         coordinator = self.coordinator
         deadline = time.monotonic() + LAST_EVENTS_S
         await asyncio.sleep(0.05)
-        while coordinator.ranks or coordinator.membership.has_unfinished:
+        while coordinator.run.ranks or coordinator.run.membership.has_unfinished:
             if time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.01)
@@ -228,7 +224,7 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
     ) as addresses:
         reserve.write_bytes(bytes(RESERVE_BYTES))
         supervisor.join_queue()
-        waits = coordinator.evidence.queued or supervisor.scheduler is not None
+        waits = coordinator.run.evidence.queued or supervisor.scheduler is not None
         started = writer.state.started or (None if waits else time.time())
         writer.set_state(started=started, socket=addresses.local, **process_identity())
         on_ready()
@@ -237,7 +233,7 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         try:
             if await supervisor.wait_for_devices():
                 await supervisor.run(addresses)
-            outcome = judge(coordinator.evidence)
+            outcome = judge(coordinator.run.evidence)
             if outcome.status == "completed":
                 coordinator.explain_missing_ends()
         except Exception as error:
@@ -246,7 +242,7 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
             outcome = supervisor_failure(error)
         finally:
             end_descendants(AT_ONCE)
-        coordinator.membership.broadcast(RunEnded(status=outcome.status, reason=outcome.reason))
+        coordinator.run.membership.broadcast(RunEnded(status=outcome.status, reason=outcome.reason))
     reserve.unlink(missing_ok=True)
     supervisor.close(outcome)
 

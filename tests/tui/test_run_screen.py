@@ -115,9 +115,9 @@ def test_the_end_of_a_run_is_reported_and_shown(make: Make) -> None:
     run = make("short").steps(40)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        run.end(reason="all steps done")
+        run.end(reason="completed all steps")
         await until(pilot, lambda: "completed" in shown(app), "ended")
-        await until(pilot, lambda: has_message(app, "all steps done"), "shown")
+        await until(pilot, lambda: has_message(app, "completed all steps"), "shown")
 
     watch(run, scenario)
 
@@ -583,6 +583,7 @@ def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
 # --- a script -------------------------------------------------------------------------------------
 
 SCRIPT = {"path": "train.py", "args": ["--lr", "1"]}
+NO_STEP = {False: "no step reported yet", True: "the script reported no steps"}
 
 
 def test_a_script_that_logs_nothing_shows_its_output_and_the_machine(make: Make) -> None:
@@ -594,7 +595,7 @@ def test_a_script_that_logs_nothing_shows_its_output_and_the_machine(make: Make)
         await until(pilot, lambda: "hello from the script" in shown(app), "log shown")
         text = shown(app)
         assert "train.py --lr 1" in text
-        assert "the script reports no steps" in text
+        assert "no step reported yet" in text
         assert "CPU of the ranks" in text
         assert "Training loss" not in text
         assert "loss" not in screen.query_one(RankTable).lines[0].plain
@@ -615,7 +616,7 @@ def test_no_steps_of_a_script_are_stated_only_after_it_had_time_for_one(
     with run.record as record:
         now = Follower(record).snapshot()
         line = header(msgspec.structs.replace(now, time=run.began + ago), record.config, 100)[1]
-    assert ("the script reports no steps" in line.plain) is is_said
+    assert (NO_STEP[ended] in line.plain) is is_said
     assert ("duration" if ended else "running for") in line.plain
 
 

@@ -107,8 +107,9 @@ def _script_progress(now: Snapshot, config: RunConfig) -> Text:
     elapsed = f"{verb} {formatting.duration(seconds)}"
     if now.step:
         return Text(f"step {now.step:,}  {elapsed}")
+    none = "no step reported yet" if state.live else "the script reported no steps"
     is_early = state.live and seconds < config.report.stall_s * STEPS_EXPECTED
-    return Text(elapsed if is_early else f"the script reports no steps  {elapsed}", "dim")
+    return Text(elapsed if is_early else f"{none}  {elapsed}", "dim")
 
 
 def _waiting(now: Snapshot) -> str:

@@ -132,6 +132,11 @@ def reports_samples(record: Record) -> bool:
     return not record.config.is_script or bool(record.script_settings().sources.get("samples"))
 
 
+def reports_steps(record: Record) -> bool:
+    """Return whether steps of a run are known: a script may report none, or fail before."""
+    return not record.config.is_script or bool(record.script_settings().sources.get("steps"))
+
+
 def step_kind(record: Record) -> str:
     """Return what counts as a step: of a script for example the batches of `distrain.track`."""
     source = record.script_settings().sources.get("steps", "") if record.config.is_script else ""

@@ -19,6 +19,7 @@ from distrain.runners.analysis.comparison.figures import (
     core_count,
     is_cpu_shared,
     reports_samples,
+    reports_steps,
     step_kind,
 )
 from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
@@ -58,7 +59,8 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     candidates = []
     warnings = []
     reported = []
-    unit: Unit = "samples/s" if all(map(reports_samples, records)) else "steps/s"
+    with_steps = [record for record in records if reports_steps(record)]
+    unit: Unit = "samples/s" if all(map(reports_samples, with_steps)) else "steps/s"
     for record, name in zip(records, names, strict=True):
         candidate, candidate_warnings, samples = _read_candidate(record, name, logged, unit)
         declared = record.script_settings().config if record.config.is_script else {}

@@ -136,4 +136,4 @@ def finished(fabricate: Callable[..., SampledRun]) -> SampledRun:
     run = fabricate("first").steps(20).evaluation(0.91).notice("mind the gap")
     run.steps(20).evaluation(0.9555)
     run.log("rank-0", "zero one\nzero two\n").log("rank-1", "one one").log("launcher", "hi\n")
-    return run.end(reason="all steps done")
+    return run.end(reason="completed all steps")

@@ -245,7 +245,7 @@ def test_show_prints_a_page(distrain: Distrain, finished: SampledRun) -> None:
         "top1 95.55 %",
         "mind the gap",
         "cpu:1",
-        "all steps done",
+        "completed all steps",
     ):
         assert text in page
     assert "\x1b" not in page

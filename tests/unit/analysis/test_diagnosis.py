@@ -107,6 +107,15 @@ def test_no_bottleneck_stands_out(tmp_path: Path) -> None:
     assert "other 10 %" in found.evidence
 
 
+def test_most_of_a_step_is_outside_the_phases(tmp_path: Path) -> None:
+    steps = step(data=0.02, forward=0.05, backward=0.05)
+    found = diagnose(completed_run(tmp_path / "preset", steps))
+    assert found.sentence == "most of a step is spent outside the measured phases"
+    assert "other 88 %" in found.evidence
+    found = diagnose(completed_run(tmp_path / "script", steps, script={"path": "train.py"}))
+    assert "distrain.phase" in found.advice
+
+
 def test_a_straggler_comes_before_where_the_time_goes(tmp_path: Path) -> None:
     def steps(rank: int, _: int) -> dict[str, Any]:
         late = 0.2 * rank

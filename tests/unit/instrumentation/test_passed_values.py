@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,11 @@ from distrain.runners.protocol.events import (
 )
 from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.supervision.connection import MAX_LINE_BYTES
+
+
+class Nameless:
+    def __str__(self) -> str:
+        raise ValueError
 
 
 class Text(str):
@@ -110,6 +116,10 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
     "an evaluation of a negative number of samples": (
         lambda: distrain.log_eval({"loss": 1.0}, samples=-1),
         lambda got: got.of(RankEvaluation) == [],
+    ),
+    "a phase whose name cannot be read": (
+        lambda: [use_phase(Nameless()), distrain.log({"loss": 1.0})],  # type: ignore[arg-type]
+        lambda got: [*got.logged] == ["loss"],
     ),
     "names that control a terminal": (
         lambda: [
@@ -326,3 +336,26 @@ def test_a_problem_ends_nothing_where_it_cannot_be_printed(
         monkeypatch.setattr(sys, "stderr", stream)
         problems.print_first()
     assert capsys.readouterr().out == ""
+
+
+class _Interrupted:
+    """A value during whose reading a signal arrives."""
+
+    def item(self) -> float:
+        signal.raise_signal(signal.SIGUSR1)
+        return 1.0
+
+
+def test_an_exception_of_a_signal_handler_belongs_to_the_program(received: Supervisor) -> None:
+    def handle(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(TimeoutError):
+            distrain.log({"loss": _Interrupted()})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    distrain.log({"loss": 2.0})
+    flush()
+    assert received.logged["loss"].last == 2.0

@@ -113,7 +113,7 @@ from distrain.runners.supervision import journal_merge, supervisor
 journal_merge.MAX_UNCOMMITTED = 50
 one = supervisor.Supervisor(Path(sys.argv[1]))
 if not one.writer.recovered:
-    one.coordinator.notice("only the first knows")
+    one.coordinator.run.notice("only the first knows")
     one.writer.commit()
 print("begun", flush=True)
 if one.writer.recovered:

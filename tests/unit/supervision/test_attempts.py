@@ -230,7 +230,7 @@ def test_a_journal_is_merged_once_however_many_supervisors_merge_it(seed: int) -
         plan = plan_here(CONFIG)
         shared, alone = (create_run(Path(name), CONFIG, word="far", plan=plan) for _ in "12")
         journal, sent, supervisor = JournalWriter(shared), iter(story.sent), Supervisor(shared)
-        supervisor.coordinator.notice("only the first knows")
+        supervisor.coordinator.run.notice("only the first knows")
         supervisor.writer.commit()
         while part := list(islice(sent, story.rng.randint(1, 60))):
             for event in part:
@@ -260,10 +260,10 @@ def test_an_entry_of_a_journal_that_cannot_be_applied_loses_no_other(
         journal.add(event)
     journal.close()
     supervisor = Supervisor(journal.dir)
-    stall_watch = supervisor.coordinator.stall_watch
+    stall_watch = supervisor.coordinator.run.stall_watch
     monkeypatch.setattr(stall_watch, "record_progress", lambda: 1 / 0)  # at an evaluation
     supervisor.journal.merge()
-    supervisor.coordinator.notice("later")
+    supervisor.coordinator.run.notice("later")
     supervisor.writer.commit()
     with Record(journal.dir) as record:
         texts = [event.text for _, event in record.events(kinds=["notice"])]  # type: ignore

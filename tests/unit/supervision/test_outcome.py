@@ -281,7 +281,7 @@ def test_the_output_of_a_launcher_is_kept_whole() -> None:
 
 
 ENDED = {
-    "all steps done": ({"finished": finished(0, 1)}, "completed", "all steps done"),
+    "completed all steps": ({"finished": finished(0, 1)}, "completed", "all steps done"),
     "stopped in order": (
         {"finished": finished(0, 1, stopped=True), "stop_requested": True},
         "stopped",
@@ -290,7 +290,7 @@ ENDED = {
     "a stop that came too late": (
         {"finished": finished(0, 1), "stop_requested": True},
         "completed",
-        "all steps done",
+        "completed all steps",
     ),
     "stopped immediately": ({"stopped_now": True}, "stopped", "without a checkpoint"),
     "stopped at once while others had failed of it": (
@@ -306,7 +306,7 @@ ENDED = {
     "done before the forced end": (
         {"stop_requested": True, "stopped_now": True, "finished": finished(0, 1)},
         "completed",
-        "all steps done",
+        "completed all steps",
     ),
 }
 

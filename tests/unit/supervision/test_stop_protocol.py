@@ -21,6 +21,7 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.system.devices import Device
 from tests.support.connections import SentEvents
 
@@ -37,7 +38,7 @@ def test_only_a_stop_without_all_answers_is_taken_back(
     devices = [Device(kind="cpu", index=0)]
     plan = Plan(world_size=2, devices=devices, threads=1, backend="", observed=True)
     writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="train"))
-    coordinator = Coordinator(config, plan, writer, writer.set_state, "here", None)
+    coordinator = Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
     ranks = [SentEvents(coordinator) for _ in range(2)]
 
     async def stop() -> None:
@@ -52,4 +53,4 @@ def test_only_a_stop_without_all_answers_is_taken_back(
     asyncio.run(stop())
     assert [rank.sent for rank in ranks] == [sent, sent]
     is_stopped = len(answering) == 2
-    assert coordinator.is_stopping == coordinator.evidence.stop_requested == is_stopped
+    assert coordinator.run.is_stopping == coordinator.run.evidence.stop_requested == is_stopped

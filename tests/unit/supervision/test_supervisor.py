@@ -70,7 +70,7 @@ def test_a_rank_that_has_disconnected_is_not_sampled(supervisor: Supervisor) -> 
     connection = Connection(supervisor.coordinator)
     supervisor.coordinator.received(connection, Hello(rank=0, world_size=4, pid=os.getpid()))
     supervisor.coordinator.disconnected(connection)
-    assert supervisor.coordinator.ranks.pids == {}
+    assert supervisor.coordinator.run.ranks.pids == {}
 
 
 def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
@@ -79,7 +79,7 @@ def test_only_ranks_of_this_host_are_sampled(supervisor: Supervisor) -> None:
         pid = 0 if rank == 3 else os.getpid()
         hello = Hello(rank=rank, world_size=4, pid=pid, host=host)
         supervisor.coordinator.received(Connection(supervisor.coordinator), hello)
-    assert set(supervisor.coordinator.ranks.pids) == {0, 2}
+    assert set(supervisor.coordinator.run.ranks.pids) == {0, 2}
 
 
 @pytest.fixture
@@ -116,15 +116,15 @@ def test_only_node_agents_report_hosts_and_only_those_of_the_run(two_hosts: Supe
     gpus = [GpuSample(time=1.0, gpu=number, uuid="u", name="n") for number in (-5, 3, 1005)]
     ranks = [RankSample(time=1.0, rank=rank, cpu=1.0, rss=1.0, processes=1) for rank in (1, 77)]
     sampled = Sampled(gpus=gpus, ranks=ranks)
-    assert coordinator.membership.number_samples(viewer, sampled) == []
-    numbered = coordinator.membership.number_samples(second, sampled)
+    assert coordinator.run.membership.number_samples(viewer, sampled) == []
+    numbered = coordinator.run.membership.number_samples(second, sampled)
     assert [each.gpu for each in numbered if isinstance(each, GpuSample)] == [1003]
     assert [each.rank for each in numbered if isinstance(each, RankSample)] == [1]
     for connection in (viewer, second):
         coordinator.received(connection, Rendezvous(address="elsewhere:1"))
-        assert coordinator.membership.meeting_place == ""
+        assert coordinator.run.membership.meeting_place == ""
     coordinator.received(first, Rendezvous(address="here:1"))
-    assert coordinator.membership.meeting_place == "here:1"
+    assert coordinator.run.membership.meeting_place == "here:1"
 
 
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
@@ -132,7 +132,7 @@ def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
     )
     two_hosts.coordinator.control.stop()
-    assert two_hosts.coordinator.conditions.end_now.is_set()
+    assert two_hosts.coordinator.run.conditions.end_now.is_set()
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_stall_names_a_rank_only_if_it_is_behind(
     steps: dict[int, int], where: str, supervisor: Supervisor
 ) -> None:
     coordinator = supervisor.coordinator
-    coordinator.stall_watch.phases = dict.fromkeys(range(4), "training")
-    coordinator.evidence.steps = steps
-    coordinator.stall_watch.last_progress = time.monotonic() - 100
+    coordinator.run.stall_watch.phases = dict.fromkeys(range(4), "training")
+    coordinator.run.evidence.steps = steps
+    coordinator.run.stall_watch.last_progress = time.monotonic() - 100
     coordinator.report_stall()
     supervisor.writer.commit()
     ((_, notice),) = Record(supervisor.folder).events()
@@ -211,9 +211,9 @@ def test_a_rank_that_returns_while_others_train_continues_alone(tmp_path: Path) 
     coordinator.received(returned, hello(1, os.getpid()))
     for rank, connection in enumerate((other, returned)):
         coordinator.received(connection, make_window(rank, 8 if rank == 0 else 1))
-    assert coordinator.ranks.by_rank == {0: other, 1: returned}
-    assert coordinator.evidence.steps == {0: 8, 1: 8}
-    assert not coordinator.evidence.ended
+    assert coordinator.run.ranks.by_rank == {0: other, 1: returned}
+    assert coordinator.run.evidence.steps == {0: 8, 1: 8}
+    assert not coordinator.run.evidence.ended
     supervisor.writer.commit()
     texts = [each.text for _, each in Record(supervisor.folder).events(kinds=["notice"])]  # type: ignore[attr-defined]
     assert texts == [
@@ -239,9 +239,9 @@ def test_late_events_of_an_earlier_attempt_are_ignored(scheduled: Supervisor) ->
     coordinator.received(rank, Hello(rank=1, host="n2", attempt=1))
     coordinator.received(old_node, Exited(time=0.0, rank=1, pid=1, code=-9))
     coordinator.received(old_rank, Failure(time=0.0, rank=1, error="OSError", message="gone"))
-    assert coordinator.ranks.by_rank == {1: rank}
-    assert not coordinator.conditions.trouble.is_set()
-    assert (coordinator.evidence.exits, coordinator.evidence.failures) == ({}, {})
+    assert coordinator.run.ranks.by_rank == {1: rank}
+    assert not coordinator.run.conditions.trouble.is_set()
+    assert (coordinator.run.evidence.exits, coordinator.run.evidence.failures) == ({}, {})
     assert scheduled.writer.state.attempts == 1
 
 
@@ -250,7 +250,7 @@ def test_a_host_of_an_earlier_attempt_is_refused(scheduled: Supervisor) -> None:
     coordinator.received(Connection(coordinator), Hello(role="node", node=0, host="n1", attempt=1))
     coordinator.received(late, Hello(role="node", node=0, host="n1"))
     coordinator.received(late, Hello(rank=0, host="n1"))
-    assert coordinator.ranks.by_rank == {}
+    assert coordinator.run.ranks.by_rank == {}
 
 
 def test_a_stop_survives_the_attempt_in_which_it_was_requested(scheduled: Supervisor) -> None:
@@ -274,7 +274,7 @@ def test_a_job_that_appears_after_a_stop_is_ended(scheduled: Supervisor) -> None
         coordinator.received(Connection(coordinator), Job(time=0.0, id="7", state="PENDING"))
 
     asyncio.run(stopped())
-    assert coordinator.conditions.end_now.is_set()
+    assert coordinator.run.conditions.end_now.is_set()
 
 
 def test_ranks_save_when_slurm_signals_a_node(scheduled: Supervisor) -> None:
@@ -314,8 +314,8 @@ def test_a_job_that_never_started_is_removed_from_the_queue(scheduled: Superviso
         Connection(coordinator), Job(time=0.0, id="7", state="PENDING", reason="Resources")
     )
     coordinator.control.stop()
-    assert coordinator.conditions.end_now.is_set()
-    assert judge(coordinator.evidence).reason == "removed from the queue"
+    assert coordinator.run.conditions.end_now.is_set()
+    assert judge(coordinator.run.evidence).reason == "removed from the queue"
 
 
 @pytest.mark.parametrize("report", ["auto", "tcp"])

@@ -28,6 +28,12 @@ def test_runs_without_samples_are_compared_by_the_steps_of_the_run(tmp_path: Pat
     assert [each.key for each in found.differences if not each.fair] == []
 
 
+def test_a_run_that_failed_before_its_first_step_leaves_the_unit(tmp_path: Path) -> None:
+    failed = RunBuilder(tmp_path, "failed", script={"path": "train.py"})
+    records = [run(tmp_path, "a", samples="x"), failed.end(status="failed").record]
+    assert recorded_runs.compare(records).unit == "samples/s"
+
+
 def test_runs_with_samples_are_compared_by_them(tmp_path: Path) -> None:
     first = run(tmp_path, "a", samples="x", model="gpt")
     found = recorded_runs.compare([first, run(tmp_path, "b", samples="x", model="gpt")])
