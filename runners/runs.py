@@ -27,8 +27,8 @@ from distrain.runners.config.programs import program_problems
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.launchers.slurm.nodes import submission_problems
-from distrain.runners.protocol.client import send_to_supervisor
-from distrain.runners.protocol.events import Event, Stop
+from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
+from distrain.runners.protocol.events import Event, Stacks, Stop
 from distrain.runners.records import trash
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
@@ -137,6 +137,17 @@ class Run:
             return
         if refusal:
             raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
+
+    def read_stacks(self, ranks: int) -> list[Stacks]:
+        """Return what the threads of each rank are doing; ranks that do not answer are left out.
+
+        `ranks` is how many answers to wait for. Raises DistrainError if the run does not answer.
+        """
+        address = self.record.state.socket
+        try:
+            return ask_for_stacks(address, ranks) if address else []
+        except OSError:
+            raise DistrainError(f"run {self.id} does not answer at {address}") from None
 
     def recover(self) -> bool:
         """Start a new supervisor if the run lost its own while its Slurm job continues.

@@ -6,6 +6,7 @@ over the run, then where the time of a step goes. All figures come from the reco
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,7 @@ from distrain.runners.records.timeseries.series import GPU, HOST
 
 DiagnosisKind = Literal[
     "failed",
+    "stalled",
     "unknown",
     "memory",
     "creeping",
@@ -98,6 +100,12 @@ def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
     if state.error is not None and not state.live:
         sentence = formatting.single_line(state.reason or state.error.message)
         return Diagnosis(kind="failed", sentence=sentence)
+    if state.live and state.stall:
+        return Diagnosis(
+            kind="stalled",
+            sentence=state.stall.describe(time.time()),
+            advice=f"`distrain stacks {record.id}` shows what each rank is doing",
+        )
     curves = read_recent_steps(record, after_step)
     paces = measure_paces(record, curves)
     shares = shares_of_time(curves)

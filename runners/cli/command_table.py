@@ -89,6 +89,12 @@ GROUPS: dict[str, list[Command]] = {
             "distrain logs latest\ndistrain logs latest --rank 0 -f",
         ),
         Command(
+            "stacks",
+            "print what every rank is doing, call by call; also of a run that hangs",
+            options.add_stacks_arguments,
+            "distrain stacks latest",
+        ),
+        Command(
             "compare",
             "compare runs, or show a bench: rates, curves, differences",
             options.add_compare_arguments,

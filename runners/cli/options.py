@@ -144,6 +144,10 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def add_stacks_arguments(parser: ArgumentParser) -> None:
+    _add_run(parser)
+
+
 def add_stop_arguments(parser: ArgumentParser) -> None:
     _add_run(parser)
     parser.add_argument(

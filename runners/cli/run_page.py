@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ def collect_data(record: Record) -> dict[str, Any]:
         data["error"] = state.error
     data |= {key: getattr(state, key) for key in _STATE_KEYS}
     return data | {
+        "stall": state.stall.as_json(time.time()) if state.live and state.stall else None,
         "name": record.name,
         "diagnosis": diagnose(record),
         "meta": record.meta,
@@ -106,6 +108,7 @@ def _format_head(
     fields = [
         ("name", record.name),
         ("reason", "" if state.error else state.reason),
+        ("stalled", state.stall.describe(snapshot.time) if state.live and state.stall else ""),
         ("waiting for", "\n".join(state.waiting_for)),
         ("job", job_status.describe_job_of(state, snapshot.time)),
         ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),

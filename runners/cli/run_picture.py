@@ -85,6 +85,8 @@ def render_run(
     job = _describe_job(snapshot)
     if job:
         parts.append(_line(job, "yellow"))
+    if stall := snapshot.stall:
+        parts.append(_line(stall.describe(snapshot.time), "yellow"))
     if snapshot.state.status == "queued":
         return Group(*parts, *map(Text, snapshot.state.waiting_for[:max_ranks]))
     parts.append(_render_bar(snapshot, width))

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Event, Hello, Notice, decode, encode
+from distrain.runners.protocol.events import (
+    Event,
+    Hello,
+    Notice,
+    StackRequest,
+    Stacks,
+    decode,
+    encode,
+)
 
 CHUNK = 1 << 16
 TOKEN_FILE_NAME = "token"  # in the record
@@ -148,3 +156,29 @@ def send_to_supervisor(address: str, *events: Event, token: str = "", seconds: f
                 answer += data
     notices = [decode(line) for line in answer.splitlines()]
     return " ".join(each.text for each in notices if isinstance(each, Notice))
+
+
+def ask_for_stacks(address: str, ranks: int, seconds: float = 3.0) -> list[Stacks]:
+    """Connect as a viewer and return the stacks of all ranks that answer in time.
+
+    Raises OSError.
+    """
+    deadline = time.monotonic() + seconds
+    answers: list[Stacks] = []
+    with connect(address, seconds) as connection:
+        hello = Hello(role="viewer", pid=os.getpid(), host=socket.gethostname())
+        connection.sendall(encode(hello) + encode(StackRequest()))
+        received = bytearray()
+        while len(answers) < ranks and (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            try:
+                data = connection.recv(CHUNK)
+            except TimeoutError:
+                break
+            if not data:
+                break
+            received += data
+            *lines, rest = received.split(b"\n")
+            received = bytearray(rest)
+            answers += [event for event in map(decode, lines) if isinstance(event, Stacks)]
+    return answers

@@ -23,6 +23,8 @@ from distrain.runners.protocol.events import (
     Event,
     Hello,
     Notice,
+    StackRequest,
+    Stacks,
     Stop,
     StopAt,
     Stopping,
@@ -31,6 +33,7 @@ from distrain.runners.protocol.events import (
     encode,
 )
 from distrain.runners.protocol.own_sockets import OwnSockets
+from distrain.runners.protocol.stacks import read_stacks
 
 QUEUE_SIZE = 8  # events that may be queued before windows are merged
 FLUSH_S = 10.0
@@ -296,6 +299,15 @@ class Reporter:
                 self._limit = -1
                 self._limit = self.step + 1
                 self._queue.append(Stopping(rank=self._rank, step=self.step))
+            elif isinstance(event, StackRequest):
+                self._queue.append(
+                    Stacks(
+                        time=time.time(),
+                        rank=self._rank,
+                        number=event.number,
+                        threads=read_stacks(),
+                    )
+                )
             elif isinstance(event, StopAt) and event.step == NEVER:
                 self._limit = float("inf")
                 self._stop_decided.notify_all()

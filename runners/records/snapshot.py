@@ -27,6 +27,7 @@ from distrain.runners.protocol.events import (
 )
 from distrain.runners.records.ranks import FAILED, INTERRUPTED, RankInfo
 from distrain.runners.records.reader import Record
+from distrain.runners.records.stall import Stall
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
 from distrain.runners.records.timeseries.series import GPU, PROCS, STEPS
@@ -66,10 +67,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `epoch` is the current one, counted from 1 (0 before the first step). `fraction` is the part of
     all steps that is done, including those before a resume. `eta` is the seconds to the end at
-    the pace of the last minute. `last` is the last evaluation, `best` the one at which the best
-    checkpoint was saved. `repeated_steps` were discarded because ranks were restarted.
-    `logged_names` are all names that a script has logged, `logged` the last values of the first
-    MOST_VALUES of them.
+    the pace of the last minute; it is unknown in a stall, and then `samples_per_s` is 0. `last` is
+    the last evaluation, `best` the one at which the best checkpoint was saved. `repeated_steps`
+    were discarded because ranks were restarted. `logged_names` are all names that a script has
+    logged, `logged` the last values of the first MOST_VALUES of them.
     """
 
     time: float
@@ -89,6 +90,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     repeated_steps: int = 0
     logged_names: Sequence[str] = ()
     logged: dict[str, float | None] = {}
+
+    @property
+    def stall(self) -> Stall | None:
+        """The stall that lasts, if there is one."""
+        return self.state.stall if self.state.live else None
 
 
 class Follower:
@@ -153,7 +159,7 @@ class Follower:
             fraction=_fraction(step, total_steps),
             eta=self._eta(step, total_steps, windows.get(0)),
             loss=_loss([sums for _, sums in rows]),
-            samples_per_s=add_rates(now.samples_per_s for now in ranks),
+            samples_per_s=0.0 if self.state.stall else add_rates(r.samples_per_s for r in ranks),
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
             repeated_steps=self._repeated_steps,
@@ -197,7 +203,7 @@ class Follower:
 
     def _eta(self, step: int, total_steps: int | None, last: Window | None) -> float | None:
         """Return the seconds to the end at the pace of rank 0, whose last window is `last`."""
-        if not total_steps or not self.state.live or last is None:
+        if not total_steps or not self.state.live or self.state.stall or last is None:
             return None
         start = max(last.time - PACE_S, self._restarted)
         curve = self.record.curve(

@@ -15,6 +15,7 @@ import msgspec
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Job
+from distrain.runners.records.stall import Stall
 from distrain.runners.system.files import write_json
 from distrain.runners.system.processes import is_running
 
@@ -65,7 +66,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     `job` is the scheduler's job, if there is one. `attempts` counts restarts of the ranks.
     `supervisor_started` is psutil's create_time, so that another process with a reused pid is not
     mistaken for the supervisor. `waiting_for` are sentences, while the run is queued or hosts have
-    still to join. `summary` is set once the run has ended.
+    still to join. `stall` is set while ranks make no progress, `summary` once the run has ended.
     """
 
     run_id: str
@@ -88,6 +89,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     error: RunError | None = None
     reason: str = ""
     waiting_for: list[str] = []
+    stall: Stall | None = None
     socket: str = ""
     summary: dict[str, Any] | None = None
 

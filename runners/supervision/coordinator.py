@@ -32,6 +32,9 @@ from distrain.runners.protocol.events import (
     Requeue,
     RunEnded,
     Sampled,
+    Saved,
+    StackRequest,
+    Stacks,
     Stop,
     StopAt,
     Stopping,
@@ -46,6 +49,7 @@ from distrain.runners.supervision.disconnections import DisconnectionHandler
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.run_control import ObservedRunControl, RunControl
 from distrain.runners.supervision.script_checks import NOT_STEPPED
+from distrain.runners.supervision.stall_probe import StallProbe
 from distrain.runners.system.devices import device_of_rank
 
 
@@ -61,6 +65,7 @@ class Coordinator:
         self._stop_protocol = self.control.stop_protocol
         self._attempts = Attempts(run, self._stop_protocol)
         self._disconnections = DisconnectionHandler(run)
+        self.stall_probe = StallProbe(run)
         self._has_skipped_entry = False  # of a journal
         self._have_twins: set[int] = set()  # ranks as which two processes have named themselves
 
@@ -107,6 +112,10 @@ class Coordinator:
             case RankFacts():
                 for text in self.run.script_checks.add(event, connection.host):
                     self.run.notice(text)
+            case Stacks():
+                self.stall_probe.add(event)
+            case StackRequest():
+                self.stall_probe.ask_for(connection)
             case StopSupport():
                 self._stop_protocol.note_support(event.rank)
             case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
@@ -153,7 +162,7 @@ class Coordinator:
 
     def _add_window(self, window: Window) -> None:
         self.run.evidence.steps[window.rank] = window.step
-        self.run.stall_watch.record_step()
+        self.run.stall_watch.record_step(window.rank, window.seconds / max(window.steps, 1))
         self.run.writer.add(window)
 
     def _append_to_log(self, printed: Printed) -> None:
@@ -189,7 +198,7 @@ class Coordinator:
         hello = self._with_device(hello)
         self.run.ranks.add(connection, hello)
         self._note_greeting(hello)
-        self.run.stall_watch.record_progress()
+        self.run.stall_watch.record_progress(hello.rank)
         self.run.writer.add(structs.replace(hello, token=""))
         self._stop_protocol.ask_if_begun(connection)
 
@@ -244,10 +253,10 @@ class Coordinator:
         """Update the evidence and the stall watch."""
         match event:
             case Phase():
-                self.run.stall_watch.phases[event.rank] = event.phase
-                self.run.stall_watch.record_progress()
-            case Evaluation():
-                self.run.stall_watch.record_progress()
+                self.run.stall_watch.record_phase(event.rank, event.phase)
+            case Evaluation() | Saved():
+                for rank in self.run.ranks.by_rank:  # all have taken part
+                    self.run.stall_watch.record_progress(rank)
             case Facts():
                 self._save_facts(event)
             case Failure():
@@ -321,11 +330,6 @@ class Coordinator:
         """Handle the end of a connection that had greeted."""
         self._disconnections.handle(connection)
         self._stop_protocol.decide()
-
-    def report_stall(self) -> None:
-        """Add a notice once training makes no progress."""
-        if text := self.run.stall_watch.describe_stall():
-            self.run.notice(text)
 
     def explain_missing_ends(self) -> None:
         """Add a notice if ranks were gone before they had reported everything."""

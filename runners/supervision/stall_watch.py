@@ -1,62 +1,97 @@
-"""Notices that training makes no progress, and names the rank that is furthest behind."""
+"""Notices which ranks make no progress, given what they reported before."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
 
-from distrain.runners import formatting
 from distrain.runners.supervision.evidence import Evidence
+
+LEAST_S = 5.0  # a shorter pause is no stall
+TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
+STEPPING = ("training", "running")  # phases in which steps are reported
+_RECENT = 64  # windows
+
+
+@dataclass
+class _Progress:
+    """What a rank has reported; times are by `time.monotonic`, durations in seconds."""
+
+    at: float
+    phase: str = ""
+    phase_began: float = 0.0
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
 
 class StallWatch:
-    """Watches for a pause of `stall_s` seconds in which all ranks train and none ends a step.
+    """Knows when each rank has made progress, and after which pause it is stalled.
 
-    Of a script it is only known that it runs: it may also evaluate or save then. `phases` is what
-    each rank does now; `last_progress` is by `time.monotonic`.
+    Steps are judged by the median of the last ones, other phases by their own last duration. Until
+    that is known, the limit is `stall_s` seconds. Of a script that has reported no step nothing is
+    known: it is never stalled.
     """
 
     def __init__(self, evidence: Evidence, stall_s: float) -> None:
         self._evidence = evidence
         self._stall_s = stall_s
-        self._is_reported = False
-        self.phases: dict[int, str] = {}
-        self.last_progress = time.monotonic()
+        self._ranks: dict[int, _Progress] = {}
 
-    def record_progress(self) -> None:
+    def record_progress(self, rank: int) -> None:
         """Note a sign of life other than a finished step."""
-        self.last_progress = time.monotonic()
+        self._of(rank).at = time.monotonic()
 
-    def record_step(self) -> None:
-        """Note that a rank has finished a step: a stall that was reported is over."""
-        self.last_progress = time.monotonic()
-        self._is_reported = False
+    def record_step(self, rank: int, seconds: float) -> None:
+        """Note that a rank has finished steps, which have taken so long each."""
+        progress = self._of(rank)
+        progress.at = time.monotonic()
+        progress.step_seconds.append(seconds)
+
+    def record_phase(self, rank: int, phase: str) -> None:
+        """Note that a rank begins a phase, which ends the one before."""
+        progress = self._of(rank)
+        now = time.monotonic()
+        if progress.phase:
+            progress.phase_seconds[progress.phase] = now - progress.phase_began
+        progress.phase = phase
+        progress.phase_began = progress.at = now
 
     def reset(self) -> None:
         """Forget the ranks of the last attempt."""
-        self.phases.clear()
-        self._is_reported = False
+        self._ranks.clear()
 
-    def describe_stall(self) -> str:
-        """Return a sentence on a stall that was not reported yet; empty where there is none."""
-        pause = time.monotonic() - self.last_progress
-        if not self._all_train() or self._is_reported or pause <= self._stall_s:
-            return ""
-        self._is_reported = True
-        steps = self._evidence.steps
-        if self._evidence.is_script:  # steps since the last report are unknown
-            last = formatting.rank_steps(dict(sorted(steps.items())))
-            return f"no step was reported for {pause:.0f} s; last seen: {last}"
-        positions = {rank: steps.get(rank, 0) for rank in range(self._evidence.world_size)}
-        slowest = min(positions, key=lambda rank: positions[rank])
-        if len(set(positions.values())) == 1:
-            where = f"all ranks are at step {positions[slowest]}"
+    def phase_of(self, rank: int) -> str:
+        """Return the phase that a rank has begun last."""
+        return self._of(rank).phase
+
+    def pause_of(self, rank: int) -> float:
+        """Return the seconds since the last progress of a rank."""
+        return time.monotonic() - self._of(rank).at
+
+    def stalled(self) -> list[int]:
+        """Return the ranks whose pause is longer than their limit."""
+        ended = self._evidence.ended
+        ranks = [rank for rank in sorted(self._ranks) if rank not in ended]
+        return [rank for rank in ranks if self.pause_of(rank) > self._limit(self._ranks[rank])]
+
+    def is_overdue(self, rank: int) -> bool:
+        """Return whether the pause is too long for a script, whatever the script may be doing."""
+        return self.pause_of(rank) > max(self._stall_s, self._limit(self._of(rank)))
+
+    def _limit(self, progress: _Progress) -> float:
+        if progress.phase not in STEPPING:
+            usual = progress.phase_seconds.get(progress.phase)
+        elif progress.step_seconds:
+            usual = median(progress.step_seconds)
+        elif self._evidence.is_script:
+            return float("inf")
         else:
-            where = f"furthest behind is rank {slowest} ({formatting.rank_steps(positions)})"
-        return f"no step has ended for {pause:.0f} s; {where}"
+            usual = None
+        return self._stall_s if usual is None else max(LEAST_S, TIMES * usual)
 
-    def _all_train(self) -> bool:
-        """Return whether all ranks train, or run a script that has reported steps."""
-        phases = set(self.phases.values())
-        if self._evidence.is_script:
-            return phases == {"running"} and bool(self._evidence.steps)
-        return phases == {"training"}
+    def _of(self, rank: int) -> _Progress:
+        if rank not in self._ranks:
+            self._ranks[rank] = _Progress(time.monotonic())
+        return self._ranks[rank]

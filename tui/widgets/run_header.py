@@ -27,7 +27,7 @@ class RunHeader(TextLines):
 
     def show(self, now: Snapshot, config: RunConfig, diagnosis: Diagnosis, hint: str = "") -> None:
         lines = header(now, config, self.size.width - 2, hint)
-        has_diagnosis = diagnosis.kind not in ("failed", "unknown")
+        has_diagnosis = diagnosis.kind not in ("failed", "stalled", "unknown")
         self.set_class(has_diagnosis, "-diagnosed")
         if has_diagnosis:
             lines.append(_diagnosis(diagnosis, self.size.width - 2))
@@ -51,6 +51,8 @@ def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Tex
         on = f" on {formatting.plural(plan.nodes, 'node')}" if plan.nodes > 1 else ""
         setup.append(formatting.plural(plan.world_size, "rank") + on)
     parts = [Text(f"{dot} {now.state.status}", f"bold {colour}")]
+    if now.stall:
+        parts = [Text(f"{dot} stalled", "bold yellow")]
     if now.name:
         parts.append(Text(now.name, "bold"))
     id = Text(now.run_id, "" if now.name else "bold")
@@ -76,6 +78,9 @@ def _job(job: Job, now: Snapshot) -> Text:
 
 def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     state = now.state
+    if now.stall:
+        text = now.stall.describe(now.time)
+        return Text(text, "yellow", no_wrap=True, overflow="ellipsis")
     if (state.live and state.reason) or state.error is not None:
         colour = "yellow" if state.live else "red"
         return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")

@@ -43,6 +43,7 @@ from distrain.runners.protocol.events.scripts import (
     RankFacts,
     ScriptSettings,
 )
+from distrain.runners.protocol.events.stacks import Frame, StackRequest, Stacks, ThreadStack
 from distrain.runners.protocol.events.stops import Stop, StopAt, Stopping, StopSupport
 from distrain.runners.protocol.events.training import (
     OTHER,
@@ -73,6 +74,7 @@ __all__ = [
     "Facts",
     "Failure",
     "Finished",
+    "Frame",
     "GpuSample",
     "Hello",
     "HostSample",
@@ -96,10 +98,13 @@ __all__ = [
     "Sampled",
     "Saved",
     "ScriptSettings",
+    "StackRequest",
+    "Stacks",
     "Stop",
     "StopAt",
     "StopSupport",
     "Stopping",
+    "ThreadStack",
     "Welcome",
     "Window",
     "as_dict",
@@ -136,6 +141,8 @@ Message = (
     | Stopping
     | StopSupport
     | StopAt
+    | StackRequest
+    | Stacks
 )
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
