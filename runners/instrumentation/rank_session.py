@@ -211,7 +211,7 @@ class RankSession:
                     steps=steps,
                     samples=samples if is_known else None,
                     lr=_read_rate(self.loop.rate),
-                    warmup=counter.steps <= self._skip_steps,
+                    warmup=counter.steps - steps < self._skip_steps,
                     reading=reading,
                     skipped=self.automatic.skipped,
                 )

@@ -71,6 +71,17 @@ def test_batches_count_as_steps_where_step_is_never_called(sent: Sent) -> None:
     assert sum(window.samples for window in sent.windows) == 32
 
 
+def test_a_window_that_was_held_counts_as_warm_up_if_it_contains_any(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0, skip_steps=3)
+    for _ in Tracked(batches(rank_session.HELD_BATCHES + 2, 4), session):
+        pass
+    session.flush()
+    first, *others = sent.windows
+    assert first.steps == rank_session.HELD_BATCHES
+    assert first.warmup
+    assert not any(window.warmup for window in others)
+
+
 def test_batches_that_were_reported_as_steps_stay_so_until_there_are_more_steps(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
