@@ -88,7 +88,7 @@ def _format_differences(comparison: Comparison) -> str:
 def _format_curves(comparison: Comparison) -> str:
     """Return the loss, the first metric of the evaluations and what scripts have logged first.
 
-    Each has its first and last value, and bars in between.
+    Each has its first and last point, which are means, and bars in between.
     """
     rows = []
     for name in _shown_curves(comparison):
@@ -103,8 +103,15 @@ def _format_curves(comparison: Comparison) -> str:
                 rows.append([name, each.name, first, _format_bars(curve, bar_of), last])
     if not rows:
         return ""
-    columns = [TextColumn("", right=right) for right in (False, False, True, False, True)]
-    return "\n".join(f"  {line}" for line in align_columns(columns, rows)[1:])
+    columns = [
+        TextColumn("curve"),
+        TextColumn(""),
+        TextColumn("first point", right=True),
+        TextColumn(""),
+        TextColumn("last point", right=True),
+    ]
+    header, *lines = align_columns(columns, rows)
+    return "\n".join([f"  {paint(header, 'dim')}", *(f"  {line}" for line in lines)])
 
 
 def _shown_curves(comparison: Comparison) -> list[str]:

@@ -78,7 +78,9 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
             options = [option for action in parser._actions for option in action.option_strings]
             has_script = command.takes_program and any(each.endswith(".py") for each in argv)
             hint = "; put options of a script after it" if has_script else ""
-            parser.error(f"unknown option {word!r}{hint}{nearest(word, options)}")
+            if command.takes_program and arguments.preset and not has_script:
+                hint = _suggest_key(word)
+            parser.error(f"unknown option {word!r}{hint or nearest(word, options)}")
         parser.error(f"unknown argument {word!r}")
     return arguments
 
@@ -106,6 +108,16 @@ def _split_program(
         takes_value = option is not None and option.nargs is None
         index += 2 if takes_value else 1
     return words, []
+
+
+def _suggest_key(option: str) -> str:
+    """Return how to set the key of a preset that an unknown option names, such as `--lr`."""
+    from distrain.runners.config.schema import RunConfig
+    from distrain.runners.config.validation import paths_of
+
+    key = option.lstrip("-").replace("-", "_")
+    paths = [key] if key in RunConfig.__struct_fields__ else paths_of(RunConfig, key)
+    return f"; did you mean --set {paths[0]}=…?" if paths else ""
 
 
 def refuse_program(words: Sequence[str]) -> None:

@@ -190,7 +190,12 @@ class DataConfig(FactoryConfig, frozen=True):
         Positive | None, Meta(description="Use only the first N evaluation samples.")
     ] = None
     workers: Annotated[
-        int, Meta(ge=0, description="Loader processes of the whole run, divided among the ranks.")
+        int,
+        Meta(
+            ge=0,
+            description="Loader processes of the whole run, divided among the ranks; evaluations "
+            "have as many of their own.",
+        ),
     ] = 0
     worker_context: Annotated[
         Literal["fork", "spawn", "forkserver"],
@@ -199,6 +204,9 @@ class DataConfig(FactoryConfig, frozen=True):
     prefetch: Annotated[
         int, Meta(ge=1, le=10_000, description="Batches that each loader process keeps ready.")
     ] = 2
+    timeout_s: Annotated[
+        float, Meta(gt=0, description="Longest wait for a batch of a loader process, in seconds.")
+    ] = 600.0
     pin_memory: Annotated[
         bool, Meta(description="Page-locked batches, copied on a separate stream (CUDA).")
     ] = True

@@ -36,7 +36,7 @@ def build(
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
-            problems.append((prefix + key, f"unknown key{nearest(key, hints)}"))
+            problems.append((prefix + key, f"unknown key{_suggest(kind, key)}"))
         elif isinstance(hint, type) and issubclass(hint, Section):
             values[key] = build(hint, value, f"{prefix}{key}.", problems)
         else:
@@ -49,6 +49,20 @@ def build(
             if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _problem(key, value, hint)))
     return kind(**values) if not problems else None
+
+
+def _suggest(kind: type[Section], key: str) -> str:
+    paths = paths_of(kind, key)
+    return f"; did you mean {' or '.join(paths)}?" if paths else nearest(key, _hints(kind))
+
+
+def paths_of(kind: type[Section], key: str) -> list[str]:
+    """Return the paths of the fields of this name in the sections of a section: "train.lr"."""
+    return [
+        f"{name}.{key}"
+        for name, hint in _hints(kind).items()
+        if isinstance(hint, type) and issubclass(hint, Section) and key in _hints(hint)
+    ]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from distrain.runners.training.precision import Precision
 def evaluate(
     task: Task,
     model: nn.Module,
-    batches: Iterator[tuple[Any, int]],
+    batches: Iterable[tuple[Any, int]],
     precision: Precision,
     world: World,
 ) -> tuple[int, dict[str, Metric]]:

@@ -35,16 +35,14 @@ class Batches:
         self._mover = mover
         self._sampler = _EpochSampler()
         self._generator = torch.Generator()
-        workers = plan.loader_workers[rank]
         self._loader = _make_loader(
             task,
             task.train,
             config.data,
-            workers,
+            plan.loader_workers[rank],
             mover.device,
             batch_sampler=self._sampler,
             generator=self._generator,
-            persistent_workers=workers > 0,
         )
 
     def epoch(self, epoch: int, plan: BatchPlan) -> Iterator[Any]:
@@ -75,29 +73,35 @@ class _EpochSampler:
         return self.batches
 
 
-def evaluation_batches(
-    task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
-) -> Iterator[tuple[Any, int]]:
-    """Yield this rank's consecutive share of the evaluation set as (batch, samples).
+class EvaluationBatches:
+    """This rank's consecutive share of the evaluation set, as (batch, samples) in each pass.
 
-    A rank without a sample gets one batch with a count of 0.
+    A rank without a sample gets one batch with a count of 0. Loader processes persist: a process
+    that forks while it has threads may hang, so it does not fork again for each evaluation.
     """
-    sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
-    start = sum(sizes[:rank])
-    indices = range(start, start + sizes[rank])
-    batch_size = config.eval.batch_size or plan.micro_batch
-    pieces = [list(indices[i : i + batch_size]) for i in range(0, len(indices), batch_size)]
-    loader = _make_loader(
-        task,
-        task.eval,
-        config.data,
-        plan.loader_workers[rank],
-        mover.device,
-        batch_sampler=pieces or [[0]],
-        generator=torch.Generator().manual_seed(0),
-    )
-    counts = [len(piece) for piece in pieces] or [0]
-    return zip(mover.move(iter(loader)), counts, strict=True)
+
+    def __init__(
+        self, task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
+    ) -> None:
+        sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
+        start = sum(sizes[:rank])
+        indices = range(start, start + sizes[rank])
+        size = config.eval.batch_size or plan.micro_batch
+        pieces = [list(indices[i : i + size]) for i in range(0, len(indices), size)]
+        self._counts = [len(piece) for piece in pieces] or [0]
+        self._mover = mover
+        self._loader = _make_loader(
+            task,
+            task.eval,
+            config.data,
+            plan.loader_workers[rank],
+            mover.device,
+            batch_sampler=pieces or [[0]],
+            generator=torch.Generator().manual_seed(0),
+        )
+
+    def __iter__(self) -> Iterator[tuple[Any, int]]:
+        return zip(self._mover.move(iter(self._loader)), self._counts, strict=True)
 
 
 def _make_loader(
@@ -110,7 +114,9 @@ def _make_loader(
 ) -> DataLoader[Any]:
     if workers:
         options |= {
+            "persistent_workers": True,
             "prefetch_factor": config.prefetch,
+            "timeout": config.timeout_s,
             "multiprocessing_context": config.worker_context,
             "worker_init_fn": _init_loader_process,
         }

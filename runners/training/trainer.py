@@ -26,7 +26,7 @@ from distrain.runners.training import checkpoint
 from distrain.runners.training.batch_plan import BatchPlan, steps_per_epoch
 from distrain.runners.training.best import BestScore
 from distrain.runners.training.evaluation import evaluate
-from distrain.runners.training.loading import Batches, BatchMover, evaluation_batches
+from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
 from distrain.runners.training.optim import make_optimizer, make_schedule
 from distrain.runners.training.precision import Precision
@@ -80,6 +80,7 @@ class Training:
         self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
         self.mover = BatchMover(task, world.device, config.train.channels_last)
         self.batches = Batches(task, config, plan, world.rank, self.mover)
+        self.evaluation_batches = EvaluationBatches(task, config, plan, world.rank, self.mover)
         warmup_steps = min(config.report.skip_steps, (self.total_steps - self.step) // 2)
         self.meter = Meter(
             reporter,
@@ -175,7 +176,7 @@ class Training:
         samples, metrics = evaluate(
             self.task,
             self.strategy.for_evaluation(self.model, self.wrapped),
-            evaluation_batches(self.task, self.config, self.plan, self.world.rank, self.mover),
+            self.evaluation_batches,
             self.precision,
             self.world,
         )

@@ -265,6 +265,7 @@ def test_every_format_shows_what_scripts_log(
     assert "train/loss (last)" in text
     assert "?  config.lr  0.1" in text
     assert "logged train/loss  lr 0.1" in text
+    assert "last point" in text
     assert unchecked in distrain("compare", *names, "--format", "md").stdout
     distrain("compare", *names, "--format", "html", "--out", "report.html")
     report = (tmp_path / "report.html").read_text()

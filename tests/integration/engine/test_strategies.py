@@ -24,7 +24,6 @@ from distrain.runners.distributed.timing import CpuClock
 from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.system.devices import Device
 from distrain.runners.training.evaluation import evaluate
-from distrain.runners.training.loading import evaluation_batches
 from distrain.runners.training.loop import train
 from distrain.runners.training.trainer import Training
 
@@ -118,9 +117,8 @@ def communication(name: str, world: World) -> dict[str, int]:
 def evaluation(name: str, world: World) -> int:
     """Count the collectives of one evaluation."""
     run = make_training(config(name), world)
-    batches = evaluation_batches(run.task, run.config, run.plan, world.rank, run.mover)
     with count_all_reduces() as calls:
-        evaluate(run.task, run.model, batches, run.precision, world)
+        evaluate(run.task, run.model, run.evaluation_batches, run.precision, world)
     return calls[0]
 
 

@@ -281,7 +281,7 @@ def test_the_output_of_a_launcher_is_kept_whole() -> None:
 
 
 ENDED = {
-    "completed all steps": ({"finished": finished(0, 1)}, "completed", "all steps done"),
+    "completed all steps": ({"finished": finished(0, 1)}, "completed", "completed all steps"),
     "stopped in order": (
         {"finished": finished(0, 1, stopped=True), "stop_requested": True},
         "stopped",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,8 @@ from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loading import (
     Batches,
     BatchMover,
+    EvaluationBatches,
     epoch_permutation,
-    evaluation_batches,
     tensors_in,
 )
 
@@ -204,7 +205,7 @@ def test_evaluation_has_every_sample_once(ranks: int, batch_size: int | None) ->
     config, plan = make_config_and_plan(ranks, eval__batch_size=batch_size)
     indices: list[int] = []
     for rank in range(ranks):
-        for batch, count in evaluation_batches(task, config, plan, rank, make_mover(task)):
+        for batch, count in EvaluationBatches(task, config, plan, rank, make_mover(task)):
             assert len(batch) == count
             indices += batch.tolist()
     assert indices == list(range(EVAL_SAMPLES))
@@ -215,9 +216,42 @@ def test_a_rank_without_an_evaluation_sample_has_a_batch_that_counts_for_nothing
     task.eval = Indices(2)
     config, plan = make_config_and_plan(3)
     mover = make_mover(task)
-    parts = [list(evaluation_batches(task, config, plan, rank, mover)) for rank in range(3)]
+    parts = [list(EvaluationBatches(task, config, plan, rank, mover)) for rank in range(3)]
     assert [[count for _, count in part] for part in parts] == [[1], [1], [0]]
     assert len(parts[2][0][0]) == 1
+
+
+class Process(Indices):
+    """A data set whose samples are the ids of the processes that load them."""
+
+    def __getitem__(self, _: int) -> Tensor:
+        return torch.tensor(os.getpid())
+
+
+def test_no_evaluation_after_the_first_one_starts_processes() -> None:
+    task = Plain(Process(SAMPLES))
+    task.eval = Process(EVAL_SAMPLES)
+    config, plan = make_config_and_plan(1, data__workers=2, eval__batch_size=4)
+    batches = EvaluationBatches(task, config, plan, 0, make_mover(task))
+    first, second = ({int(batch[0]) for batch, _ in batches} for _ in range(2))
+    assert first == second
+    assert os.getpid() not in first
+
+
+class Stuck(Indices):
+    """A data set whose first sample never comes."""
+
+    def __getitem__(self, _: int) -> Tensor:
+        time.sleep(3600)
+        raise AssertionError
+
+
+def test_the_wait_for_a_loader_process_is_bounded() -> None:
+    task = Plain(Indices(SAMPLES))
+    task.eval = Stuck(1)
+    config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=0.2)
+    with pytest.raises(RuntimeError, match=r"timed out after 0\.2 seconds"):
+        list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
 def test_tensors_are_found_in_nested_containers() -> None:
