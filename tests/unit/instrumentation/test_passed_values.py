@@ -167,7 +167,6 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
 LOST = {
     "a phase whose name cannot be read": "a phase",
     "many metrics with long names": "more than 500 metrics",
-    "a phase whose name cannot be read": "a phase",
     "a metric without a value": "'bad'",
     "samples that are no number": "the samples of a step",
     "a negative number of samples": "the samples of a step",
