@@ -13,6 +13,7 @@ MISSING = "–"
 LISTED_AT_MOST = 8  # ranks, nodes and the like that a sentence lists one by one
 # Control characters, line separators, marks of the writing direction, and surrogates.
 _NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -73,8 +74,8 @@ def single_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with "·" for each character that could control a terminal."""
-    return _NOT_PRINTABLE.sub("·", text)
+    """Return a text without colours, and "·" for each other character that controls a terminal."""
+    return _NOT_PRINTABLE.sub("·", _COLOUR.sub("", text))
 
 
 def shell_words(words: Iterable[str]) -> str:

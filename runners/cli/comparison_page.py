@@ -127,8 +127,9 @@ def _make_scale(curves: Sequence[CandidateCurve]) -> Callable[[float], str]:
     values = [transform(value) for curve in curves for value in curve.values if value is not None]
     low = min(values, default=0.0)
     high = max(values, default=0.0)
-    bars_per_unit = (len(BARS) - 1) / ((high - low) or 1.0)
-    return lambda value: BARS[round((transform(value) - low) * bars_per_unit)]
+    half = high / 2 - low / 2  # the whole range may be infinite
+    last = len(BARS) - 1
+    return lambda value: BARS[round((transform(value) / 2 - low / 2) / half * last) if half else 0]
 
 
 def _format_bars(curve: CandidateCurve, bar_of: Callable[[float], str]) -> str:
@@ -139,5 +140,10 @@ def _format_bars(curve: CandidateCurve, bar_of: Callable[[float], str]) -> str:
     for part in range(parts):
         values = curve.values[part * count // parts : (part + 1) * count // parts]
         known = [value for value in values if value is not None]
-        bars += bar_of(sum(known) / len(known)) if known else " "
+        bars += bar_of(_mean(known)) if known else " "
     return bars
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return a mean that lies within the values, also where their sum is rounded or infinite."""
+    return min(max(sum(values) / len(values), min(values)), max(values))

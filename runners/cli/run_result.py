@@ -107,12 +107,15 @@ def _was_printed(record: Record, traceback: str, log: Path) -> bool:
 def describe_error(error: RunError) -> str:
     """Return "rank 1 failed after step 40: ValueError: …", or the message of an error of distrain
     itself without its type.
+
+    Of an exception the first line is enough: all of it is at the end of the traceback.
     """
     if error.rank is None:
         return error.message
     when = f" after step {error.step:,}" if error.step else ""
     if error.traceback:
-        return f"{error.origin} failed{when}: {error.type}: {error.message}"
+        message = formatting.single_line(error.message.strip().partition("\n")[0])
+        return f"{error.origin} failed{when}: {error.type}: {message}"
     return f"{error.origin}: {error.message}"
 
 

@@ -101,7 +101,8 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """Record values by name: numbers, or tensors with one element, which may be on a GPU.
 
     Tensors are copied on their device and read later, without synchronisation. `step` is where the
-    values are drawn; by default it is the number of finished steps.
+    values are drawn; by default it is the number of finished steps, or that of the calls as long as
+    no step is counted.
     """
     session = _session
     if session is not None:

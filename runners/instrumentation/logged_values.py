@@ -20,22 +20,25 @@ CHECK_S = 0.001
 class LoggedValues:
     """Collects values by name.
 
-    `calls` counts calls of `add`, and `sources` are those that have logged. A step before the last
-    one of the same name is left out, because curves go forward.
+    `calls` counts calls of `add`, and `sources` are those that have logged. Curves go forward: of a
+    name whose steps the script gives, a step before the last one is left out.
     """
 
     def __init__(self) -> None:
         self.calls = 0
         self.sources: dict[str, None] = {}
-        self._added: list[tuple[Any, Any, int, str]] = []  # in the order of the calls
+        self._added: list[tuple[Any, Any, int, str, bool]] = []  # in the order of the calls
         self._names: dict[Any, str] = {}  # as they are reported, by what the script has passed
         self._steps: dict[str, int] = {}
+        self._given: set[str] = set()  # names with steps that the script has given
         self._sources: dict[str, str] = {}
         self._windows: list[_LoggedWindow] = []
         self._dropped = 0
 
-    def add(self, values: Mapping[Any, Any], step: int, source: str = "") -> None:
+    def add(self, values: Mapping[Any, Any], step: int, source: str, is_given: bool) -> None:
         """Keep numbers, and copies of tensors with one element.
+
+        The step `is_given` by the script, or it is counted.
 
         Scripts may log the same values with several libraries: of each name those of the first
         `source` are kept, or those without one, which the script has passed to distrain.
@@ -47,19 +50,22 @@ class LoggedValues:
         for name, value in values.items():
             if type(value) is not float and (value := copy_value(name, value)) is None:
                 continue
-            added.append((name, value, step, source))
+            added.append((name, value, step, source, is_given))
 
     def _drop_older(self) -> None:
         """Drop the older half of the values, apart from the last one of each name."""
         half = len(self._added) // 2
-        last = {(name, source): each for each in self._added[:half] for name, *_, source in [each]}
+        last = {(each[0], each[3]): each for each in self._added[:half]}
         kept = [*last.values()][:MOST_NAMES]
         self._dropped += half - len(kept)
         self._added[:half] = kept
 
     def restart(self) -> None:
-        """Let the curves begin again at step 0, before any of them was reported."""
-        self._added = [(name, value, 0, source) for name, value, _, source in self._added]
+        """Let the steps that are counted begin again at 0, apart from those that were reported."""
+        self._added = [
+            (name, value, step if is_given else 0, source, is_given)
+            for name, value, step, source, is_given in self._added
+        ]
 
     def take(self, rank: int, until: float = 0.0) -> Iterator[Logged | Notice]:
         """Yield what has been read since the last call.
@@ -82,7 +88,7 @@ class LoggedValues:
         added, self._added = self._added, []
         names, steps, sources = self._names, self._steps, self._sources
         found: dict[str, list[Any]] = {}
-        for given, value, step, source in added:
+        for given, value, step, source, is_given in added:
             self.sources[source] = None
             name = names.get(given)
             if name is None:
@@ -90,9 +96,13 @@ class LoggedValues:
                     problems.print_first(f"more than {MOST_NAMES:,} names", is_exception=False)
                     continue
                 name = names[given] = to_name(given)
+            if is_given:
+                self._given.add(name)
             last = steps.get(name)
             if last is not None and step < last:
-                continue
+                if name in self._given:
+                    continue
+                step = last  # calls were counted before the first step of the run
             if sources.setdefault(name, source) != source:
                 if source:
                     continue  # another library has logged this name before

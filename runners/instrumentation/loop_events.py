@@ -60,6 +60,9 @@ class LoopEvents:
 
     Steps are added up if `begin_usual` was called, until an event comes that is not the next one of
     such a step.
+
+    Other threads may note events too. Those of a usual step are added up without a call of a
+    function, because CPython changes threads and handles signals only at calls and in loops.
     """
 
     __slots__ = (

@@ -173,7 +173,7 @@ class RankSession:
                 return
         loop.replay()
         if kind > self.sources.kind:
-            if self.sources.kind and not counter.has_reported:
+            if not counter.has_reported:
                 self._logged.restart()
             self.sources.kind = kind
         self._send_facts()
@@ -211,7 +211,7 @@ class RankSession:
                     steps=steps,
                     samples=samples if is_known else None,
                     lr=_read_rate(self.loop.rate),
-                    warmup=counter.steps <= self._skip_steps,
+                    warmup=counter.steps - steps < self._skip_steps,
                     reading=reading,
                     skipped=self.automatic.skipped,
                 )
@@ -276,15 +276,20 @@ class RankSession:
         """
         loop = self.loop
         counter = loop.counter
+        is_given = step is not None
         if step is not None:
             step = to_step(step)
-        elif counter.kind or loop.events.others:
+        elif counter.kind or (loop.events.others and self._expects_steps()):
             step = counter.steps + loop.noted_steps
         else:  # no step is counted
             step = self._logged.calls + 1
-        self._logged.add(values, step, source)
+        self._logged.add(values, step, source, is_given)
         if time.perf_counter() >= self._log_due and not self._is_held():
             self._send_logged()
+
+    def _expects_steps(self) -> bool:
+        """Return whether what was noted so far may belong to the first step."""
+        return self.tracks or self.automatic.expects_step()
 
     def _send_logged(self, until: float = 0.0) -> None:
         self._log_due = time.perf_counter() + self._window_s

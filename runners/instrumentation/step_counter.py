@@ -53,7 +53,8 @@ class StepCounter:
         self._unfinished: list[_Unfinished] = []
         self._follows_whole_pass = False  # over other data, since the last step
         self._doubtful: list[_Unfinished] = []  # of the last step: which of them it was made of
-        self._left_out: list[object] = []  # sources of a doubtful step that did not count
+        # Sources of a doubtful step that did not count, by id: weak references may be equal.
+        self._left_out: dict[int, object] = {}
         self._samples_are_given = False
         self._steps_with_batch = 0
         self._steps_without = 0
@@ -180,7 +181,7 @@ class StepCounter:
         going_on = [each for each in unfinished if not each.has_ended]
         if len(going_on) == 1:
             self._credit(going_on[0].samples)
-        elif self._doubtful or any(self._was_left_out(each) for each in going_on):
+        elif self._doubtful or any(id(each.source) in self._left_out for each in going_on):
             self._settle(None)
             self._credit(None)
         elif going_on:
@@ -204,10 +205,6 @@ class StepCounter:
         self._unfinished.append(unfinished)
         return _add_up(batches[:-1])
 
-    def _was_left_out(self, batches: _Unfinished) -> bool:
-        # By identity, because weak references may be equal.
-        return any(each is batches.source for each in self._left_out)
-
     def _settle(self, source: object) -> None:
         """Credit the samples of the last step, as the source of this step is known.
 
@@ -215,7 +212,8 @@ class StepCounter:
         iterator that the program has made before it trains, and keeps.
         """
         of_source = [each for each in self._doubtful if each.source is source]
-        self._left_out += [each.source for each in self._doubtful if each.source is not source]
+        left_out = [each.source for each in self._doubtful if each.source is not source]
+        self._left_out.update((id(each), each) for each in left_out)
         self._doubtful = []
         self._credit(of_source[0].samples if of_source else None)
 

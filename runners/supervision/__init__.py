@@ -12,7 +12,9 @@ What the coordinator knows, and what it uses:
 - `rank_connections`: the connections of the ranks of the current attempt.
 - `run_control`: who may stop the run, and what differs for one that distrain only observes.
 - `stop_protocol`: the step after which all ranks stop, and how long that may take.
-- `attempts`: how restarted ranks continue in the same record.
+- `attempts`: how restarted ranks continue in the same record; `step_offsets`: their steps.
+- `script_evaluations`, `script_checks`: what the ranks of a script report becomes one evaluation,
+  or shows a common mistake.
 - `stall_watch`: notices when training makes no progress.
 - `disconnections`: what it means that a rank or a node agent disconnected, e.g. was killed.
 
@@ -21,6 +23,9 @@ The end of a run:
 - `outcome`: decides from the evidence why the run ended, e.g. which rank failed first.
 - `launcher_process`: starts the launcher, and decides how long it and the other ranks may live on
   after a failure.
+
+A run that distrain has not started:
+- `observer`: the process that only records it; `observed_outcome`: how such a run ended.
 
 Regular work, and the record:
 - `background`: samples the devices, commits to the record, watches for stalls.

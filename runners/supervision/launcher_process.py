@@ -157,7 +157,8 @@ class LauncherProcess:
         """
         if not (self._plan.spread or self._plan.scheduled):
             await asyncio.to_thread(self._interrupt_children_of_ranks)
-            self._process.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                self._process.send_signal(signal.SIGINT)
         end_now = asyncio.create_task(self._conditions.end_now.wait())
         timeout_s = self._config.report.stop_timeout_s
         await asyncio.wait(
@@ -175,7 +176,7 @@ class LauncherProcess:
         known = {self._process.pid, *own}
         for process in descendants():
             if process.pid not in known:
-                with suppress(psutil.NoSuchProcess):
+                with suppress(psutil.Error):
                     process.send_signal(signal.SIGINT)
 
     async def _training_continues(self, exit_task: asyncio.Task[int]) -> bool:

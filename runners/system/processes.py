@@ -215,7 +215,7 @@ def end_descendants(steps: Iterable[tuple[signal.Signals, float]]) -> None:
 
     for number, seconds in steps:
         for process in descendants():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):  # it has ended, or runs as another user
                 process.send_signal(number)
         deadline = time.monotonic() + seconds
         while descendants() and time.monotonic() < deadline:

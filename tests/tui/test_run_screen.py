@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
+from distrain.runners.protocol.events import GpuSample, HostSample, Notice, RankSample
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
@@ -118,6 +118,20 @@ def test_the_end_of_a_run_is_reported_and_shown(make: Make) -> None:
         run.end(reason="completed all steps")
         await until(pilot, lambda: "completed" in shown(app), "ended")
         await until(pilot, lambda: has_message(app, "completed all steps"), "shown")
+
+    watch(run, scenario)
+
+
+def test_the_header_shows_the_first_warning_and_the_number_of_the_others(make: Make) -> None:
+    run = make().steps(25)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        for text, level in (("of no harm", "info"), ("not averaged", "warning")):
+            run.writer.add(Notice(time=run.now, text=text, level=level))
+        run.writer.add(Notice(time=run.now, text="the same samples"))
+        run.writer.commit()
+        await until(pilot, lambda: "▲ not averaged (+1 more)" in shown(app), "shown")
+        assert "of no harm" not in shown(app)
 
     watch(run, scenario)
 

@@ -12,7 +12,7 @@ import psutil
 
 from distrain.runners.analysis.diagnosis import Diagnosis, diagnose
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.protocol.events import Attempt, Event
+from distrain.runners.protocol.events import Attempt, Event, Notice
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, Snapshot
 from distrain.runners.records.timeseries.rollup import Series
@@ -41,7 +41,8 @@ class RunFrame(NamedTuple):
 
     `events` are those since the frame before, `process_names` the names of processes on the GPUs
     by host and pid. `known_charts` are the names in CHART_KINDS that have values. `diagnosis` and,
-    with many ranks, the charts may be a few seconds old.
+    with many ranks, the charts may be a few seconds old. `warnings` are the notices of that level,
+    each once, the first one first.
     """
 
     snapshot: Snapshot
@@ -53,6 +54,7 @@ class RunFrame(NamedTuple):
     diagnosis: Diagnosis
     failure: FailureDetails | None
     known_charts: Set[str] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 class RunFeed:
@@ -70,6 +72,7 @@ class RunFeed:
         self._charts: dict[str, Chart] = {}
         self._known_charts: set[str] = set()
         self._failure: FailureDetails | None = None
+        self._warnings: dict[str, None] = {}  # as an ordered set
         # The time of the last full reading, and whether the run was live.
         self._full_read = (0.0, False)
 
@@ -88,6 +91,8 @@ class RunFeed:
         """Return the run as it is now; raises DistrainError if the record cannot be read."""
         events = self._follower.new_events()
         restarted = any(isinstance(event, Attempt) for event in events)
+        notices = (event for event in events if isinstance(event, Notice))
+        self._warnings |= dict.fromkeys(each.text for each in notices if each.level == "warning")
         snapshot = self._follower.snapshot()
         due = self._is_full_reading_due(restarted)
         hosts = self._gauges(HOST, due, "cpu", "memory_used")
@@ -103,6 +108,7 @@ class RunFeed:
             diagnosis=self._diagnose(due),
             failure=self._read_failure(),
             known_charts=self._find_charts(due),
+            warnings=tuple(self._warnings),
         )
 
     def _is_full_reading_due(self, restarted: bool) -> bool:

@@ -170,7 +170,9 @@ class RunScreen(LinkedPlotsScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self.query_one(RunHeader).show(now, frame.config, frame.diagnosis, self._hint())
+        self.query_one(RunHeader).show(
+            now, frame.config, frame.diagnosis, self._hint(), frame.warnings
+        )
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(
             frame.nodes, frame.diagnosis.straggler, is_script=frame.config.is_script

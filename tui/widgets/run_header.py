@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from distrain.runners import formatting
@@ -19,18 +21,26 @@ STEPS_EXPECTED = 0.1  # of report.stall_s, after which a script without steps re
 
 
 class RunHeader(TextLines):
-    """Three lines about a run, and a fourth once there is a diagnosis."""
+    """Three lines about a run, one more for a diagnosis, and one more for warnings."""
 
     DEFAULT_CSS = """
-    RunHeader { height: 3; padding: 0 1; &.-diagnosed { height: 4; } }
+    RunHeader { height: 3; padding: 0 1; }
     """
 
-    def show(self, now: Snapshot, config: RunConfig, diagnosis: Diagnosis, hint: str = "") -> None:
+    def show(
+        self,
+        now: Snapshot,
+        config: RunConfig,
+        diagnosis: Diagnosis,
+        hint: str = "",
+        warnings: Sequence[str] = (),
+    ) -> None:
         lines = header(now, config, self.size.width - 2, hint)
-        has_diagnosis = diagnosis.kind not in ("failed", "stalled", "unknown")
-        self.set_class(has_diagnosis, "-diagnosed")
-        if has_diagnosis:
+        if warnings:
+            lines.append(_warning(warnings, self.size.width - 2))
+        if diagnosis.kind not in ("failed", "stalled", "unknown"):
             lines.append(_diagnosis(diagnosis, self.size.width - 2))
+        self.styles.height = len(lines)
         self.put(lines)
 
 
@@ -181,6 +191,14 @@ def _diagnosis(found: Diagnosis, width: int) -> Text:
     line.no_wrap = True
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def _warning(warnings: Sequence[str], width: int) -> Text:
+    """Return the first warning, and how many there are after it."""
+    others = f" (+{len(warnings) - 1} more)" if warnings[1:] else ""
+    line = Text(f"▲ {formatting.single_line(warnings[0])}", "yellow", no_wrap=True)
+    line.truncate(width - len(others), overflow="ellipsis")
+    return line.append(others, "dim")
 
 
 def _evaluation(title: str, found: Evaluation) -> list[Text]:

@@ -34,6 +34,9 @@ class Sent(NullReporter):
         found = [e.values[name] for e in self.events if isinstance(e, Logged) and name in e.values]
         return sum(each.count for each in found), sum(each.total or 0.0 for each in found)
 
+    def steps(self, name: str) -> list[int]:
+        return [e.step for e in self.events if isinstance(e, Logged) and name in e.values]
+
 
 @pytest.fixture
 def sent() -> Sent:
@@ -66,6 +69,17 @@ def test_batches_count_as_steps_where_step_is_never_called(sent: Sent) -> None:
     session.flush()
     assert session.steps == sum(window.steps for window in sent.windows) == 8
     assert sum(window.samples for window in sent.windows) == 32
+
+
+def test_a_window_that_was_held_counts_as_warm_up_if_it_contains_any(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0, skip_steps=3)
+    for _ in Tracked(batches(rank_session.HELD_BATCHES + 2, 4), session):
+        pass
+    session.flush()
+    first, *others = sent.windows
+    assert first.steps == rank_session.HELD_BATCHES
+    assert first.warmup
+    assert not any(window.warmup for window in others)
 
 
 def test_batches_that_were_reported_as_steps_stay_so_until_there_are_more_steps(
@@ -232,7 +246,41 @@ def test_a_step_before_the_last_one_is_left_out(sent: Sent) -> None:
     for step in (1, 5, 3, 6):
         session.log({"loss": step}, step=step)
     session.flush()
-    assert [event.step for event in sent.events if isinstance(event, Logged)] == [1, 5, 6]
+    assert sent.steps("loss") == [1, 5, 6]
+
+
+def test_values_are_kept_where_batches_come_but_no_step(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for _ in range(5000):  # more than are noted before they are replayed
+        session.loop.note((BACKWARD, 0.0, 0.0, None))
+        session.loop.limit()
+        session.log({"loss": 1.0})
+    assert sent.steps("loss") == [*range(1, 5001)]
+
+
+def test_values_before_the_first_step_lose_none_after_it(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for _ in range(10):
+        session.log({"loss": 1.0})
+    for _ in range(12):
+        session.step()
+        session.log({"loss": 1.0, "rate": 1.0})
+    session.flush()
+    assert sent.steps("loss") == [*range(1, 11), *[10] * 10, 11, 12]
+    assert sent.steps("rate") == [*range(1, 13)]
+
+
+def test_steps_that_the_script_gives_are_kept_until_it_is_known_what_the_steps_are(
+    sent: Sent,
+) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for number, _ in enumerate(Tracked(batches(4, 4), session)):
+        session.log({"loss": 1.0}, step=1000 + number)
+        if number % 2:
+            session.step()
+    session.flush()
+    assert sent.totals("loss") == (4, 4.0)
+    assert sent.steps("loss")[0] >= 1000
 
 
 def test_a_value_that_several_libraries_log_is_recorded_once(sent: Sent) -> None:
@@ -259,4 +307,4 @@ def test_values_that_libraries_log_without_a_step_are_numbered(sent: Sent) -> No
     for value in range(3):
         session.log({"loss": value}, None, "wandb.log")
     session.flush()
-    assert [event.step for event in sent.events if isinstance(event, Logged)] == [1, 2, 3]
+    assert sent.steps("loss") == [1, 2, 3]

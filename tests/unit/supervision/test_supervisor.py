@@ -38,6 +38,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.supervision import launcher_process
 from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.supervisor import Supervisor
 from tests.support.connections import SentEvents
@@ -191,6 +192,29 @@ def test_a_program_may_go_on_after_the_ranks_that_it_has_started(
 
     asyncio.run(run())
     assert (tmp_path / "end").exists()
+
+
+def test_a_program_that_ends_while_it_is_about_to_be_interrupted_has_ended_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = "import time; time.sleep(0.2)"
+    monkeypatch.setattr(command, "launcher_command", lambda *_: [sys.executable, "-c", ends])
+    config = RunConfig.from_dict({"script": {"path": "train.py"}, "launcher": "inline"})
+
+    def wait_for_end(launcher: LauncherProcess) -> None:
+        while launcher._process.returncode is None:
+            time.sleep(0.01)
+        time.sleep(0.05)  # asyncio forgets the process a moment later
+
+    async def run() -> None:
+        supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+        supervisor.coordinator.run.conditions.interrupt.set()
+        await supervisor.launcher.start(os.environ)
+        await supervisor.launcher.wait()
+        assert supervisor.launcher._process.returncode == 0
+
+    monkeypatch.setattr(LauncherProcess, "_interrupt_children_of_ranks", wait_for_end)
+    asyncio.run(run())
 
 
 def test_a_rank_that_returns_while_others_train_continues_alone(tmp_path: Path) -> None:

@@ -93,6 +93,29 @@ def test_each_descendant_ends_by_the_first_signal_that_it_does_not_ignore(
     assert lines_of(parent) == ["[]", *codes]
 
 
+def test_a_descendant_of_another_user_does_not_spare_the_others(
+    python: list[subprocess.Popen[str]],
+) -> None:
+    parent = script(
+        python,
+        """
+        import psutil
+        pids = [child('') for _ in range(3)]
+        send = psutil.Process.send_signal
+        def send_to_own(process, number):
+            if process.pid == pids[1]:
+                raise psutil.AccessDenied(process.pid)
+            send(process, number)
+        psutil.Process.send_signal = send_to_own
+        end_descendants([(SIGTERM, 0.1)])
+        os.kill(pids[1], SIGKILL)
+        print(*map(code_of, pids), sep='\\n')
+        """,
+    )
+    terminated, killed = str(-signal.SIGTERM), str(-signal.SIGKILL)
+    assert lines_of(parent) == [terminated, killed, terminated]
+
+
 def test_no_signal_is_sent_once_all_have_ended(python: list[subprocess.Popen[str]]) -> None:
     parent = script(
         python,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from distrain.runners.analysis.comparison.markdown import render_markdown
-from distrain.runners.analysis.comparison.model import Comparison
+from distrain.runners.analysis.comparison.model import CandidateCurve, Comparison
 from distrain.runners.analysis.comparison.report import render_report
 from distrain.runners.cli.comparison_page import format_comparison, format_json
 
@@ -64,6 +64,20 @@ def test_figures_that_no_candidate_has_get_no_column() -> None:
     page = format_comparison(comparison(candidates=alone, baseline="a", differences=[]))
     for column in ("J/sample", "comm overlap", "× a"):
         assert column not in page
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        ([2.2308020456550313e18] * 100, "▁" * 32),  # the mean of equal values is another one
+        ([1.7e308, 1.7e308, -1.7e308, -1.7e308] * 16, "█▁" * 16),
+    ],
+)
+def test_curves_of_large_values_have_bars(values: list[float | None], bars: str) -> None:
+    curve = CandidateCurve(time=[], values=values)
+    alone = [candidate("single", 5000, curves={"loss": curve})]
+    found = comparison(candidates=alone, differences=[])
+    assert bars in format_comparison(found)
 
 
 def test_json_is_complete_and_can_be_read_back() -> None:
