@@ -348,7 +348,10 @@ class ReportConfig(Section, frozen=True):
     ] = 120.0
     stall_s: Annotated[
         float,
-        Meta(gt=0, description="Seconds without progress after which the stalled rank is named."),
+        Meta(
+            gt=0,
+            description="Seconds until a rank stalls whose usual pace is not known yet.",
+        ),
     ] = 60.0
     listen: Annotated[
         Text | None,

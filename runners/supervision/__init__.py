@@ -15,7 +15,8 @@ What the coordinator knows, and what it uses:
 - `attempts`: how restarted ranks continue in the same record; `step_offsets`: their steps.
 - `script_evaluations`, `script_checks`: what the ranks of a script report becomes one evaluation,
   or shows a common mistake.
-- `stall_watch`: notices when training makes no progress.
+- `stall_watch`: notices when ranks make no progress; `stall_probe` asks for their stacks, and
+  `stack_groups` tells from them which rank is absent.
 - `disconnections`: what it means that a rank or a node agent disconnected, e.g. was killed.
 
 The end of a run:

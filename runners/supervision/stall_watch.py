@@ -9,7 +9,7 @@ from statistics import median
 
 from distrain.runners.supervision.evidence import Evidence
 
-LEAST_S = 5.0  # a shorter pause is no stall
+LEAST_S = 5.0
 TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
 STEPPING = ("training", "running")  # phases in which steps are reported
 _RECENT = 64  # windows
@@ -30,13 +30,14 @@ class StallWatch:
     """Knows when each rank has made progress, and after which pause it is stalled.
 
     Steps are judged by the median of the last ones, other phases by their own last duration. Until
-    that is known, the limit is `stall_s` seconds. Of a script that has reported no step nothing is
-    known: it is never stalled.
+    that is known, the limit is `stall_s` seconds. A pause below LEAST_S, or `stall_s` if that is
+    shorter, is no stall. Of a script that has reported no step nothing is known: it never stalls.
     """
 
     def __init__(self, evidence: Evidence, stall_s: float) -> None:
         self._evidence = evidence
         self._stall_s = stall_s
+        self._least_s = min(LEAST_S, stall_s)
         self._ranks: dict[int, _Progress] = {}
 
     def record_progress(self, rank: int) -> None:
@@ -89,7 +90,7 @@ class StallWatch:
             return float("inf")
         else:
             usual = None
-        return self._stall_s if usual is None else max(LEAST_S, TIMES * usual)
+        return self._stall_s if usual is None else max(self._least_s, TIMES * usual)
 
     def _of(self, rank: int) -> _Progress:
         if rank not in self._ranks:

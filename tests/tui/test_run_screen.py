@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from textual.widgets import Input
 from distrain.runners import formatting
 from distrain.runners.protocol.events import GpuSample, HostSample, Notice, RankSample
 from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.stall import Stall
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
@@ -590,6 +592,20 @@ def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert formatting.rate(run.record.summary()["samples_per_s"]) in shown(app)
+
+    watch(run, scenario)
+
+
+def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
+    run = make().steps(40)
+    stall = Stall(since=time.time() - 30, ranks=[1], phase="data", call="data.py:7 in load")
+    run.writer.set_state(stall=stall)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "stalled" in shown(app), "shown")
+        text = shown(app)
+        assert "rank 1 is in data (data.py:7 in load)" in text
+        assert "ETA" not in text
 
     watch(run, scenario)
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from distrain import Run
+from distrain.runners.records.stall import Stall
 from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]
@@ -133,15 +134,32 @@ def test_a_rank_absent_from_a_collective_is_named(start: Start) -> None:
     assert_nothing_left(run)
 
 
-def test_a_silent_rank_is_reported_before_the_timeout(start: Start) -> None:
+def stall_of(run: Run, ranks: list[int]) -> Stall | None:
+    stall = run.record.state.stall
+    return stall if stall and stall.ranks == ranks else None
+
+
+def test_the_absent_rank_of_a_stall_is_named_and_its_stack_kept(start: Start) -> None:
     run = start(task__args={"what": "hang", "rank": 1, "step": 20}, report__stall_s=2)
-    texts = wait_until(
-        lambda: [e.text for e in run.events(follow=False) if type(e).__name__ == "Notice"]
-    )
-    assert "no step has ended" in texts[0]
+    stall = wait_until(lambda: stall_of(run, [1]))
+    assert run.status == "running"
+    answers = {answer.rank: answer for answer in run.read_stacks(2)}
+    assert answers.keys() == {0, 1}
+    assert stall.call.partition(":")[0] in answers[1].threads[0].frames[-1].file
     run.stop(now=True)
     assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
+
+
+def test_a_frozen_rank_is_named_and_the_stall_ends_with_it(start: Start) -> None:
+    run = start(report__stall_s=1, train__epochs=1000, task__args={"pace": 0.01})
+    pid = wait_until(lambda: [r.pid for r in run.record.ranks() if r.rank == 0 and r.step > 20])[0]
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_until(lambda: stall_of(run, [0])).phase == "stopped by a signal"
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: run.record.state.stall is None)
+    run.stop(now=True)
+    assert run.wait(120)["status"] == "stopped"
 
 
 def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder: object) -> None:

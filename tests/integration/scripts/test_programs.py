@@ -203,7 +203,7 @@ def test_a_pause_is_noticed_and_no_failure(write: Write, distrain: Distrain) -> 
     )
     done = distrain("run", *AT_ONCE, "--set", "report.stall_s=0.5", "train.py")
     assert done.returncode == 0
-    assert "s; last seen: rank 0 at step 30" in done.stdout + done.stderr
+    assert "s: rank 0 is in other code (train.py:5 in <module>)" in done.stdout + done.stderr
     assert "40 steps" in done.stdout + done.stderr
 
 

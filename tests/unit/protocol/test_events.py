@@ -72,6 +72,13 @@ EVENTS: list[events.Event] = [
     events.ScriptSettings(time=2.0, rank=1, config={"lr": 0.1}, sources={"steps": "step()"}),
     events.RankFacts(time=2.0, rank=1, step=10, has_process_group=False, saved=["/tmp/model.pt"]),
     events.StopAt(step=6, save=False),
+    events.StackRequest(number=3),
+    events.Stacks(
+        time=2.0,
+        rank=1,
+        number=3,
+        threads=[events.ThreadStack(name="MainThread", frames=[events.Frame("a.py", 3, "f")])],
+    ),
 ]
 
 

@@ -137,7 +137,7 @@ def test_control_characters_in_stored_notes_are_removed(folder: Path) -> None:
     notes = {"name": "\x1b[31mred\x07", "notes": "one\ntwo\x1b", "tags": ["\x1b[2J", "fine 👨‍👩"]}
     (folder / "meta.json").write_text(json.dumps(notes))
     meta = Record(folder).meta
-    assert (meta.name, meta.notes) == ("·[31mred·", "one\ntwo·")
+    assert (meta.name, meta.notes) == ("red·", "one\ntwo·")
     assert meta.tags == ["·[2J", "fine 👨‍👩"]
 
 

@@ -260,8 +260,14 @@ def test_an_entry_of_a_journal_that_cannot_be_applied_loses_no_other(
         journal.add(event)
     journal.close()
     supervisor = Supervisor(journal.dir)
-    stall_watch = supervisor.coordinator.run.stall_watch
-    monkeypatch.setattr(stall_watch, "record_progress", lambda: 1 / 0)  # at an evaluation
+    update = supervisor.coordinator._update_evidence
+
+    def fail_at_evaluations(event: Event) -> None:
+        if isinstance(event, Evaluation):
+            raise ZeroDivisionError("division by zero")
+        update(event)
+
+    monkeypatch.setattr(supervisor.coordinator, "_update_evidence", fail_at_evaluations)
     supervisor.journal.merge()
     supervisor.coordinator.run.notice("later")
     supervisor.writer.commit()

@@ -136,31 +136,6 @@ def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None
     assert two_hosts.coordinator.run.conditions.end_now.is_set()
 
 
-@pytest.mark.parametrize(
-    ("steps", "where"),
-    [
-        (
-            {0: 3, 1: 3, 2: 2, 3: 3},
-            "furthest behind is rank 2 (rank 0 at step 3, rank 1 at step 3, ",
-        ),
-        ({0: 3, 1: 3, 2: 3, 3: 3}, "all ranks are at step 3"),
-        ({}, "all ranks are at step 0"),
-    ],
-)
-def test_a_stall_names_a_rank_only_if_it_is_behind(
-    steps: dict[int, int], where: str, supervisor: Supervisor
-) -> None:
-    coordinator = supervisor.coordinator
-    coordinator.run.stall_watch.phases = dict.fromkeys(range(4), "training")
-    coordinator.run.evidence.steps = steps
-    coordinator.run.stall_watch.last_progress = time.monotonic() - 100
-    coordinator.report_stall()
-    supervisor.writer.commit()
-    ((_, notice),) = Record(supervisor.folder).events()
-    assert isinstance(notice, Notice)
-    assert notice.text.startswith(f"no step has ended for 100 s; {where}")
-
-
 def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
