@@ -121,7 +121,7 @@ def _make_curve(
     for name, values in curve.columns.items():
         if isfinite(sum(values)):
             continue
-        if name in series.axes or inf in values or -inf in values:
+        if name in series.required or inf in values or -inf in values:
             raise sqlite3.DataError(f"a row of {series.name} has no valid {name}")
     return curve
 

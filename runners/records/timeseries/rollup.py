@@ -88,7 +88,7 @@ class Series(Generic[T]):
         return [name for name, kind in self._types.items() if kind is str]
 
     @cached_property
-    def _required(self) -> frozenset[str]:
+    def required(self) -> frozenset[str]:
         """The sums and axes to which every row adds a value."""
         fields = {name for name, kind in self._types.items() if kind in (int, float)}
         return frozenset(
@@ -147,7 +147,7 @@ class Series(Generic[T]):
     def check_merged(self, values: Mapping[str, Any]) -> None:
         """Raise sqlite3.DataError for aggregates of all rows that are no numbers or are missing."""
         for name, value in values.items():
-            if value is None and name not in self._required:
+            if value is None and name not in self.required:
                 continue
             if not isinstance(value, int | float) or not isfinite(value):
                 raise sqlite3.DataError(f"{name} of {self.name} is no number")
