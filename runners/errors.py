@@ -14,12 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distrain.runners import formatting
+
 
 class DistrainError(Exception):
-    """An error to show to a user: `title` is that of a dialog, `str()` the sentence."""
+    """An error to show to a user: `title` is that of a dialog, `str()` the sentence.
+
+    The sentence is printable, also where it quotes a file that nobody has checked.
+    """
 
     title = "distrain failed"
     exit_code = 1
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(formatting.printable_lines(text))
 
 
 class ConfigError(DistrainError):
@@ -32,7 +40,10 @@ class ConfigError(DistrainError):
     exit_code = 2
 
     def __init__(self, problems: Iterable[tuple[str, str]] | str) -> None:
-        pairs = [("", problems)] if isinstance(problems, str) else list(problems)
+        given = [("", problems)] if isinstance(problems, str) else problems
+        pairs = [
+            (formatting.printable(key), formatting.printable_lines(text)) for key, text in given
+        ]
         self.problems: list[tuple[str, str]] = pairs
         super().__init__("\n".join(f"{key}: {text}" if key else text for key, text in pairs))
 

@@ -13,7 +13,15 @@ MISSING = "–"
 LISTED_AT_MOST = 8  # ranks, nodes and the like that a sentence lists one by one
 # Control characters, line separators, marks of the writing direction, and surrogates.
 _NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# ECMA-48: control sequences, control strings (titles, links), and escapes of two bytes.
+COLOUR = re.compile(r"\x1b\[[0-9;]{0,64}m")
+_COLOUR_PARTS = re.compile(rf"({COLOUR.pattern})")
+_ESCAPE = re.compile(
+    rf"({COLOUR.pattern})|\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+)
+# A progress bar is redrawn after a carriage return or after backspaces.
+_REDRAWN = re.compile(r"\r|\x08{2,}")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -75,7 +83,30 @@ def single_line(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return a text without colours, and "·" for each other character that controls a terminal."""
-    return _NOT_PRINTABLE.sub("·", _COLOUR.sub("", text))
+    return _NOT_PRINTABLE.sub("·", COLOUR.sub("", text))
+
+
+def printable_lines(text: str) -> str:
+    """Return a text as `printable` does, but with its line breaks and tabs."""
+    lines = text.replace("\r\n", "\n")
+    return _NOT_PRINTABLE.sub(lambda found: found[0] if found[0] in "\n\t" else "·", lines)
+
+
+def terminal_line(text: str) -> str:
+    """Return a line of a log as a terminal shows it in the end: printable, with colours and tabs.
+
+    Control sequences are left out. Of a progress bar that was redrawn the last state stays.
+    """
+    states = _REDRAWN.split(_ESCAPE.sub(lambda found: found[1] or "", text))
+    shown = [state for state in states if COLOUR.sub("", state).strip()]
+    parts = _COLOUR_PARTS.split(shown[-1] if shown else "")
+    return "".join(
+        part if COLOUR.fullmatch(part) else _NOT_PRINTABLE.sub(_keep_tab, part) for part in parts
+    )
+
+
+def _keep_tab(found: re.Match[str]) -> str:
+    return "\t" if found[0] == "\t" else "·"
 
 
 def shell_words(words: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,12 +32,14 @@ from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
 from distrain.runners.protocol.events import Event, Stacks, Stop
 from distrain.runners.records import trash
 from distrain.runners.records.folder import create_run
+from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.state import RunError, read_state, write_state
 from distrain.runners.session import POLL_S, choose, folders_of
 from distrain.runners.system import processes, scheduler_env
 
+LOG_END = 1 << 14  # bytes of a log that are read for its last line
 SUPERVISOR = "distrain.runners.supervision.supervisor"
 
 
@@ -219,7 +222,7 @@ class Run:
     @property
     def launched_from(self) -> str | None:
         """The folder that relative paths in the config start from; None if it no longer exists."""
-        cwd: str | None = self.record.state.provenance.get("cwd")
+        cwd: str | None = self.record.state.provenance.get("cwd")  # text, if it is known
         return cwd if cwd and Path(cwd).is_dir() else None
 
     def _rerun_config(self, changes: dict[str, Any] | None) -> RunConfig:
@@ -393,8 +396,10 @@ def launch(
 
 def _supervisor_failure(folder: Path) -> str:
     """Return why the supervisor did not start: the last line of its log."""
-    log = folder / "logs" / "supervisor.log"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    lines: list[str] = []
+    with suppress(OSError):
+        end = read_end(log_path(folder, "supervisor"), LOG_END)
+        lines = end.decode(errors="replace").strip().splitlines()
     return f"the supervisor did not start: {lines[-1] if lines else 'its log is empty'}"
 
 

@@ -6,7 +6,6 @@ act on sessions, so that a command works on runs and benches alike.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -134,9 +133,8 @@ def folders_of(wanted: str, runs_dir: Path, file: str) -> Iterator[Path]:
     if wanted:
         folders.append(runs_dir / wanted)
     for folder in folders:
-        with contextlib.suppress(OSError):  # a name can be longer than the file system allows
-            if (folder / file).is_file():
-                yield folder
+        if os.path.lexists(folder / file):  # also what cannot be read, so that a sentence says so
+            yield folder
 
 
 SomeSession = TypeVar("SomeSession", bound=Session)

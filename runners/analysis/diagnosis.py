@@ -90,13 +90,13 @@ class _Findings(NamedTuple):
     straggler: Straggler | None
 
 
-def diagnose(record: Record, after_step: int = 0) -> Diagnosis:
-    """Return what limits a run.
+def diagnose(record: Record, after_step: int = 0, state: RunState | None = None) -> Diagnosis:
+    """Return what limits a run; `state` is its state, if it was read already.
 
     Of a live run the last seconds count (for memory and drift the whole run), of a run that has
     ended the steps after `after_step`. The cost does not depend on the length of the run.
     """
-    state = record.state
+    state = state or record.state
     if state.error is not None and not state.live:
         sentence = formatting.single_line(state.reason or state.error.message)
         return Diagnosis(kind="failed", sentence=sentence)

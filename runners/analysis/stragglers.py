@@ -153,12 +153,13 @@ def find_straggler_among(paces: Mapping[int, Pace]) -> Straggler | None:
 
 def _pace(curve: Curve) -> Pace | None:
     # Only steps after the warm-up are timed.
-    rows = [row for row in range(len(curve)) if curve["timed_seconds"][row] > 0]
+    timed, steps = curve["timed_seconds"], curve["steps"]
+    rows = [row for row in range(len(curve)) if timed[row] > 0 and steps[row] > 0]
     if len(rows) < MIN_POINTS:
         return None
 
     def typical(seconds: Callable[[int], float]) -> float:
-        return median(seconds(row) / curve["steps"][row] for row in rows)
+        return median(seconds(row) / steps[row] for row in rows)
 
     phases = {name: typical(curve[name].__getitem__) for name in PHASES}
     phases[OTHER] = typical(lambda row: other_seconds(curve, row))
@@ -166,7 +167,7 @@ def _pace(curve: Curve) -> Pace | None:
         typical(curve["seconds"].__getitem__),
         phases,
         typical(curve["wait"].__getitem__),
-        sum(curve["samples"][row] for row in rows) / sum(curve["steps"][row] for row in rows),
+        sum(curve["samples"][row] for row in rows) / sum(steps[row] for row in rows),
     )
 
 

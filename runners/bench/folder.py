@@ -14,8 +14,9 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.meta import check_printable
 from distrain.runners.records.run_ids import new_run_id
-from distrain.runners.records.state import LAUNCH_S, not_a_record
-from distrain.runners.system.files import write_atomically
+from distrain.runners.records.state import LAUNCH_S, known_provenance, not_a_record
+from distrain.runners.records.untrusted import decode
+from distrain.runners.system.files import read_regular, write_atomically
 from distrain.runners.system.processes import is_running
 
 DEFINITION = "bench.toml"
@@ -78,22 +79,23 @@ def read_bench_state(folder: Path) -> BenchState:
     Raises DistrainError if it is missing, broken, or of a different format.
     """
     try:
-        state = msgspec.json.decode((folder / STATE).read_bytes(), type=BenchState)
+        state = decode(read_regular(folder / STATE), BenchState, unchanged=("command",))
     except OSError as error:
         raise not_a_record(folder, f"its {STATE}: {error.strerror}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except ValueError as error:
         raise not_a_record(folder, f"its {STATE} is broken ({error})") from None
     if state.format != FORMAT:
         raise DistrainError(
             f"{folder} was written by another version of distrain (format {state.format})"
         )
-    return _check_process(state)
+    provenance = known_provenance(state.provenance)
+    return _check_process(msgspec.structs.replace(state, provenance=provenance))
 
 
 def read_definition(folder: Path) -> Definition:
     """Return bench.toml. Raises DistrainError if it is missing or broken."""
     try:
-        return Definition.from_toml((folder / DEFINITION).read_text("utf-8"))
+        return Definition.from_toml(read_regular(folder / DEFINITION).decode())
     except OSError as error:
         raise not_a_record(folder, f"its {DEFINITION}: {error.strerror}") from None
     except (ConfigError, UnicodeDecodeError) as error:

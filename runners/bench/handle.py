@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -296,6 +295,4 @@ def all_benches(
 
 
 def _is_bench(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return (path / STATE).is_file()
-    return False
+    return os.path.lexists(path / STATE)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from distrain.runners.analysis.comparison.fairness import OPTIMIZER_STEPS
 from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.config.plan import Plan
+from distrain.runners.protocol.events import Int
+from distrain.runners.records.state import Pid
 
 FORMAT = 1
 BenchStatus = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
+# The name of a folder, which cannot lead to another place.
+RunId = Annotated[str, msgspec.Meta(pattern=r"^([^./\0][^/\0]*)?$")]
 LIVE: tuple[BenchStatus, ...] = ("starting", "running", "stopping")
 
 
@@ -27,15 +31,15 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     candidate: str = msgspec.field(name="contestant")
-    round: int
-    run_id: str
+    round: Int
+    run_id: RunId
     rate: float | None
     seconds: float
     warmup_s: float
     steady: bool
     duration_s: float = msgspec.field(name="took")
     step_rate: float | None = None
-    steps: int = 0
+    steps: Int = 0
     samples_per_step: float | None = None
     ended_early: bool = False
     declared: dict[str, Any] = {}
@@ -69,11 +73,11 @@ class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
     `began` is in Unix seconds. `run_id` is empty until the run is launched.
     """
 
-    round: int
+    round: Int
     order: list[str]
     candidate: str = msgspec.field(name="contestant")
     began: float
-    run_id: str = ""
+    run_id: RunId = ""
 
     @property
     def number(self) -> int:
@@ -103,9 +107,9 @@ class BenchState(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] = []
     queue: bool = False
     plans: dict[str, Plan] = {}
-    pid: int | None = None
+    pid: Pid | None = None
     pid_started: float | None = None
-    rounds: int = 0
+    rounds: Int = 0
     measurements: list[Measurement] = []
     excluded: dict[str, str] = msgspec.field(name="out", default_factory=dict)
     current: CurrentRun | None = msgspec.field(name="now", default=None)

@@ -7,8 +7,6 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-import msgspec
-
 from distrain.runners import lookup
 from distrain.runners.analysis.comparison import recorded_runs
 from distrain.runners.analysis.comparison.curves import add_curves
@@ -17,6 +15,7 @@ from distrain.runners.analysis.comparison.model import Comparison
 from distrain.runners.cli.comparison_page import format_comparison, format_json
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.records.untrusted import decode
 
 
 def execute(arguments: Namespace) -> int:
@@ -63,10 +62,10 @@ def _read_comparison(name: str) -> Comparison | None:
     if path.suffix != ".json":
         return None
     try:
-        comparison = msgspec.json.decode(path.read_bytes(), type=Comparison)
+        comparison = decode(path.read_bytes(), Comparison)
     except OSError as error:
         raise DistrainError(f"cannot read {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise DistrainError(f"{path} is not a comparison: {error}") from None
     if comparison.baseline not in {each.name for each in comparison.candidates}:
         raise DistrainError(f"{path} is not a comparison: its baseline is not a candidate")

@@ -15,6 +15,7 @@ from distrain.runners.analysis.comparison.chart_style import needs_log_scale
 from distrain.runners.analysis.comparison.curves import LOGGED_PREFIX
 from distrain.runners.analysis.comparison.model import CandidateCurve, Comparison
 from distrain.runners.analysis.comparison.table import MAX_LOGGED_COLUMNS
+from distrain.runners.cli import terminal
 from distrain.runners.cli.terminal import (
     TextColumn,
     align_columns,
@@ -31,7 +32,7 @@ TEXT_WIDTH = 79
 def format_json(comparison: Comparison) -> str:
     """Return the comparison as JSON, with the sentence that calls it unequal as `unequal`."""
     data = {"unequal": sentences.describe_unequal(comparison), **msgspec.to_builtins(comparison)}
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    return terminal.format_json(data) + "\n"
 
 
 def format_comparison(comparison: Comparison) -> str:

@@ -7,15 +7,19 @@ import re
 import sys
 import time
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from distrain.runners import formatting
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find_run
+from distrain.runners.records.logs import log_path, open_log, rank_logs
 from distrain.runners.runs import Run
 
 POLL_S = 0.2
+LONGEST_LINE = 1 << 20  # bytes; longer lines are divided
 NAMED_LOGS = ("launcher", "job", "supervisor")
 
 
@@ -25,7 +29,10 @@ class _NoSuchLogError(DistrainError):
 
 
 class LogPrinter:
-    """Prints each line of a growing log once, with a prefix."""
+    """Prints each line of a growing log once, with a prefix.
+
+    Of what controls a terminal only colours are printed.
+    """
 
     def __init__(self, path: Path, prefix: str, output: TextIO) -> None:
         self._path = path
@@ -34,10 +41,11 @@ class LogPrinter:
         self._offset = 0
         self._partial = b""  # the last line, as long as its end is missing
         self.has_printed = False
+        self.problem = ""  # why the log cannot be read, once this was printed
 
     def skip_to_last(self, size: int) -> None:
         """Leave out what is before the last lines of at most so many bytes."""
-        with self._path.open("rb") as file:
+        with suppress(OSError), open_log(self._path) as file:  # `print_new` reports the error
             end = file.seek(0, os.SEEK_END)
             if end > size:
                 file.seek(end - size)
@@ -47,26 +55,33 @@ class LogPrinter:
     def print_new(self, final: bool) -> None:
         """Print complete lines since the last call; with `final`, an incomplete last line too."""
         try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                for part in file:
-                    self._offset += len(part)
-                    self._add(part)
+            file = open_log(self._path)
         except FileNotFoundError:
             return
+        except OSError as error:
+            if not self.problem:
+                self.problem = f"{self._path} cannot be read: {error.strerror}"
+                print_message(f"distrain: {formatting.printable(self.problem)}")
+            return
+        with file:
+            file.seek(self._offset)
+            while part := file.readline(LONGEST_LINE):
+                self._offset += len(part)
+                self._add(part)
         if final and self._partial:
             self._add(b"\n")
 
     def _add(self, part: bytes) -> None:
         self._partial += part
-        if self._partial.endswith(b"\n"):
-            self._output.write(self._prefix + self._partial.decode(errors="replace"))
+        if self._partial.endswith(b"\n") or len(self._partial) >= LONGEST_LINE:
+            line = self._partial.removesuffix(b"\n").decode(errors="replace")
+            self._output.write(f"{self._prefix}{formatting.terminal_line(line)}\n")
             self._partial = b""
             self.has_printed = True
 
 
 def execute(arguments: Namespace) -> int:
-    """Print logs; Ctrl-C with --follow leaves with exit code 0."""
+    """Print logs; Ctrl-C with --follow leaves with exit code 0. 1 if one cannot be read."""
     run = find_run(arguments.run, arguments.runs_dir)
     printers: dict[str, LogPrinter] = {}
     try:
@@ -75,9 +90,7 @@ def execute(arguments: Namespace) -> int:
             for name in _log_names(run, arguments.rank):
                 if name not in printers:
                     prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""
-                    printers[name] = LogPrinter(
-                        run.dir / "logs" / f"{name}.log", prefix, sys.stdout
-                    )
+                    printers[name] = LogPrinter(log_path(run.dir, name), prefix, sys.stdout)
                 printers[name].print_new(final=not is_live)
             sys.stdout.flush()
             if not is_live:
@@ -86,6 +99,8 @@ def execute(arguments: Namespace) -> int:
     except KeyboardInterrupt:
         if not arguments.follow:
             raise
+    if any(printer.problem for printer in printers.values()):
+        return 1
     if not any(printer.has_printed for printer in printers.values()):
         if run.is_observed:
             reason = "its output is where its program was started"
@@ -93,15 +108,6 @@ def execute(arguments: Namespace) -> int:
             reason = f"no output in its logs: {', '.join(printers)}"
         print_message(f"run {run.id}: {reason}")
     return 0
-
-
-def rank_logs(folder: Path) -> dict[int, Path]:
-    """Return the logs of a run's ranks so far, in order of ranks."""
-    found = {}
-    for path in (folder / "logs").glob("rank-*.log"):
-        if match := re.fullmatch(r"rank-(\d+)", path.stem):
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
 
 
 def _log_names(run: Run, wanted: str | None) -> list[str]:

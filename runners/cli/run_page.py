@@ -44,17 +44,18 @@ MAX_SHARES = 4  # that are written out: "64 + 64 + 64 + 64"
 
 def collect_data(record: Record) -> dict[str, Any]:
     """Return the summary, and everything else that is known except time series."""
-    state = record.state
+    state = record.state  # once: all that is shown belongs to one moment
+    meta = record.meta
     events = [event for _, event in record.events(kinds=("notice", "saved"))]
-    data = record.summary()
+    data = record.summary(state)
     if state.error:
         data["error"] = state.error
     data |= {key: getattr(state, key) for key in _STATE_KEYS}
     return data | {
         "stall": state.stall.as_json(time.time()) if state.live and state.stall else None,
-        "name": record.name,
-        "diagnosis": diagnose(record),
-        "meta": record.meta,
+        "name": meta.name,
+        "diagnosis": diagnose(record, state=state),
+        "meta": meta,
         "ranks": [{key: getattr(rank, key) for key in _RANK_KEYS} for rank in record.ranks()],
         "config": record.config.to_dict(),
         "notices": _collect_notices(state, events),
@@ -68,7 +69,7 @@ def format_page(record: Record) -> str:
     follower = Follower(record)
     events = follower.new_events()
     state = follower.state
-    summary = record.summary()
+    summary = record.summary(state)
     snapshot = follower.snapshot()
     checkpoints = [event for event in events if isinstance(event, Saved)]
     notices = [f"  {text}" for text in _collect_notices(state, events)]
@@ -85,7 +86,7 @@ def format_page(record: Record) -> str:
         ("logged", format_fields(_logged(snapshot))),
         ("settings of the script", format_fields(_script_settings(record))),
         ("sources", format_fields(_sources(summary, state))),
-        ("diagnosis", _format_diagnosis(diagnose(record))),
+        ("diagnosis", _format_diagnosis(diagnose(record, state=state))),
         ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
         ("notices", "\n".join(notices)),
         ("provenance", format_fields(_provenance(state))),
@@ -169,7 +170,7 @@ def _changed_settings(config: RunConfig) -> list[tuple[str, str]]:
     if config.is_script:
         defaults = structs.replace(defaults, strategy=config.strategy, launcher=config.launcher)
     return [
-        (key, "unset" if value is None else f"{value}")
+        (formatting.printable(key), "unset" if value is None else formatting.printable(f"{value}"))
         for key, (value, _) in differences(config, defaults).items()
     ]
 

@@ -40,7 +40,7 @@ class RunPresentation:
     def print_result(self, as_json: bool) -> int:
         record = self._run.record
         state = record.state
-        summary = self._run.summary()
+        summary = record.summary(state)
         is_usage_error = state.error is not None and state.error.usage
         if as_json:
             print_json(summary)

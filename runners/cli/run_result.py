@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from distrain.runners import formatting
 from distrain.runners.cli.terminal import paint, print_message
+from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError, RunState
 
@@ -81,7 +81,7 @@ def print_failure(record: Record, state: RunState) -> None:
         print_message(f"distrain: {error.message}")
         return
     print_message(f"distrain: {paint(describe_error(error), 'failed', sys.stderr)}")
-    path = record.dir / "logs" / f"{error.log_name}.log"
+    path = log_path(record.dir, error.log_name)
     if error.traceback and not _was_printed(record, error.traceback, path):
         print_message("\n" + error.traceback.strip("\n") + "\n")
     if error.secondary:
@@ -96,12 +96,13 @@ def _was_printed(record: Record, traceback: str, log: Path) -> bool:
     The output of several ranks is mixed, so that theirs is hard to find there.
     """
     plan = record.state.plan
-    if not (record.config.is_script and plan and plan.world_size == 1 and log.exists()):
+    if not (record.config.is_script and plan and plan.world_size == 1):
         return False
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - PRINTED_BYTES))
-        return traceback.strip() in file.read().decode(errors="replace")
+    try:
+        output = read_end(log, PRINTED_BYTES)
+    except OSError:
+        return False
+    return traceback.strip() in output.decode(errors="replace")
 
 
 def describe_error(error: RunError) -> str:

@@ -76,7 +76,7 @@ def _run_row(record: Record) -> dict[str, Any]:
     state = record.state
     return {
         "kind": "run",
-        **record.summary(),
+        **record.summary(state),
         "name": record.name,
         "created": state.created,
         "parent": state.parent,

@@ -6,9 +6,10 @@ import time
 from typing import TextIO
 
 from distrain.runners import formatting
-from distrain.runners.cli.logs import LogPrinter, rank_logs
+from distrain.runners.cli.logs import LogPrinter
 from distrain.runners.cli.run_lines import RunLines
 from distrain.runners.protocol.events import Event, Failure
+from distrain.runners.records.logs import rank_logs
 from distrain.runners.records.reader import Record
 
 LATE_S = 30.0  # after its start; then only the last lines of a run are printed

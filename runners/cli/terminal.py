@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,8 @@ STATUS_COLOURS = {
     "stopping": "33",
 }
 _ANSI_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUS_COLOURS}
+# JSON itself escapes the other control characters.
+_NOT_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _GAP = "  "  # between two columns
 
 
@@ -115,7 +118,13 @@ def print_message(text: str, style: str = "") -> None:
 
 def print_json(data: object) -> None:
     """Print one JSON value to stdout; NaN and infinity become null."""
-    print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode(), flush=True)
+    print(format_json(data), flush=True)
+
+
+def format_json(data: object) -> str:
+    """Return one JSON value over several lines, with escapes for what could control a terminal."""
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _colour_status(line: str) -> str:

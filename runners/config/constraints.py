@@ -15,6 +15,7 @@ from distrain.runners.system.host import Host
 from distrain.runners.system.network import missing_interfaces
 from distrain.runners.system.scheduler_env import ScheduledRank
 
+MOST_WORKERS_PER_RANK = 512
 Rule = tuple[bool, str, str]
 """Whether it is broken, the key of the config, and why that cannot run."""
 
@@ -243,6 +244,12 @@ def _training_rules(config: RunConfig, devices: Sequence[Device], world_size: in
             train.batch_size < world_size * train.accumulate,
             "train.batch_size",
             f"{train.batch_size} is smaller than {parts}: some ranks would get no samples",
+        ),
+        (
+            config.data.workers > MOST_WORKERS_PER_RANK * world_size,
+            "data.workers",
+            f"{config.data.workers:,} loader processes are too many for "
+            f"{formatting.plural(world_size, 'rank')}; each has at most {MOST_WORKERS_PER_RANK}",
         ),
         (
             train.sync_batchnorm

@@ -5,15 +5,17 @@ The record keeps the plan, every screen shows it, and the ranks follow it. `plan
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Int
 from distrain.runners.system.devices import Device
 
 TIMELINE = "horovod-timeline.json"
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Arithmetic = Literal["fp32", "tf32", "bf16", "fp16"]
 
 
@@ -32,13 +34,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     records it.
     """
 
-    world_size: int
-    nodes: int = 1
-    devices: list[Device]
-    batch: list[int] = []
-    micro_batch: int = 0
-    loader_workers: list[int] = []
-    threads: int
+    world_size: Size
+    nodes: Size = 1
+    devices: Annotated[list[Device], msgspec.Meta(min_length=1)]
+    batch: list[Int] = []
+    micro_batch: Int = 0
+    loader_workers: list[Int] = []
+    threads: Int
     lr: float = 0.0
     precision: Arithmetic | Literal[""] = ""
     backend: str

@@ -18,6 +18,7 @@ from distrain.runners.system.scheduler_env import ScheduledRank
 # Variables of Horovod that the config decides, unless they are set in the environment.
 HOROVOD_DECIDES = re.compile("HOROVOD_(CYCLE_TIME|FUSION_THRESHOLD|GLOO_TIMEOUT|STALL_|TIMELINE$)")
 
+MOST_RANKS = 1_000_000
 OMP_THREADS = "OMP_NUM_THREADS"
 
 
@@ -43,6 +44,10 @@ def make_plan(config: RunConfig, host: Host, devices: list[Device] | None = None
         devices = choose_devices(config, host)
     nodes = config.slurm.nodes if config.launcher == "slurm" else config.dist.nodes
     world_size = _world_size(config, host, nodes * len(devices))
+    if world_size > MOST_RANKS:
+        raise ConfigError(
+            f"{world_size:,} ranks are too many; distrain starts up to {MOST_RANKS:,}"
+        )
     if problems := broken_constraints(config, host, devices, nodes, world_size):
         raise ConfigError(problems)
     if config.is_script:

@@ -35,7 +35,7 @@ from distrain.runners.config.sections import (
     TaskConfig,
     TrainConfig,
 )
-from distrain.runners.config.validation import Devices, Section, build
+from distrain.runners.config.validation import Devices, Section, build, shown
 from distrain.runners.errors import ConfigError
 
 # Variables that the launchers of ranks set.
@@ -201,7 +201,7 @@ def _script_problems(data: dict[str, Any]) -> list[tuple[str, str]]:
 def _variable_problem(name: str, value: Any) -> str:
     """Return why a script cannot set a variable; empty if it can."""
     if not isinstance(value, str):
-        return f"must be text, not {value!r}"
+        return f"must be text, not {shown(value)}"
     if not name or "=" in name or "\0" in name + value:
         return "is no variable that a process can have"
     if name in LAUNCHERS_OWN or name.startswith("DISTRAIN_"):

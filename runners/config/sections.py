@@ -28,9 +28,16 @@ Launcher = Literal["inline", "spawn", "torchrun", "horovodrun", "slurm", "env"]
 PrecisionName = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Backend = Literal["auto", "gloo", "nccl", "mpi", "ucc"]
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Amount = Annotated[float, Meta(gt=0)]
+# No figure of a training comes near these; with larger ones, arithmetic and clocks overflow.
+MOST = 2**31 - 1
+LARGEST = 1e30
+LONGEST_S = 1e7
+MOST_WORKERS = 100_000
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
+Amount = Annotated[float, Meta(gt=0, le=LARGEST)]
+# Names are printed in tables, so they have no control characters.
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$")]
 Text = Annotated[str, Meta(pattern=r"^\S+$")]
 SlurmTime = Annotated[str, Meta(pattern=r"^([0-9]+(-[0-9]+)?(:[0-9]+){0,2}|UNLIMITED)$")]
 
@@ -84,7 +91,7 @@ class ScriptConfig(Section, frozen=True):
 class TrainConfig(Section, frozen=True):
     epochs: Annotated[
         int,
-        Meta(ge=0, le=2**31 - 1, description="Passes over the training set; 0 only evaluates."),
+        Meta(ge=0, le=MOST, description="Passes over the training set; 0 only evaluates."),
     ] = 20
     max_steps: Annotated[
         Count | None,
@@ -92,11 +99,19 @@ class TrainConfig(Section, frozen=True):
     ] = None
     batch_size: Annotated[
         int,
-        Meta(ge=1, description="Samples per optimizer step over all ranks and micro-batches."),
+        Meta(
+            ge=1,
+            le=MOST,
+            description="Samples per optimizer step over all ranks and micro-batches.",
+        ),
     ] = 128
     accumulate: Annotated[
         int,
-        Meta(ge=1, description="Micro-batches into which each rank divides its share of a step."),
+        Meta(
+            ge=1,
+            le=MOST,
+            description="Micro-batches into which each rank divides its share of a step.",
+        ),
     ] = 1
     drop_last: Annotated[
         bool, Meta(description="Leave out the last, smaller batch of each epoch.")
@@ -105,23 +120,24 @@ class TrainConfig(Section, frozen=True):
         Literal["sgd", "adam", "adamw"],
         Meta(description="Optimizer; fused where the device supports it."),
     ] = "sgd"
-    lr: Annotated[float, Meta(gt=0, description="Learning rate after warm-up.")] = 0.1
+    lr: Annotated[float, Meta(gt=0, le=LARGEST, description="Learning rate after warm-up.")] = 0.1
     scale_lr: Annotated[
         bool, Meta(description="Multiply the rate by the world size (linear scaling rule).")
     ] = False
     momentum: Annotated[float, Meta(ge=0, lt=1, description="Momentum of SGD.")] = 0.9
     weight_decay: Annotated[
-        float, Meta(ge=0, description="L2 for SGD and Adam, decoupled for AdamW.")
+        float, Meta(ge=0, le=LARGEST, description="L2 for SGD and Adam, decoupled for AdamW.")
     ] = 0.0
     schedule: Annotated[
         Literal["constant", "step", "cosine"],
         Meta(description="Schedule by which the learning rate falls."),
     ] = "constant"
     warmup_epochs: Annotated[
-        float, Meta(ge=0, description="Epochs over which the rate rises linearly from near 0.")
+        float,
+        Meta(ge=0, le=MOST, description="Epochs over which the rate rises linearly from near 0."),
     ] = 0.0
     step_epochs: Annotated[
-        float, Meta(gt=0, description="Epochs between two falls of the `step` schedule.")
+        float, Meta(gt=0, le=MOST, description="Epochs between two falls of the `step` schedule.")
     ] = 30.0
     step_gamma: Annotated[
         float, Meta(gt=0, le=1, description="Factor of each fall of the `step` schedule.")
@@ -154,26 +170,31 @@ class TrainConfig(Section, frozen=True):
 
 
 class FactoryConfig(Section, frozen=True):
-    name: str
-    args: Annotated[dict[str, Any], Meta(description="Keyword arguments of the factory.")] = {}  # noqa: RUF012
+    name: Name
+    args: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Keyword arguments of the factory.",
+        ),
+    ] = {}  # noqa: RUF012
 
 
 class TaskConfig(FactoryConfig, frozen=True):
-    name: Annotated[str, Meta(description='"classification" or "package.module:factory".')] = (
+    name: Annotated[Name, Meta(description='"classification" or "package.module:factory".')] = (
         "classification"
     )
 
 
 class ModelConfig(FactoryConfig, frozen=True):
     name: Annotated[
-        str,
+        Name,
         Meta(description='"mlp", "cnn", a torchvision model, or "package.module:factory".'),
     ] = "mlp"
 
 
 class DataConfig(FactoryConfig, frozen=True):
     name: Annotated[
-        str,
+        Name,
         Meta(
             description='"digits", "mnist", "cifar10", "imagefolder", "synthetic", '
             'or "package.module:factory".'
@@ -193,6 +214,7 @@ class DataConfig(FactoryConfig, frozen=True):
         int,
         Meta(
             ge=0,
+            le=MOST_WORKERS,
             description="Loader processes of the whole run, divided among the ranks; evaluations "
             "have as many of their own.",
         ),
@@ -205,7 +227,12 @@ class DataConfig(FactoryConfig, frozen=True):
         int, Meta(ge=1, le=10_000, description="Batches that each loader process keeps ready.")
     ] = 2
     timeout_s: Annotated[
-        float, Meta(gt=0, description="Longest wait for a batch of a loader process, in seconds.")
+        float,
+        Meta(
+            gt=0,
+            le=LONGEST_S,
+            description="Longest wait for a batch of a loader process, in seconds.",
+        ),
     ] = 600.0
     pin_memory: Annotated[
         bool, Meta(description="Page-locked batches, copied on a separate stream (CUDA).")
@@ -214,7 +241,7 @@ class DataConfig(FactoryConfig, frozen=True):
 
 class EvalConfig(Section, frozen=True):
     every_epochs: Annotated[
-        int, Meta(ge=0, description="Evaluate after every N epochs; 0 only at the end.")
+        int, Meta(ge=0, le=MOST, description="Evaluate after every N epochs; 0 only at the end.")
     ] = 1
     every_steps: Annotated[
         Positive | None, Meta(description="Evaluate after every N steps as well.")
@@ -226,14 +253,21 @@ class EvalConfig(Section, frozen=True):
 
 class CheckpointConfig(Section, frozen=True):
     every_epochs: Annotated[
-        int, Meta(ge=0, description="Save after every N epochs; 0 only at the end and at a stop.")
+        int,
+        Meta(
+            ge=0, le=MOST, description="Save after every N epochs; 0 only at the end and at a stop."
+        ),
     ] = 1
     every_steps: Annotated[
         Positive | None, Meta(description="Save after every N steps as well.")
     ] = None
     keep: Annotated[
         int,
-        Meta(ge=0, description="Newest checkpoints kept, in addition to the best; 0 writes none."),
+        Meta(
+            ge=0,
+            le=MOST,
+            description="Newest checkpoints kept, in addition to the best; 0 writes none.",
+        ),
     ] = 1
     best: Annotated[
         str | None,
@@ -254,7 +288,7 @@ class DistConfig(Section, frozen=True):
     ] = "auto"
     timeout_s: Annotated[
         float,
-        Meta(gt=0, le=1e7, description="Seconds that a collective waits for an absent rank."),
+        Meta(gt=0, le=LONGEST_S, description="Seconds that a collective waits for an absent rank."),
     ] = 300.0
     interface: Annotated[
         Text | None,
@@ -272,7 +306,7 @@ class DistConfig(Section, frozen=True):
         Meta(description="HOST:PORT of host 0, at which the others join; unset: it is printed."),
     ] = None
     join_timeout_s: Annotated[
-        float, Meta(gt=0, le=1e7, description="Seconds that hosts wait for missing hosts.")
+        float, Meta(gt=0, le=LONGEST_S, description="Seconds that hosts wait for missing hosts.")
     ] = 600.0
     max_restarts: Annotated[
         int,
@@ -303,9 +337,11 @@ class DdpConfig(Section, frozen=True):
         Literal["none", "fp16_compress", "bf16_compress", "powerSGD"],
         Meta(description="Compression of gradients for communication."),
     ] = "none"
-    powersgd_rank: Annotated[int, Meta(ge=1, description="Rank of the PowerSGD approximation.")] = 2
+    powersgd_rank: Annotated[
+        int, Meta(ge=1, le=MOST, description="Rank of the PowerSGD approximation.")
+    ] = 2
     powersgd_start: Annotated[
-        int, Meta(ge=2, description="Steps of plain all-reduce before compression starts.")
+        int, Meta(ge=2, le=MOST, description="Steps of plain all-reduce before compression starts.")
     ] = 10
 
 
@@ -334,22 +370,24 @@ class HorovodConfig(Section, frozen=True):
 
 
 class ReportConfig(Section, frozen=True):
-    window_s: Annotated[float, Meta(gt=0, description="Length of a reporting window, seconds.")] = (
-        0.1
-    )
+    window_s: Annotated[
+        float, Meta(gt=0, le=LONGEST_S, description="Length of a reporting window, seconds.")
+    ] = 0.1
     skip_steps: Annotated[
-        int, Meta(ge=0, description="First steps that throughput leaves out (warm-up).")
+        int, Meta(ge=0, le=MOST, description="First steps that throughput leaves out (warm-up).")
     ] = 10
     sample_s: Annotated[
-        float, Meta(gt=0, description="Seconds between two samples of GPUs and host.")
+        float, Meta(gt=0, le=LONGEST_S, description="Seconds between two samples of GPUs and host.")
     ] = 1.0
     stop_timeout_s: Annotated[
-        float, Meta(gt=0, description="Seconds that a stop may take before it is forced.")
+        float,
+        Meta(gt=0, le=LONGEST_S, description="Seconds that a stop may take before it is forced."),
     ] = 120.0
     stall_s: Annotated[
         float,
         Meta(
             gt=0,
+            le=LONGEST_S,
             description="Seconds until a rank stalls whose usual pace is not known yet.",
         ),
     ] = 60.0
@@ -373,9 +411,12 @@ class SlurmConfig(Section, frozen=True):
         int, Meta(ge=0, le=1000, description="GPUs of each node; 0 trains on CPUs.")
     ] = 0
     tasks_per_node: Annotated[
-        Positive | None, Meta(description="Ranks of each node; unset: one per GPU, else one.")
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(description="Ranks of each node; unset: one per GPU, else one."),
     ] = None
-    cpus_per_task: Annotated[Positive | None, Meta(description="CPU cores of each rank.")] = None
+    cpus_per_task: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None, Meta(description="CPU cores of each rank.")
+    ] = None
     memory: Annotated[
         Text | None, Meta(description='Memory of each node as Slurm writes it, e.g. "64G".')
     ] = None

@@ -17,6 +17,10 @@ CHOICES = "choices"
 OR = "or"
 FORM = "form"
 
+DEEPEST = 16  # levels of a table of any values
+LARGEST_INT = 2**63 - 1
+LONGEST_SHOWN = 80  # characters of a wrong value in a message
+
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of a preset."""
@@ -30,7 +34,7 @@ def build(
     Fields are converted one by one, because `msgspec.convert` stops at the first error.
     """
     if not isinstance(data, dict):
-        problems.append((prefix.rstrip("."), f"must be a table, not {data!r}"))
+        problems.append((prefix.rstrip("."), f"must be a table, not {shown(data)}"))
         return None
     hints = _hints(kind)
     values: dict[str, Any] = {}
@@ -42,9 +46,11 @@ def build(
         else:
             try:
                 values[key] = msgspec.convert(value, hint)
-            except msgspec.ValidationError:
+            except (msgspec.ValidationError, RecursionError):
                 problems.append((prefix + key, _problem(key, value, hint)))
                 continue
+            if _is_free_table(hint) and (text := _table_problem(value)):
+                problems.append((prefix + key, text))
             # TOML has infinities, and a bound on one side lets them through.
             if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _problem(key, value, hint)))
@@ -73,7 +79,32 @@ def _hints(kind: type[Section]) -> dict[str, Any]:
 def _problem(key: str, value: Any, hint: Any) -> str:
     if isinstance(value, str) and (choices := choices_of(hint)):
         return f"unknown {key} {value!r}{nearest(value, choices)}"
-    return f"must be {wanted(hint)}, not {value!r}"
+    return f"must be {wanted(hint)}, not {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it: its beginning, if it is long."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # a number of thousands of digits
+        return "a value that is too large to show"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def _is_free_table(hint: Any) -> bool:
+    """Return whether a field is a table of any values, as the arguments of a factory."""
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return bool(inner == dict[str, Any])
+
+
+def _table_problem(value: Any, depth: int = 0) -> str:
+    """Return why a value of a free table cannot be stored; empty if it can."""
+    if depth > DEEPEST:
+        return f"is nested more than {DEEPEST} levels deep"
+    if isinstance(value, int) and not -LARGEST_INT <= value <= LARGEST_INT:
+        return f"contains a number of more than 64 bits: {shown(value)}"
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((text for part in parts if (text := _table_problem(part, depth + 1))), "")
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from distrain.runners.records.compat import add_missing_columns, add_missing_curves
 from distrain.runners.records.ranks import RANK_FIELDS
 from distrain.runners.records.timeseries.series import SERIES
+from distrain.runners.system.files import require_regular
 
 DATABASE = "metrics.db"
 UNDONE = "undone"  # the kind of a discarded event; its body is unchanged
@@ -72,7 +73,14 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open a database read-only, with the columns that it lacks. Raises sqlite3.DatabaseError."""
+    """Open a database read-only, with the columns that it lacks.
+
+    Raises sqlite3.DatabaseError, and OSError if it is not a regular file.
+    """
+    for ending in ("", "-wal", "-shm", "-journal"):  # SQLite opens these too
+        with suppress(FileNotFoundError):
+            # Not opened: closing it would release the locks that this process has on the database.
+            require_regular(os.lstat(path.with_name(path.name + ending)))
     try:
         return _open_read_only(path, "mode=ro")
     except sqlite3.OperationalError:
@@ -88,7 +96,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
     try:
-        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if db.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone():
+            raise sqlite3.DataError("it has views or triggers")
         add_missing_curves(db)
         for series in SERIES:
             add_missing_columns(db, series)

@@ -99,7 +99,7 @@ def _logged_rows(record: Record) -> Iterator[tuple[Any, ...]]:
     """Yield the points of each curve, names one after another in the order of first use."""
     for name, ranks in record.logged().items():
         for rank, curve in sorted(ranks.items()):
-            for row in map(LOGGED.struct, record.raw(LOGGED, curve)):
+            for row in record.samples(LOGGED, curve):
                 mean = row.total / row.n if row.total is not None and row.n else None
                 values = (mean, row.low, row.high, row.newest)
                 yield (rank, name, row.time, row.step, row.n, *values)
@@ -133,8 +133,7 @@ def _samples(
 ) -> Iterator[_TimedObject]:
     """Yield the rows of a key, each with the fields of its `owner`."""
     kind = "window" if series is STEPS else series.name
-    for row in record.raw(series, key, chunk):
-        item = series.struct(row)
+    for item in record.samples(series, key, chunk):
         yield item.time, {"type": kind, **owner, **msgspec.structs.asdict(item)}
 
 

@@ -12,7 +12,8 @@ import msgspec
 
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
-from distrain.runners.system.files import write_json
+from distrain.runners.records.untrusted import decode
+from distrain.runners.system.files import read_regular, write_json
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,19 +40,16 @@ def read_valid_meta(folder: Path) -> Meta:
     """
     path = folder / "meta.json"
     try:
-        meta = msgspec.json.decode(path.read_bytes(), type=Meta)
+        meta = decode(read_regular(path), Meta)
     except FileNotFoundError:
         return Meta()
     except OSError as error:
         raise DistrainError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, RecursionError):
+    except ValueError:
         raise DistrainError(f"{path} is broken: fix or remove it, it is not replaced") from None
-    return msgspec.structs.replace(
-        meta,
-        name=formatting.printable(meta.name),
-        notes="\n".join(map(formatting.printable, meta.notes.splitlines())),
-        tags=[formatting.printable(tag) for tag in meta.tags],
-    )
+    # Notes have other line breaks than \n too, and no tabs.
+    notes = "\n".join(map(formatting.printable, meta.notes.splitlines()))
+    return msgspec.structs.replace(meta, notes=notes)
 
 
 def check_printable(*texts: str) -> None:

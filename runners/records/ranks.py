@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
+from distrain.runners import formatting
 from distrain.runners.protocol.events import (
     Attempt,
     Event,
@@ -13,6 +15,7 @@ from distrain.runners.protocol.events import (
     Failure,
     Finished,
     Hello,
+    Int,
     Phase,
 )
 
@@ -24,17 +27,17 @@ class RankInfo(msgspec.Struct, kw_only=True):
     events only; the reader brings `step`, `epoch` and `last_seen` up to the last window.
     """
 
-    rank: int
-    local_rank: int = 0
-    pid: int = 0
+    rank: Int
+    local_rank: Int = 0
+    pid: Int = 0
     host: str = ""
     device: str = ""
     device_uuid: str = ""
-    step: int = 0
-    epoch: int = 0
+    step: Int = 0
+    epoch: Int = 0
     phase: str = "starting"
     finished: bool = False
-    code: int | None = None
+    code: Int | None = None
     last_seen: float = 0.0
 
 
@@ -43,6 +46,13 @@ FAILED, INTERRUPTED = "failed", "interrupted"
 
 RANK_FIELDS = RankInfo.__struct_fields__
 _FROM_HELLO = ("local_rank", "pid", "host", "device", "device_uuid")
+
+
+def rank_info(row: Sequence[Any]) -> RankInfo:
+    """Return what a row of the table has, with printable text. Raises msgspec.ValidationError."""
+    texts = (formatting.printable(value) if isinstance(value, str) else value for value in row)
+    values = dict(zip(RANK_FIELDS, texts, strict=True))
+    return msgspec.convert(values, RankInfo, strict=False)
 
 
 def update_ranks(ranks: dict[int, RankInfo], events: Iterable[Event], now: float) -> set[int]:

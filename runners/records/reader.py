@@ -6,10 +6,11 @@ checkpoints. Readers never write to the database, and any number may read at onc
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -23,16 +24,17 @@ from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.protocol.events import (
     Attempt,
     Evaluation,
+    Event,
+    Int,
     Message,
     ScriptSettings,
     Window,
-    decode,
 )
-from distrain.runners.records import job_status
+from distrain.runners.records import job_status, untrusted
 from distrain.runners.records.database import DATABASE, UNDONE, open_for_reading
 from distrain.runners.records.journal import JOURNAL
 from distrain.runners.records.meta import Meta, change_meta, read_meta
-from distrain.runners.records.ranks import RANK_FIELDS, RankInfo
+from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, rank_info
 from distrain.runners.records.state import (
     LOST,
     UNSUPERVISED,
@@ -55,6 +57,7 @@ from distrain.runners.records.timeseries.rows import (
 )
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
 from distrain.runners.records.timeseries.series import LOGGED, PROCS, STEPS
+from distrain.runners.system.files import read_regular
 
 T = TypeVar("T", bound=msgspec.Struct)
 Value = TypeVar("Value")
@@ -78,6 +81,8 @@ class Record:
         self._last_curve = 0
         # The folder's name and not the state's run_id, to distinguish a copy from the original.
         self.id = self.dir.name
+        if formatting.has_control_characters(self.id):
+            raise not_a_record(self.dir, "its name has control characters; rename the folder")
         self.created = self._stored_state().created
 
     def __enter__(self) -> Record:
@@ -100,7 +105,7 @@ class Record:
     def runs_dir(self) -> Path:
         """The runs folder that the run belongs to; of a bench's run, the one with the bench."""
         bench = self.dir.parent.parent
-        return bench.parent if (bench / "bench.json").is_file() else self.dir.parent
+        return bench.parent if os.path.lexists(bench / "bench.json") else self.dir.parent
 
     # --- the small files ----------------------------------------------------------------------
 
@@ -158,15 +163,19 @@ class Record:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which a resumed run continues."""
-        path = self.dir / "checkpoints" / "last.pt"
-        return path.resolve() if path.exists() else None
+        """The checkpoint from which a resumed run continues; a file of this record."""
+        try:
+            path = (self.dir / "checkpoints" / "last.pt").resolve()  # a link to the newest file
+            is_own = path.is_file() and path.is_relative_to(self.dir.resolve())
+        except (OSError, RuntimeError):  # a link to itself
+            return None
+        return path if is_own else None
 
     @cached_property
     def config(self) -> RunConfig:
         """config.toml; raises DistrainError where it is missing or broken."""
         try:
-            return RunConfig.from_toml((self.dir / "config.toml").read_text("utf-8"))
+            return RunConfig.from_toml(read_regular(self.dir / "config.toml").decode())
         except OSError as error:
             raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
         except (ConfigError, UnicodeDecodeError) as error:
@@ -174,7 +183,7 @@ class Record:
 
     def _stored_state(self) -> RunState:
         try:
-            stat = (self.dir / "run.json").stat()
+            stat = (self.dir / "run.json").lstat()
             stamp = (stat.st_mtime_ns, stat.st_ino)
         except OSError:
             stamp = (0, 0)
@@ -240,7 +249,11 @@ class Record:
         """
         query = "SELECT id, name, rank FROM curves WHERE id > ? ORDER BY id"
         with self._lock:
-            for curve, name, rank in self._query(query, (self._last_curve,)):
+            for row in self._query(query, (self._last_curve,)):
+                try:
+                    curve, name, rank = msgspec.convert(row, tuple[Int, str, Int])
+                except msgspec.ValidationError as error:
+                    raise self._damaged(error) from None
                 self._logged.setdefault(formatting.single_line(name), {})[rank] = curve
                 self._last_curve = curve
             return {**self._logged}
@@ -271,19 +284,24 @@ class Record:
         for _, event in self.events(kinds=("script_settings",)):
             event = cast(ScriptSettings, event)
             before = by_rank[event.rank].config if event.rank in by_rank else {}
-            config = before | _printable(event.config)
+            config = before | event.config
             by_rank[event.rank] = msgspec.structs.replace(event, config=config)
         return by_rank[min(by_rank)] if by_rank else ScriptSettings(time=0.0, rank=0)
 
     def raw(self, series: Series[Any], key: int, chunk: int = 1000) -> Iterator[Sequence[Any]]:
         """Yield every row in order, values as in `series.fields`, in constant memory.
 
-        `series.struct` makes a struct of a row. Rows that are discarded meanwhile (see Attempt)
-        may be among them.
+        Rows that are discarded meanwhile (see Attempt) may be among them.
         """
         with self._database() as db:
             if db:
                 yield from read_raw(db, series, key, chunk=chunk)
+
+    def samples(self, series: Series[T], key: int, chunk: int = 1000) -> Iterator[T]:
+        """Yield what `raw` does as structs."""
+        with self._database() as db:
+            if db:
+                yield from map(series.struct, read_raw(db, series, key, chunk=chunk))
 
     # --- events -------------------------------------------------------------------------------
 
@@ -294,7 +312,10 @@ class Record:
         """
         known: dict[int, RankInfo] = {}
         for row in self._query(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks"):
-            info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
+            try:
+                info = rank_info(row)
+            except msgspec.ValidationError as error:
+                raise self._damaged(error) from None
             known[info.rank] = info
         for rank, window in (self.latest() if windows is None else windows).items():
             info = known.setdefault(rank, RankInfo(rank=rank))
@@ -329,10 +350,11 @@ class Record:
 
     def _decode_event(self, number: int, body: Any) -> Message:
         try:
-            event = decode(body.encode())
-        except (msgspec.MsgspecError, AttributeError) as error:  # a blob or a number
+            event = untrusted.decode(body.encode(), cast(type[Event], Message))
+        except (ValueError, AttributeError) as error:  # a blob or a number
             why = f"its event {number} cannot be read ({error})"
             raise not_a_record(self.dir, why) from None
+        assert isinstance(event, Message)
         if isinstance(event, Evaluation):  # of a script, which may use any names
             return msgspec.structs.replace(event, metrics=_printable_names(event.metrics))
         return event
@@ -347,15 +369,15 @@ class Record:
 
     # --- summary ------------------------------------------------------------------------------
 
-    def summary(self) -> dict[str, Any]:
-        """Return what `distrain run --json` prints.
+    def summary(self, state: RunState | None = None) -> dict[str, Any]:
+        """Return what `distrain run --json` prints; `state` saves reading it again.
 
         `epochs` (full ones) and `steps` count from the start of the training, also before a
         resume; `samples`, `samples_per_s` and `duration_s` are of this run alone. `steps_again`
         steps were repeated because ranks were restarted; everything else counts them once.
         """
-        state = self.state
-        if not state.summary or not state.summary.keys() >= {"run_id", "strategy", "eval"}:
+        state = state or self.state
+        if not state.summary:
             return summarize(
                 self.dir,
                 state,
@@ -370,10 +392,7 @@ class Record:
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.
         current = {"run_id": self.id, "dir": str(self.dir), "status": state.status}
-        summary = {**defaults, **state.summary, **current}
-        if isinstance(summary["eval"], dict):  # of an older version
-            summary["eval"] = _printable_names(summary["eval"])
-        return summary
+        return {**defaults, **state.summary, **current}
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection | None]:
@@ -397,11 +416,16 @@ class Record:
         try:
             with self._lock:
                 path = self.dir / DATABASE
-                if self._db is None and path.exists():
+                if self._db is None and os.path.lexists(path):
                     self._db = open_for_reading(path)
             yield self._db
         except sqlite3.DatabaseError as error:
-            raise not_a_record(self.dir, f"its metrics.db cannot be read ({error})") from None
+            raise self._damaged(error) from None
+        except OSError as error:
+            raise self._damaged(error.strerror) from None
+
+    def _damaged(self, why: object) -> DistrainError:
+        return not_a_record(self.dir, f"its metrics.db cannot be read ({why})")
 
     def _query(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._transaction() as db:
@@ -433,17 +457,7 @@ def list_records(
 
 
 def _has_run_json(path: Path) -> bool:
-    with suppress(OSError):  # an entry that cannot be inspected hides no other
-        return (path / "run.json").is_file()
-    return False
-
-
-def _printable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a script has declared without characters that could control a terminal."""
-    return {
-        formatting.printable(name): formatting.printable(value) if isinstance(value, str) else value
-        for name, value in values.items()
-    }
+    return os.path.lexists(path / "run.json")
 
 
 def _printable_names(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Job
+from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
-from distrain.runners.system.files import write_json
+from distrain.runners.records.untrusted import decode
+from distrain.runners.system.files import read_regular, write_json
 from distrain.runners.system.processes import is_running
 
 FORMAT = 1
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
+Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LAUNCH_S = 60.0  # a run without a supervisor after this long will never have one
 
 LOST = "the supervisor exited unexpectedly (killed?); data up to that point is kept"
@@ -37,12 +39,12 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     the configuration.
     """
 
-    rank: int | None
+    rank: Int | None
     type: str
     message: str
     traceback: str = ""
-    step: int = 0
-    secondary: list[int] = msgspec.field(default_factory=list, name="collateral")
+    step: Int = 0
+    secondary: list[Int] = msgspec.field(default_factory=list, name="collateral")
     usage: bool = False
     host: str = ""
 
@@ -78,8 +80,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     hosts: list[str] = []
     job: Job | None = None
-    attempts: int = 0
-    supervisor_pid: int | None = None
+    attempts: Int = 0
+    supervisor_pid: Pid | None = None
     supervisor_started: float | None = None
     command: list[str] = []
     parent: str | None = None
@@ -99,7 +101,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""
-        if len(self.hosts) > 1 and number < len(self.hosts):
+        if len(self.hosts) > 1 and 0 <= number < len(self.hosts):
             return self.hosts[number]
         return "the host"
 
@@ -125,42 +127,99 @@ def read_state(folder: Path) -> RunState:
     valid is left out, as it can be computed again.
     """
     try:
-        data = (folder / "run.json").read_bytes()
-    except OSError as error:
+        data = read_regular(folder / "run.json")
+    except FileNotFoundError as error:
         why = "there is no run.json in it" if folder.is_dir() else error.strerror
         raise not_a_record(folder, why) from None
+    except OSError as error:
+        raise not_a_record(folder, f"its run.json: {error.strerror}") from None
     try:
-        written = msgspec.json.decode(data, type=_Format).format
+        written = decode(data, _Format).format
         if written != FORMAT:
             age = "a newer" if written > FORMAT else "an older"
             raise DistrainError(
                 f"{folder} was written by {age} distrain "
                 f"(format {written}, this one reads format {FORMAT})"
             )
-        state = msgspec.json.decode(data, type=RunState)
-    except (msgspec.DecodeError, RecursionError) as error:
+        # The command is quoted for the shell where it is shown.
+        state = decode(data, RunState, unchanged=("command",))
+    except ValueError as error:
         raise not_a_record(folder, f"its run.json is broken ({error})") from None
-    if not _is_valid_summary(state.summary):
-        return msgspec.structs.replace(state, summary=None)
-    return state
+    return msgspec.structs.replace(
+        state,
+        summary=state.summary if _is_valid_summary(state.summary) else None,
+        provenance=known_provenance(state.provenance),
+    )
 
 
 class _Summary(msgspec.Struct):
-    """The types of what readers use of a summary."""
+    """What readers use of a summary; older versions did not write all of it."""
 
-    strategy: str = ""
-    launcher: str = ""
-    precision: str = ""
-    steps: int | None = None
-    epochs: int | None = None
-    samples_per_s: float | None = None
-    duration_s: float | None = None
-    eval: dict[str, float | None] | None = None
+    status: str
+    strategy: str
+    launcher: str
+    precision: str | None
+    world_size: Int | None
+    devices: list[str]
+    steps: Int | None
+    epochs: Int | None
+    samples: Int | None
+    samples_per_s: float | None
+    duration_s: float | None
+    eval: dict[str, float | None] | None
+    nodes: Int | None = None
+    attempts: Int = 0
+    steps_again: Int = 0
+    script: str = ""
+    metrics: dict[str, float | None] = {}
+    sources: dict[str, str] = {}
+    error: dict[str, Int | str | None] = {}
 
 
 def _is_valid_summary(summary: dict[str, Any] | None) -> bool:
+    if not _fits(summary, _Summary):
+        return False
+    evaluation = summary["eval"] if summary else None
+    return not evaluation or isinstance(evaluation.get("samples"), int)
+
+
+class _Git(msgspec.Struct):
+    commit: str = ""
+    branch: str = ""
+    dirty: bool = False
+    diff_sha256: str = ""
+
+
+class _Host(msgspec.Struct):
+    name: str | None = None
+    system: str | None = None
+    cpu: str | None = None
+    cores: Int | None = None
+    threads: Int | None = None
+    memory: Int | None = None
+
+
+_PROVENANCE: dict[str, Any] = {
+    "cwd": str,
+    "git": _Git | None,
+    "versions": dict[str, str],
+    "host": _Host | None,
+    "environment": dict[str, str],
+}
+
+
+def known_provenance(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return a provenance without the parts that do not have the types of `provenance.py`."""
+    return {
+        name: value
+        for name, value in provenance.items()
+        if name not in _PROVENANCE or _fits(value, _PROVENANCE[name])
+    }
+
+
+def _fits(value: Any, kind: Any) -> bool:
     try:
-        msgspec.convert(summary or {}, _Summary)
+        msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
     return True

@@ -109,6 +109,8 @@ def _explain_sources(
 def _count_epochs(steps: int, facts: Facts) -> int:
     """Return the full epochs of the training once so many steps are finished."""
     per_epoch = facts.steps_per_epoch
+    if per_epoch <= 0:
+        return facts.start_epoch
     done_before = per_epoch - (facts.start_epoch_steps or per_epoch)
     return facts.start_epoch + (steps - facts.start_step + done_before) // per_epoch
 

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from distrain.runners.protocol.events import Int
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -24,10 +26,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU (`index` is NVML's) or one CPU process (`index` counts them); memory in bytes."""
 
     kind: Literal["cpu", "cuda"]
-    index: int
+    index: Int
     uuid: str = ""
     name: str = ""
-    memory: int | None = None
+    memory: Int | None = None
 
     @property
     def label(self) -> str:

@@ -1,12 +1,49 @@
-"""Files that readers always find whole, also after a crash."""
+"""Files that readers always find whole, also after a crash, and files that are not trusted."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+
+MOST_BYTES = 1 << 28  # of a file that is read into memory
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file that somebody else may have made, for reading.
+
+    Raises OSError, also for a symbolic link, a pipe or a device: these could lead elsewhere, or
+    block for ever.
+    """
+    require_regular(os.lstat(path))  # before it is opened, because that may affect a device
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags)
+    try:
+        require_regular(os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file, under the conditions of `open_regular`. Raises OSError."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes")
+        return file.read(MOST_BYTES)
+
+
+def require_regular(found: os.stat_result) -> None:
+    """Raise OSError if this is the `lstat` of a link, a pipe, a device or a folder."""
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:

@@ -102,8 +102,8 @@ def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("train.lr", "-3", "a number > 0"),
         ("train.lr", "nan", "a number"),
         ("train.lr", "fast", "a number > 0"),
-        ("train.batch_size", "1.5", "a whole number ≥ 1"),
-        ("train.batch_size", "", "a whole number ≥ 1"),
+        ("train.batch_size", "1.5", "a whole number ≥ 1 and ≤ 2147483647"),
+        ("train.batch_size", "", "a whole number ≥ 1 and ≤ 2147483647"),
         ("model.args", "hidden", "a table"),
     ],
 )
@@ -159,7 +159,7 @@ VALUES = st.one_of(
         st.just("model.args"),
         st.dictionaries(
             st.sampled_from(["a", "b", "a.b", "ü"]),
-            st.integers() | st.text(max_size=5) | st.just({"a": 1}),
+            st.integers(-(2**63) + 1, 2**63 - 1) | st.text(max_size=5) | st.just({"a": 1}),
         ),
     ),
 )

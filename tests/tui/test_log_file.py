@@ -151,7 +151,7 @@ def test_a_path_that_is_not_a_file_is_a_problem_and_does_not_block(path: Path) -
     os.mkfifo(path)
     file = LogFile(path)
     assert file.update().changed
-    assert file.problem == "not a regular file"
+    assert file.problem == "it is not a regular file"
     assert not file.update().changed
 
 

@@ -233,3 +233,17 @@ def test_an_unreadable_record_hides_no_other(ended: Make, runs_dir: Path) -> Non
     [problems] = [news.problems for news in found if news.problems]
     assert set(problems) == {"deep", "odd"}
     assert [record.id for record in list_records(runs_dir)] == [run.id]
+
+
+def test_a_damaged_run_is_a_problem_and_hides_no_other(tmp_path: Path) -> None:
+    fine = RunBuilder(tmp_path, "fine").steps(1).end()
+    damaged = RunBuilder(tmp_path, "damaged").steps(1).end()
+    (damaged.dir / "run.json").write_bytes(b'{"run_id": "\xff"}')
+    piped = RunBuilder(tmp_path, "piped").steps(1).end()
+    (piped.dir / "run.json").unlink()
+    os.mkfifo(piped.dir / "run.json")
+    changes = [*RunScanner(tmp_path).scan()]
+    assert {row.id for change in changes for row in change.rows} == {fine.id}
+    problems = next(change.problems for change in changes if change.problems)
+    assert "its run.json is broken (byte 12 is not UTF-8)" in problems[damaged.id]
+    assert "its run.json: it is not a regular file" in problems[piped.id]

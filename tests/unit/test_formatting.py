@@ -89,3 +89,16 @@ def test_a_command_line_is_printable_and_is_read_by_bash_as_the_same_words() -> 
         ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True
     )
     assert printed.stdout.split("\0")[:-1] == words
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;32mgreen\x1b[0m\tand", "\x1b[1;32mgreen\x1b[0m\tand"),
+        ("\x1b]0;title\x07a\x1b[2Jb\x9bc\x1b", "ab·c·"),
+        ("10 %\r90 %\r\n".removesuffix("\n"), "90 %"),
+        ("\x1b\x1b[2J[2Ja\u202e", "·[2Ja·"),
+    ],
+)
+def test_a_line_of_a_log_has_colours_and_no_other_control(printed: str, shown: str) -> None:
+    assert formatting.terminal_line(printed) == shown

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from distrain.runners.records.logs import log_path
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
-from distrain.tui.data.log_reader import log_path
 from distrain.tui.data.log_tail import last_lines
 
 LOG_LINES = 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from distrain.runners.records.logs import open_log
+from distrain.runners.system.files import require_regular
 from distrain.tui.data.log_text import clean_line
 
 BLOCK = 1 << 16  # bytes per entry of the index: 1.2 MB for a log of 10 GB
@@ -84,9 +85,8 @@ class LogFile:
         An unchanged file costs one `stat`.
         """
         try:
-            found = os.stat(self.path)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(0, "not a regular file")
+            found = os.lstat(self.path)
+            require_regular(found)
             stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
             if stamp == self._stamp and self._index.end >= found.st_size:
                 return FileChange(False, False)
@@ -130,7 +130,8 @@ class LogFile:
 
     def _open(self, size: int) -> None:
         self.close()
-        self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_log(self.path) as file:
+            self._file = os.dup(file.fileno())
         self.problem = ""
         first = max(0, size - TAIL) // BLOCK * BLOCK
         self._index = _Index(first)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from distrain.runners.records.logs import log_path, open_log
 from distrain.tui.data.log_file import LogFile
 
 SEARCH_S = 0.05  # longest time that a search runs before the visible lines are read again
@@ -218,23 +219,18 @@ class LogFollower:
         reader.close()
 
 
-def log_path(folder: Path, name: str) -> Path:
-    """Return the path of a log in a run's folder."""
-    return folder / "logs" / f"{name}.log"
-
-
 def save_log(folder: Path, name: str, target: Path) -> int:
     """Copy a log of a run to a new file and return its size in bytes.
 
     Raises FileExistsError if the target exists, and OSError.
     """
-    with log_path(folder, name).open("rb") as source, target.open("xb") as copy:
+    with open_log(log_path(folder, name)) as source, target.open("xb") as copy:
         shutil.copyfileobj(source, copy, 1 << 20)
         return copy.tell()
 
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except OSError:
         return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from distrain.runners.records.logs import read_end
 from distrain.tui.data.log_text import clean_line
 
 CHUNK = 1 << 14  # bytes
@@ -14,10 +15,7 @@ CHUNK = 1 << 14  # bytes
 def last_lines(path: Path, count: int) -> list[Text]:
     """Return up to `count` last lines that are not empty; an empty list if there is no file."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - CHUNK))
-            data = file.read()
+        data = read_end(path, CHUNK)
     except OSError:
         return []
     lines = [line for raw in data.split(b"\n") if (line := clean_line(raw)).plain.strip()]

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from distrain.runners import formatting
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower
+from distrain.runners.system.files import read_regular
 from distrain.tui.data.run_rows import RunRow, ended_row, live_row
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class RunScanner:
     def _read(self, name: str) -> RunRow | None:
         self._problems.pop(name, None)
         try:
-            if not (self.folder / name / "run.json").is_file():
+            if not os.path.lexists(self.folder / name / "run.json"):
                 return self._read_bench(name)
             record = Record(self.folder / name)
             state = record.state
@@ -150,7 +152,7 @@ class RunScanner:
         return self._keep(name, row)
 
     def _read_bench(self, name: str) -> RunRow | None:
-        if not (self.folder / name / BENCH_STATE).is_file():
+        if not os.path.lexists(self.folder / name / BENCH_STATE):
             return None
         from distrain.runners.bench import Bench  # not loaded for folders without a bench
 
@@ -234,11 +236,12 @@ class RunScanner:
         if not row.strategy:
             row = self._summarize(row, folder)
         try:
-            config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
+            config = tomllib.loads(read_regular(folder / "config.toml").decode())
             model, data = config["model"]["name"], config["data"]["name"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             model = data = ""  # the run's own screen reports what is wrong
-        row = msgspec.structs.replace(row, model=str(model), data=str(data), detailed=True)
+        model, data = (formatting.printable(str(name)) for name in (model, data))
+        row = msgspec.structs.replace(row, model=model, data=data, detailed=True)
         self._rows[name] = row
         return row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Mapping
-from math import nan
+from math import inf, isfinite, nan
 from operator import truediv
 from typing import Any, TypedDict, Unpack
 
@@ -114,7 +114,16 @@ def _make_curve(
     _, *columns = zip(*rows, strict=True)  # the first are the numbers of the pieces
     data = dict(zip(stored, columns, strict=True))
     parts = {name: [data[part] for part in series.stored_parts(name)] for name in wanted}
-    return Curve({name: _to_array(*parts[name]) for name in wanted}, stride)
+    try:
+        curve = Curve({name: _to_array(*parts[name]) for name in wanted}, stride)
+    except TypeError as error:
+        raise sqlite3.DataError(f"a row of {series.name}: {error}") from None
+    for name, values in curve.columns.items():
+        if isfinite(sum(values)):
+            continue
+        if name in series.required or inf in values or -inf in values:
+            raise sqlite3.DataError(f"a row of {series.name} has no valid {name}")
+    return curve
 
 
 def _to_array(values: tuple[Any, ...], divisors: tuple[Any, ...] | None = None) -> array[float]:

@@ -8,12 +8,16 @@ from the levels below.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
+from distrain.runners import formatting
+from distrain.runners.protocol.events import Int
 from distrain.runners.records.timeseries.levels import FACTOR, Aggregate
 
 Row = Sequence[Any]
@@ -80,6 +84,29 @@ class Series(Generic[T]):
         return [name for name, kind in self._types.items() if kind not in _SQL_TYPES]
 
     @cached_property
+    def _texts(self) -> list[str]:
+        return [name for name, kind in self._types.items() if kind is str]
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The sums and axes to which every row adds a value."""
+        fields = {name for name, kind in self._types.items() if kind in (int, float)}
+        return frozenset(
+            column.name
+            for column in self.columns.values()
+            if column.name in self.axes
+            or (column.how == "sum" and (column.raw or column.name) not in self.fields)
+            or (column.how == "sum" and (column.raw or column.name) in fields)
+        )
+
+    @cached_property
+    def _row_types(self) -> Any:
+        """The type of raw rows: booleans are stored as integers, nested values as text."""
+        stored = {int: Int, bool: Int, float: float, float | None: float | None}
+        types = tuple(stored.get(kind, str) for kind in self._types.values())
+        return list[tuple[types]]  # type: ignore[valid-type]
+
+    @cached_property
     def _types(self) -> dict[str, Any]:
         types = get_type_hints(self.kind)
         return {name: types.get(name, int) for name in self.fields}
@@ -96,11 +123,34 @@ class Series(Generic[T]):
         ]
 
     def struct(self, row: Row) -> T:
-        """Return the struct that a raw row, with values in the order of `fields`, was made of."""
+        """Return the struct that a raw row, with values in the order of `fields`, was made of.
+
+        Its texts are printable. Raises sqlite3.DataError for values of other types.
+        """
         values = dict(zip(self.fields, row, strict=True))
-        for name in self.nested:
-            values[name] = msgspec.json.decode(values[name])
-        return msgspec.convert(values, self.kind, strict=False)
+        try:
+            for name in self.nested:
+                values[name] = msgspec.json.decode(values[name])
+            for name in self._texts:
+                values[name] = formatting.printable(values[name])
+            return msgspec.convert(values, self.kind, strict=False)
+        except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+            raise sqlite3.DataError(f"a row of {self.name}: {error}") from None
+
+    def check_raw(self, rows: Sequence[Row]) -> None:
+        """Raise sqlite3.DataError for rows, as `struct` takes them, with values of other types."""
+        try:
+            msgspec.convert(rows, self._row_types)
+        except msgspec.ValidationError as error:
+            raise sqlite3.DataError(f"a row of {self.name}: {error}") from None
+
+    def check_merged(self, values: Mapping[str, Any]) -> None:
+        """Raise sqlite3.DataError for aggregates of all rows that are no numbers or are missing."""
+        for name, value in values.items():
+            if value is None and name not in self.required:
+                continue
+            if not isinstance(value, int | float) or not isfinite(value):
+                raise sqlite3.DataError(f"{name} of {self.name} is no number")
 
     def stored_parts(self, name: str) -> tuple[str, ...]:
         """Return the stored columns that a column is computed from: itself, or a ratio's two."""

@@ -12,6 +12,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from distrain.runners.protocol.events import NEVER
 from distrain.runners.records.timeseries.levels import combine, highest_level, split_by_level
 from distrain.runners.records.timeseries.rollup import AGGREGATE_SQL, Row, Series, T
 
@@ -40,14 +41,27 @@ def count_rows(db: sqlite3.Connection, series: Series[Any]) -> dict[int, int]:
         f"SELECT ({next_key}) FROM found WHERE value NOTNULL) "
         f"SELECT value, ({last_seq}) + 1 FROM found WHERE value NOTNULL"
     )
-    return dict(db.execute(query).fetchall())
+    rows: list[tuple[int, int]] = db.execute(query).fetchall()
+    for key_and_count in rows:
+        _check_count(series, *key_and_count)
+    return dict(rows)
 
 
 def count_rows_of_key(db: sqlite3.Connection, series: Series[Any], key: int) -> int:
     """Return the number of raw rows of one key."""
     query = f"SELECT max(seq) FROM {series.name} WHERE {series.key} = ?"
     last: int | None = db.execute(query, (key,)).fetchone()[0]
-    return 0 if last is None else last + 1
+    if last is None:
+        return 0
+    _check_count(series, key, last + 1 if isinstance(last, int) else last)
+    return last + 1
+
+
+def _check_count(series: Series[Any], key: Any, count: Any) -> None:
+    """Raise sqlite3.DataError unless both can be the key and the number of its rows."""
+    for value in (key, count):
+        if not isinstance(value, int) or not 0 <= value <= NEVER:
+            raise sqlite3.DataError(f"{series.name} has a row with a key that is no number of it")
 
 
 def read_raw(
@@ -63,8 +77,9 @@ def read_raw(
     )
     while rows := db.execute(query, (key, after, chunk)).fetchall():
         after = rows[-1][-1]
-        for row in rows:
-            yield row[:-1]
+        found = [row[:-1] for row in rows]
+        series.check_raw(found)
+        yield from found
 
 
 def read_latest(
@@ -88,10 +103,13 @@ def read_totals(db: sqlite3.Connection, series: Series[Any]) -> dict[int, dict[s
     names = list(series.columns)
     counts = count_rows(db, series)
     rows = merge_ranges(db, series, names, [(key, 0, count) for key, count in counts.items()])
-    return {
+    totals = {
         key: dict(zip(names, values, strict=True))
         for key, (_, *values) in zip(counts, rows, strict=True)
     }
+    for total in totals.values():
+        series.check_merged(total)
+    return totals
 
 
 def read_pieces(
@@ -149,7 +167,10 @@ def merge_ranges(
     for pieces in split:
         rows = chain.from_iterable(islice(merged, len(pieces)))
         columns = list(zip(*rows, strict=True))[1:] or [()] * len(names)
-        yield (0, *map(combine, hows, columns))
+        try:
+            yield (0, *map(combine, hows, columns))
+        except TypeError as error:
+            raise sqlite3.DataError(f"a row of {series.name}: {error}") from None
 
 
 def _split(low: int, high: int) -> Iterator[tuple[int, int, int]]:

@@ -19,7 +19,8 @@ from distrain.runners.config.validation import Section
 from distrain.runners.errors import ConfigError
 
 PRESETS = sorted(BUILT_IN.glob("*.toml"))
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+INTEGERS = st.integers(-(2**63) + 1, 2**63 - 1)  # what TOML promises
+SCALARS = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text()
 PLAIN = st.recursive(
     SCALARS.filter(lambda value: value is not None),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -191,8 +192,8 @@ def test_all_problems_are_reported_at_once_each_with_its_key() -> None:
         "checkpoint.keep",
         "data.workers",
     }
-    assert problems["train.batch_size"] == "must be a whole number ≥ 1, not 0"
-    assert problems["train.lr"] == "must be a number > 0, not 'fast'"
+    assert problems["train.batch_size"] == "must be a whole number ≥ 1 and ≤ 2147483647, not 0"
+    assert problems["train.lr"] == "must be a number > 0 and ≤ 1e+30, not 'fast'"
     assert problems["train.momentum"] == "must be a number ≥ 0 and < 1, not 1.0"
     assert problems["train.deterministic"] == "must be true or false, not 1"
     assert "cpu:N" in problems["devices"]
@@ -350,3 +351,22 @@ def test_an_extreme_value_is_reported_in_one_sentence(value: str) -> None:
         parse_assignment(f"train.lr={value}")
     with pytest.raises(ConfigError, match="this is not a preset"):
         RunConfig.from_toml(f"[train]\nlr = {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[model.args]\n" + ".".join("a" * 3000) + " = 1", "is nested more than 16 levels deep"),
+        (f"[model.args]\na = {2**63}", "contains a number of more than 64 bits"),
+        ("[script]\npath = 'a'\n[script.env]\n" + ".".join("a" * 3000) + " = 1", "must be text"),
+        ("[data]\nworkers = 1000000", "must be a whole number ≥ 0 and ≤ 100000, not 1000000"),
+        ("[train]\nbatch_size = 1" + "0" * 400, "must be a whole number ≥ 1 and"),
+        ("[report]\nwindow_s = 1e308", "must be a number > 0 and ≤ 10000000.0"),
+        ('[model]\nname = "a\\u001b[2J"', "must be text, not"),
+    ],
+)
+def test_values_that_would_overflow_later_are_refused(text: str, problem: str) -> None:
+    found = "\n".join(problems_of(text).values())
+    assert problem in found
+    assert len(found) < 300
+    assert "\x1b" not in found

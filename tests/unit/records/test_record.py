@@ -141,6 +141,78 @@ def test_control_characters_in_stored_notes_are_removed(folder: Path) -> None:
     assert meta.tags == ["·[2J", "fine 👨‍👩"]
 
 
+@pytest.mark.parametrize("name", ["run.json", "meta.json"])
+def test_a_byte_that_is_not_utf8_costs_one_sentence(folder: Path, name: str) -> None:
+    Record(folder).set_meta(name="best")
+    path = folder / name
+    path.write_bytes(path.read_bytes().replace(b'": "', b'": "\xff', 1))
+    errors: list[DistrainError] = []
+    found = list_records(folder.parent, on_error=errors.append)
+    if name == "meta.json":
+        assert [record.name for record in found] == [""]
+    else:
+        assert "its run.json is broken (byte" in str(errors[0])
+        assert found == []
+
+
+@pytest.mark.parametrize("name", ["run.json", "meta.json", "config.toml", "metrics.db"])
+@pytest.mark.parametrize("is_link", [True, False], ids=["link", "pipe"])
+def test_a_reader_neither_follows_links_nor_waits_for_pipes(
+    tmp_path: Path, name: str, is_link: bool
+) -> None:
+    folder = RunBuilder(tmp_path).steps(2).note(name="mine").end().dir
+    path = folder / name
+    moved = tmp_path / "elsewhere"
+    path.rename(moved)
+    path.symlink_to(moved) if is_link else os.mkfifo(path)
+    if name == "meta.json":
+        assert Record(folder).meta == Meta()
+        return
+    problem = "is a symbolic link" if is_link else "is not a regular file"
+    with pytest.raises(DistrainError, match=problem):
+        Record(folder).totals() if name == "metrics.db" else Record(folder).config.to_toml()
+
+
+def test_a_checkpoint_outside_of_the_record_is_not_resumed(folder: Path) -> None:
+    outside = folder.parent / "other.pt"
+    outside.touch()
+    (folder / "checkpoints" / "last.pt").symlink_to(outside)
+    assert Record(folder).last_checkpoint is None
+
+
+def test_a_folder_with_control_characters_is_no_record(folder: Path) -> None:
+    odd = folder.rename(folder.with_name("a\x1b[2J"))
+    with pytest.raises(DistrainError, match="its name has control characters; rename"):
+        Record(odd)
+
+
+def test_parts_of_a_provenance_with_other_types_are_left_out(folder: Path) -> None:
+    state = json.loads((folder / "run.json").read_text())
+    state["provenance"] = {"git": 5, "cwd": ["x"], "versions": {"torch": "2\x1b[2J"}}
+    state["waiting_for"] = ["a\x1b]0;title\x07\x9b"]
+    (folder / "run.json").write_text(json.dumps(state))
+    found = Record(folder).state
+    assert found.provenance == {"versions": {"torch": "2·[2J"}}
+    assert found.waiting_for == ["a·]0;title··"]
+
+
+@pytest.mark.parametrize("value", [None, b"\xff", "x", 2**60, 9e999])
+def test_rows_with_values_of_other_types_are_one_sentence(tmp_path: Path, value: Any) -> None:
+    folder = RunBuilder(tmp_path).steps(20).end().dir
+    with sqlite3.connect(folder / "metrics.db") as db:
+        db.execute("UPDATE steps SET steps = ?", (value,))
+    db.close()
+    readers: list[Callable[[Record], object]] = [
+        lambda record: record.latest(),
+        lambda record: [*record.raw(STEPS, 0)],
+        lambda record: [*record.samples(STEPS, 0)],
+    ]
+    with Record(folder) as record:
+        for read in readers:
+            with pytest.raises(DistrainError, match=r"its metrics\.db cannot be read \(a row of"):
+                read(record)
+
+
 def test_a_new_note_leaves_other_notes_unchanged(folder: Path) -> None:
     Record(folder).set_meta(notes="plan:\n  - first   item")
     Record(folder).set_meta(pinned=True)

@@ -1,0 +1,48 @@
+"""The logs of a run: what its launcher, its job, its supervisor and its ranks have printed.
+
+Programs of other people write them, so they are opened as regular files of the record only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import BinaryIO
+
+from distrain.runners.system.files import open_regular
+
+
+def log_path(folder: Path, name: str) -> Path:
+    """Return the path of a log in a run's folder."""
+    return folder / "logs" / f"{name}.log"
+
+
+def rank_logs(folder: Path) -> dict[int, Path]:
+    """Return the logs of a run's ranks so far, in order of ranks."""
+    found = {}
+    for path in (folder / "logs").glob("rank-*.log"):
+        if match := re.fullmatch(r"rank-([0-9]{1,9})", path.stem):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log for reading. Raises OSError, also if it or its folder is a link, or no file."""
+    check_log_folder(path)
+    return open_regular(path)
+
+
+def check_log_folder(path: Path) -> None:
+    """Raise OSError if the folder of a log is a link."""
+    if os.path.islink(path.parent):
+        raise OSError(errno.ELOOP, "its folder is a symbolic link, which is not followed")
+
+
+def read_end(path: Path, size: int) -> bytes:
+    """Return up to `size` bytes at the end of a log. Raises OSError."""
+    with open_log(path) as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - size))
+        return file.read(size)
