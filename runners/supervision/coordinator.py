@@ -32,6 +32,7 @@ from distrain.runners.protocol.events import (
     Requeue,
     RunEnded,
     Sampled,
+    Signalled,
     Stop,
     StopAt,
     Stopping,
@@ -256,6 +257,8 @@ class Coordinator:
                 self._note_trouble()
             case Finished():
                 self._note_finished(event)
+            case Signalled():
+                self._note_signalled(event)
             case Exited():
                 self.run.evidence.exits[event.rank] = event
                 if event.code:
@@ -289,6 +292,12 @@ class Coordinator:
         # Ranks that stopped without our request were asked to by the scheduler.
         if self.run.evidence.any_stopped and not self.run.evidence.stop_requested:
             self.control.note_preemption()
+
+    def _note_signalled(self, event: Signalled) -> None:
+        if not self.run.evidence.launcher_ended:
+            self.run.evidence.launcher_signal = event.signal
+            self.run.evidence.launcher_signalled = time.monotonic()
+            self._note_trouble()
 
     def _explain_missing_evaluation(self) -> None:
         if text := self.run.script_evaluations.explain_missing():

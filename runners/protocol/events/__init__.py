@@ -28,6 +28,7 @@ from distrain.runners.protocol.events.processes import (
     Finished,
     Hello,
     Notice,
+    Signalled,
 )
 from distrain.runners.protocol.events.samples import (
     GPUS_PER_HOST,
@@ -96,6 +97,7 @@ __all__ = [
     "Sampled",
     "Saved",
     "ScriptSettings",
+    "Signalled",
     "Stop",
     "StopAt",
     "StopSupport",
@@ -123,6 +125,7 @@ Message = (
     | Failure
     | Finished
     | Exited
+    | Signalled
     | Job
     | Requeue
     | Rendezvous
