@@ -29,15 +29,11 @@ from distrain.runners.protocol.events import (
     RankEvaluation,
     RankFacts,
     Rendezvous,
-    Requeue,
-    RunEnded,
     Sampled,
     Signalled,
     Stop,
-    StopAt,
     Stopping,
     StopSupport,
-    Welcome,
     Window,
 )
 from distrain.runners.records.writer import Item
@@ -75,11 +71,14 @@ class Coordinator:
             if isinstance(event, Failure):
                 self.run.evidence.program_failure = event
             return
-        if isinstance(event, Hello) and event.joined:
+        if isinstance(event, Hello) and event.role == "rank" and event.joined:
             self.run.grow(event.world_size)
         rank = getattr(event, "rank", None) or 0
         if not 0 <= rank < self.run.plan.world_size:
             connection.refuse(f"there is no rank {rank} in this run")
+            return
+        if reason := self.run.membership.refusal(connection, event):
+            connection.refuse(reason)
             return
         if connection.rank in self.run.ranks.joined:
             event = self._attempts.step_offsets.apply(event)
@@ -110,8 +109,6 @@ class Coordinator:
                     self.run.notice(text)
             case StopSupport():
                 self._stop_protocol.note_support(event.rank)
-            case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
-                connection.refuse("only the supervisor may send this event")
             case Job() if self.run.scheduler is None:
                 connection.refuse("this run is not a scheduler's job")
             case _:
@@ -168,6 +165,10 @@ class Coordinator:
         match hello.role:
             case "rank" | "node" | "task" if hello.attempt < self._attempts.latest:
                 connection.refuse("the ranks have been restarted since")
+            case "node" | "task" if not (self.run.plan.spread or self.run.plan.scheduled):
+                connection.refuse("other hosts cannot join this run: it has one host")
+            case "launcher" if self.run.plan.observed:
+                connection.refuse("this run has no launcher: distrain has not started it")
             case "rank":
                 self._greet_rank(connection, hello)
             case "node" | "task":
