@@ -29,6 +29,7 @@ from distrain.runners.protocol.events import Failure, Finished, Phase
 from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.system.rank_identity import set_rank_variables
+from distrain.runners.system.scratch import use_scratch_folder
 
 ORPHANED = signal.SIGUSR2
 SWITCHED_OFF = "not reported by the script; automatic hooks are off"
@@ -38,6 +39,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main() -> int:
     """Run the program of the config and return its exit code."""
     die_with_parent()
+    use_scratch_folder()
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     folder = Path(os.environ["DISTRAIN_RUN"])

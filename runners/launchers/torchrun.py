@@ -15,6 +15,7 @@ from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink,
 from distrain.runners.protocol.client import split_address
 from distrain.runners.protocol.events import Signalled
 from distrain.runners.system.processes import without_garbage_collection
+from distrain.runners.system.scratch import scratch_parent
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LAST_CALL_S = 1  # nobody joins late: the number of hosts is fixed
@@ -88,7 +89,7 @@ def run_elastic_agent(
     left = [each.name for each in END_SIGNALS if not callable(signal.getsignal(each))]
     signals = ",".join([signal.SIGINT.name, *left])
     # By default the agent creates a folder in /tmp for every run and never removes it.
-    with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
+    with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:
         arguments = [
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",

@@ -32,12 +32,14 @@ from distrain.runners.system.processes import (
     without_garbage_collection,
 )
 from distrain.runners.system.rank_identity import set_rank_variables
+from distrain.runners.system.scratch import use_scratch_folder
 from distrain.runners.training.tap_files import TAP
 
 
 def main() -> int:
     """Run one rank to its end; return 0 if it ended without an error."""
     die_with_parent()
+    use_scratch_folder()
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
