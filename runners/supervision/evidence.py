@@ -39,6 +39,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_ended: bool = False  # by distrain: what ranks do from then on explains nothing
     program_failure: Failure | None = None  # of a script whose own processes are the ranks
     job: Job | None = None
+    folder_lost: str = ""  # where the run's folder was
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
     stop_origin: str = "on request"

@@ -103,7 +103,9 @@ class LauncherProcess:
 
     def log_tail(self, size: int = 4000) -> str:
         """Return the last bytes of the launcher's log."""
-        return self._log.read_bytes()[-size:].decode(errors="replace")
+        with suppress(FileNotFoundError):  # with the run's folder
+            return self._log.read_bytes()[-size:].decode(errors="replace")
+        return ""
 
     def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
         if self._scheduler:

@@ -39,6 +39,9 @@ def judge(evidence: Evidence) -> Outcome:
     """Return whether the run completed, was stopped or failed, with the reason."""
     if evidence.queued:
         return Outcome(status="stopped", reason="removed from the queue")
+    if evidence.folder_lost:
+        message = f"its folder {evidence.folder_lost} was moved or deleted while the run was live"
+        return _failed(RunError(rank=None, type="FolderLost", message=message))
     if evidence.nonfinite:
         return _failed(_nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrain import Run
+from distrain import Record, Run
 from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]
@@ -215,6 +216,27 @@ def has_rank(process: psutil.Process, rank: int) -> bool:
         return process.environ().get("RANK") == str(rank)
     except psutil.Error:
         return False
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_run_whose_folder_is_gone_ends(is_moved: bool, start: Start, tmp_path: Path) -> None:
+    run = start(train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    supervisor = psutil.Process(run.record.state.supervisor_pid)
+    moved = tmp_path / "moved"
+    run.record.dir.parent.rename(moved)
+    if not is_moved:
+        shutil.rmtree(moved)
+    supervisor.wait(60)
+    assert_nothing_left(run)
+    if is_moved:
+        record = Record(moved / run.id)
+        assert record.state.status == "failed"
+        assert "was moved or deleted" in record.state.reason
+        assert record.summary()["steps"] > 5
+        log = (record.dir / "logs" / "supervisor.log").read_text()
+        assert "was moved or deleted, so the run ends" in log
+        assert "Traceback" not in log
 
 
 ON_A_SMALL_DISK = """
