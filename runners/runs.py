@@ -9,6 +9,7 @@ print(run.wait()["eval"])
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -136,7 +137,7 @@ class Run:
             refusal = send_to_supervisor(address, Stop(now=now))
         except OSError:
             if self.is_live:
-                raise DistrainError(f"run {self.id} does not answer at {address}") from None
+                raise DistrainError(self._silence()) from None
             return
         if refusal:
             raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
@@ -150,7 +151,21 @@ class Run:
         try:
             return ask_for_stacks(address, ranks) if address else []
         except OSError:
-            raise DistrainError(f"run {self.id} does not answer at {address}") from None
+            raise DistrainError(self._silence()) from None
+
+    def _silence(self) -> str:
+        """Return what to do about a supervisor that does not answer."""
+        state = self.record.state
+        pid = state.supervisor_pid
+        text = f"run {self.id}: its supervisor (process {pid} on {state.host}) does not answer"
+        if pid is None or state.host != socket.gethostname():
+            return f"{text} from here"
+        ended = "the record, not the program" if self.is_observed else "the run with all its ranks"
+        hint = "run the command again later"
+        if processes.is_suspended(pid):
+            text += " because it is suspended"
+            hint = f"`kill -CONT {pid}` continues it"
+        return f"{text}; {hint}, or `kill -KILL {pid}` ends {ended}"
 
     def recover(self) -> bool:
         """Start a new supervisor if the run lost its own while its Slurm job continues.

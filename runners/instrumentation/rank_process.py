@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from distrain.runners.distributed.secondary_failures import is_secondary_failure
 from distrain.runners.protocol.events import Failure
 
+SIGNAL_S = 0.2  # from the end of a child's connections to the signal of its end
+MAX_LOADERS = 16  # that raise, once each, in one program
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
 
@@ -32,6 +36,30 @@ def exit_without_supervisor() -> None:
     """End this process because nobody receives its reports any more."""
     print("the supervisor has exited, so this rank exits too", file=sys.stderr)
     os._exit(1)
+
+
+def call(work: Callable[[], object]) -> BaseException | None:
+    """Call `work` and return the exception that ended it, None where there was none.
+
+    Torch's handler of SIGCHLD raises for a data loader's process that was killed, in whatever code
+    then runs: one that waits is raised here, as it explains the first exception, and later ones
+    must not end the report of it. So after an exception the signal has no handler any more.
+    """
+    ended: BaseException | None = None
+    try:
+        work()
+    except BaseException as error:
+        ended = error
+    for _ in range(MAX_LOADERS if ended else 0):
+        # Not in a function of our own: Python calls handlers where a function begins, too.
+        try:
+            if isinstance(ended, ConnectionError | EOFError):
+                time.sleep(SIGNAL_S)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            break
+        except Exception as error:
+            error.__context__, ended = ended, error
+    return ended
 
 
 def make_exit_failure(rank: int, error: SystemExit) -> Failure | None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from distrain.runners import formatting
@@ -17,6 +18,7 @@ from distrain.runners.instrumentation import api, automatic, hidden_modules, pyt
 from distrain.runners.instrumentation.executable import Executable
 from distrain.runners.instrumentation.position import EXECUTABLE_VARIABLE
 from distrain.runners.instrumentation.rank_process import (
+    call,
     exit_without_supervisor,
     make_exit_failure,
     make_failure,
@@ -27,6 +29,7 @@ from distrain.runners.protocol.events import Failure, Finished, Phase
 from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.system.rank_identity import set_rank_variables
+from distrain.runners.system.scratch import use_scratch_folder
 
 ORPHANED = signal.SIGUSR2
 SWITCHED_OFF = "not reported by the script; automatic hooks are off"
@@ -36,6 +39,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main() -> int:
     """Run the program of the config and return its exit code."""
     die_with_parent()
+    use_scratch_folder()
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     folder = Path(os.environ["DISTRAIN_RUN"])
@@ -83,20 +87,17 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
 
     # Before those of the program, so that it is called after them, and after all its threads.
     atexit.register(report_end)
-    try:
-        if script.module:
-            python_program.run_module(script.module, script.args)
-        else:
-            python_program.run_script(path, script.args)
-    except SystemExit as error:
-        if failure := make_exit_failure(rank, error):
+    if script.module:
+        uncaught = call(partial(python_program.run_module, script.module, script.args))
+    else:
+        uncaught = call(partial(python_program.run_script, path, script.args))
+    if uncaught is None:
+        return 0
+    if isinstance(uncaught, SystemExit):
+        if failure := make_exit_failure(rank, uncaught):
             has_failed = True
             reporter.send(failure)
-        raise
-    except BaseException as error:
-        uncaught = error
-    else:
-        return 0
+        raise uncaught
     has_failed = True
     python_program.hide_own_frames(uncaught)
     with hidden_modules.restored():

@@ -19,6 +19,7 @@ from distrain.runners.protocol.client import (
     ServerAddresses,
     read_user_token,
 )
+from distrain.runners.system import scratch
 from distrain.runners.system.network import choose_interface
 from distrain.runners.system.rank_identity import RANK_VARIABLES
 from distrain.runners.system.scheduler_env import GIVEN
@@ -56,6 +57,7 @@ INHERITED = {
     "DISTRAIN_NODE",
     "DISTRAIN_TOKEN",
     PREVIOUS_RUN,
+    scratch.VARIABLE,
     TOKEN_FILE_VARIABLE,
 }
 
@@ -91,6 +93,8 @@ def launcher_environment(
         "DISTRAIN_SOCKET": addresses.remote or addresses.local,
         "DISTRAIN_SUPERVISOR": str(os.getpid()),
     }
+    if addresses.local and not plan.scheduled:
+        own[scratch.VARIABLE] = str(Path(addresses.local.removeprefix("unix:")).parent)
     if addresses.remote:
         own[TOKEN_FILE_VARIABLE] = str(folder / TOKEN_FILE_NAME)
     if config.is_script:

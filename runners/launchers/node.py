@@ -30,7 +30,7 @@ from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers import rank_start
 from distrain.runners.launchers.command import FIRST_NODE, launcher_environment
 from distrain.runners.launchers.node_telemetry import forwarding_logs, sampling
-from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink
+from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink, termination
 from distrain.runners.protocol.client import (
     TOKEN_FILE_NAME,
     TOKEN_FILE_VARIABLE,
@@ -188,7 +188,7 @@ class NodeAgent:
             # Not in this thread: the signal may have interrupted it while it was sending.
             threading.Thread(target=self._link.send, args=(Stop(),), daemon=True).start()
             return
-        raise rank_start.termination(SIGTERM_REASON)
+        raise termination(SIGTERM_REASON)
 
     def _end_now(self) -> None:
         self._is_ending = True

@@ -7,27 +7,17 @@ Horovod's server.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import DistrainError
 from distrain.runners.launchers.command import rank_command
 from distrain.runners.launchers.supervisor_link import SupervisorLink
 from distrain.runners.protocol.client import join_address, split_address
 from distrain.runners.system.processes import without_garbage_collection
 from distrain.runners.system.rank_identity import AgentIdentity
-
-
-def termination(reason: str) -> Exception:
-    """Return what a signal handler raises to end the ranks; the elastic agent expects its own."""
-    if agent := sys.modules.get("torch.distributed.elastic.multiprocessing.api"):
-        return agent.SignalException(reason, signal.SIGTERM)  # type: ignore[no-any-return]
-    return DistrainError(reason)
 
 
 @contextmanager

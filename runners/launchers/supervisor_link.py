@@ -6,18 +6,28 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self
 
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import read_own_token
 from distrain.runners.protocol.events import Event, Exited, Hello
 from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import die_with_parent
+from distrain.runners.system.scratch import use_scratch_folder
 
 LOOPBACK = "127.0.0.1"
 # What a node agent prints when it is ended; some other failure is the cause.
 SIGTERM_REASON = "ended by SIGTERM"
+
+
+def termination(reason: str, number: signal.Signals = signal.SIGTERM) -> Exception:
+    """Return what a signal handler raises to end the ranks; the elastic agent expects its own."""
+    if agent := sys.modules.get("torch.distributed.elastic.multiprocessing.api"):
+        return agent.SignalException(reason, number)  # type: ignore[no-any-return]
+    return DistrainError(reason)
 
 
 class SupervisorLink:
@@ -54,6 +64,7 @@ class SupervisorLink:
 
     def __enter__(self) -> Self:
         die_with_parent(int(os.environ["DISTRAIN_SUPERVISOR"]) if self._is_child else None)
+        use_scratch_folder()
         address = os.environ["DISTRAIN_SOCKET"]
         self._reporter = Reporter(address, self._hello, self._on_lost, self._on_event)
         return self

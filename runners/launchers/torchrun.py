@@ -7,20 +7,48 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 
-from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
+from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink, termination
 from distrain.runners.protocol.client import split_address
+from distrain.runners.protocol.events import Signalled
 from distrain.runners.system.processes import without_garbage_collection
+from distrain.runners.system.scratch import scratch_parent
 
-SIGNALS = "SIGINT,SIGHUP,SIGQUIT"  # that end the agent
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LAST_CALL_S = 1  # nobody joins late: the number of hosts is fixed
 
 
 def main() -> int:
     ranks, max_restarts, *rank_command = sys.argv[1:]
     with SupervisorLink() as link:
-        return run_elastic_agent(link, rank_command, int(ranks), max_restarts=int(max_restarts))
+        received = _report_signals(link)
+        try:
+            return run_elastic_agent(link, rank_command, int(ranks), max_restarts=int(max_restarts))
+        except Exception:  # the agent's own, which ends the ranks
+            if not received:
+                raise
+    signal.signal(received[0], signal.SIG_DFL)
+    signal.raise_signal(received[0])
+    return 1
+
+
+def _report_signals(link: SupervisorLink) -> list[signal.Signals]:
+    """Report a signal that ends this process, before its ranks end; return those that have come."""
+    received: list[signal.Signals] = []
+
+    def on_signal(number: int, _: object) -> None:
+        received.append(signal.Signals(number))
+        # Not in this thread: the signal may have interrupted it while it was sending.
+        report = Signalled(time=time.time(), signal=number)
+        threading.Thread(target=link.send, args=(report,), daemon=True).start()
+        raise termination(f"received signal {number}", received[-1])
+
+    for number in END_SIGNALS:
+        signal.signal(number, on_signal)
+    return received
 
 
 def run_elastic_agent(
@@ -57,11 +85,11 @@ def run_elastic_agent(
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     host, port = split_address(meeting_place or f"{LOOPBACK}:0")
-    signals = SIGNALS
-    if not callable(signal.getsignal(signal.SIGTERM)):  # a node agent handles it itself
-        signals = f"SIGTERM,{SIGNALS}"
+    # A node agent, and the main function of this module, handle some of them.
+    left = [each.name for each in END_SIGNALS if not callable(signal.getsignal(each))]
+    signals = ",".join([signal.SIGINT.name, *left])
     # By default the agent creates a folder in /tmp for every run and never removes it.
-    with tempfile.TemporaryDirectory(prefix="distrain-torchrun-") as logs:
+    with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:
         arguments = [
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",

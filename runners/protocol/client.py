@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
@@ -143,7 +142,8 @@ def read_token(file: str) -> str:
 def send_to_supervisor(address: str, *events: Event, token: str = "", seconds: float = 10.0) -> str:
     """Connect as a viewer, send events, e.g. a Stop, and wait until they were received.
 
-    Return why the supervisor refused them; empty if it did not. Raises OSError.
+    Return why the supervisor refused them; empty if it did not. Raises OSError, which is a
+    TimeoutError where a supervisor exists and has not read them after so many seconds.
     """
     with connect(address, seconds) as connection:
         hello = Hello(role="viewer", token=token, pid=os.getpid(), host=socket.gethostname())
@@ -151,9 +151,8 @@ def send_to_supervisor(address: str, *events: Event, token: str = "", seconds: f
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(seconds)
         answer = b""
-        with contextlib.suppress(TimeoutError):
-            while data := connection.recv(CHUNK):
-                answer += data
+        while data := connection.recv(CHUNK):
+            answer += data
     notices = [decode(line) for line in answer.splitlines()]
     return " ".join(each.text for each in notices if isinstance(each, Notice))
 

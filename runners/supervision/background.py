@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -90,6 +91,27 @@ async def watch_owner(coordinator: Coordinator) -> None:
         await asyncio.sleep(CHECK_S)
     coordinator.run.notice("the process that started this run has exited")
     coordinator.control.stop(now=True)
+
+
+async def watch_folder(folder: Path, coordinator: Coordinator) -> None:
+    """End the run once its folder is not at its path any more: nobody would find it there."""
+    identity = _identity(folder)
+    while _identity(folder) == identity:
+        await asyncio.sleep(CHECK_S)
+    text = f"the run's folder {folder} was moved or deleted, so the run ends"
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+    coordinator.run.evidence.folder_lost = str(folder)
+    coordinator.run.conditions.end_now.set()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return device and inode of a folder; None where there is none."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 async def wait_for_hosts(

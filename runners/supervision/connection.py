@@ -1,7 +1,8 @@
 """One connection to the supervisor: bytes in, events out.
 
-A peer that does not greet correctly, or that sends anything but events, is disconnected. Only of
-ranks a line that is no event is skipped: a value that cannot be recorded must not end training.
+A peer that does not greet correctly, or that sends anything but the events of its role, is
+disconnected. Only of ranks such a line is skipped: a value that cannot be recorded must not end
+training.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Protocol
 from distrain.runners import formatting
 from distrain.runners.protocol.client import enable_keepalive
 from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
+from distrain.runners.protocol.roles import refusal
 from distrain.runners.system.processes import descriptor_limit
 
 MAX_LINE_BYTES = 1 << 20  # many times the length of a traceback
@@ -60,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ungreeted = {} if ungreeted is None else ungreeted
         self._partial_line = b""
         self._has_greeted = False
-        self._is_rank = False
+        self._hello = Hello()
         self._has_skipped = False
         self._is_refused = False
         self._transport: asyncio.Transport | None = None
@@ -93,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         *lines, self._partial_line = received.split(b"\n")
         for line in lines:
             event = self._read(line)
-            if event is not None and (self._has_greeted or self._check_hello(event)):
+            if event is not None and self._accepts(event):
                 self._pass_on(event)
             if self._is_refused:
                 return
@@ -109,6 +111,14 @@ class Connection(asyncio.BufferedProtocol):
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             self._reject(f"not an event{f': {error}' if self._has_greeted else ''}")
             return None
+
+    def _accepts(self, event: Event) -> bool:
+        """Return whether this peer may send an event now; one that it may not is rejected."""
+        if not self._has_greeted:
+            return self._check_hello(event)
+        if reason := refusal(self._hello, event):
+            self._reject(reason)
+        return not reason
 
     def _pass_on(self, event: Event) -> None:
         try:
@@ -126,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reject(self, reason: str) -> None:
         """Skip a line of a rank, with one notice; disconnect any other peer."""
-        if not self._is_rank:
+        if not (self._has_greeted and self._hello.role == "rank"):
             self.refuse(reason)
         elif not self._has_skipped:
             self._has_skipped = True
@@ -147,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(f"protocol version {event.version} is not supported, only {VERSION}")
         else:
             self._has_greeted = True
-            self._is_rank = event.role == "rank"
+            self._hello = event
             self._stop_waiting_for_hello()
         return self._has_greeted
 

@@ -29,17 +29,14 @@ from distrain.runners.protocol.events import (
     RankEvaluation,
     RankFacts,
     Rendezvous,
-    Requeue,
-    RunEnded,
     Sampled,
     Saved,
+    Signalled,
     StackRequest,
     Stacks,
     Stop,
-    StopAt,
     Stopping,
     StopSupport,
-    Welcome,
     Window,
 )
 from distrain.runners.records.writer import Item
@@ -79,11 +76,14 @@ class Coordinator:
             if isinstance(event, Failure):
                 self.run.evidence.program_failure = event
             return
-        if isinstance(event, Hello) and event.joined:
+        if isinstance(event, Hello) and event.role == "rank" and event.joined:
             self.run.grow(event.world_size)
         rank = getattr(event, "rank", None) or 0
         if not 0 <= rank < self.run.plan.world_size:
             connection.refuse(f"there is no rank {rank} in this run")
+            return
+        if reason := self.run.membership.refusal(connection, event):
+            connection.refuse(reason)
             return
         if connection.rank in self.run.ranks.joined:
             event = self._attempts.step_offsets.apply(event)
@@ -118,8 +118,6 @@ class Coordinator:
                 self.stall_probe.ask_for(connection)
             case StopSupport():
                 self._stop_protocol.note_support(event.rank)
-            case Attempt() | Welcome() | RunEnded() | StopAt() | Requeue():
-                connection.refuse("only the supervisor may send this event")
             case Job() if self.run.scheduler is None:
                 connection.refuse("this run is not a scheduler's job")
             case _:
@@ -176,6 +174,10 @@ class Coordinator:
         match hello.role:
             case "rank" | "node" | "task" if hello.attempt < self._attempts.latest:
                 connection.refuse("the ranks have been restarted since")
+            case "node" | "task" if not (self.run.plan.spread or self.run.plan.scheduled):
+                connection.refuse("other hosts cannot join this run: it has one host")
+            case "launcher" if self.run.plan.observed:
+                connection.refuse("this run has no launcher: distrain has not started it")
             case "rank":
                 self._greet_rank(connection, hello)
             case "node" | "task":
@@ -265,6 +267,8 @@ class Coordinator:
                 self._note_trouble()
             case Finished():
                 self._note_finished(event)
+            case Signalled():
+                self._note_signalled(event)
             case Exited():
                 self.run.evidence.exits[event.rank] = event
                 if event.code:
@@ -298,6 +302,12 @@ class Coordinator:
         # Ranks that stopped without our request were asked to by the scheduler.
         if self.run.evidence.any_stopped and not self.run.evidence.stop_requested:
             self.control.note_preemption()
+
+    def _note_signalled(self, event: Signalled) -> None:
+        if not self.run.evidence.launcher_ended:
+            self.run.evidence.launcher_signal = event.signal
+            self.run.evidence.launcher_signalled = time.monotonic()
+            self._note_trouble()
 
     def _explain_missing_evaluation(self) -> None:
         if text := self.run.script_evaluations.explain_missing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,8 +34,12 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
+    launcher_signal: int = 0  # that somebody has sent to the launcher to end it
+    launcher_signalled: float = math.inf
+    launcher_ended: bool = False  # by distrain: what ranks do from then on explains nothing
     program_failure: Failure | None = None  # of a script whose own processes are the ranks
     job: Job | None = None
+    folder_lost: str = ""  # where the run's folder was
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
     stop_origin: str = "on request"

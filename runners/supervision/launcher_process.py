@@ -86,6 +86,7 @@ class LauncherProcess:
 
     async def end(self) -> None:
         """End the launcher and all ranks, and cancel a job that a killed launcher has left."""
+        self._evidence.launcher_ended = self._process.returncode is None
         await asyncio.to_thread(end_descendants, self._end_signals())
         code = await self._process.wait()
         self._evidence.launcher_code = code
@@ -102,7 +103,9 @@ class LauncherProcess:
 
     def log_tail(self, size: int = 4000) -> str:
         """Return the last bytes of the launcher's log."""
-        return self._log.read_bytes()[-size:].decode(errors="replace")
+        with suppress(FileNotFoundError):  # with the run's folder
+            return self._log.read_bytes()[-size:].decode(errors="replace")
+        return ""
 
     def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
         if self._scheduler:
@@ -147,7 +150,8 @@ class LauncherProcess:
                 wait.cancel()
             if not await self._training_continues(exit_task):
                 break
-        self._evidence.launcher_killed = exit_task.done() and exit_task.result() < 0
+        has_died = exit_task.done() and exit_task.result() < 0
+        self._evidence.launcher_killed = has_died or self._evidence.launcher_signal > 0
 
     async def _interrupt(self, exit_task: asyncio.Task[int]) -> None:
         """Interrupt the ranks, and wait until they have ended or the time for it is over.

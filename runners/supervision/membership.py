@@ -30,11 +30,13 @@ from distrain.runners.supervision.connection import Connection
 class Member(NamedTuple):
     """A node agent that has joined: of the host `node`, or of one rank there.
 
+    `ranks` are those that it starts, `rank` the one of an agent that starts a single rank.
     `is_leader` marks the one at whose address the ranks of all hosts meet.
     """
 
     node: int
     rank: int
+    ranks: range
     is_leader: bool
 
 
@@ -99,13 +101,27 @@ class Membership:
             connection.close()
             return
         is_leader = node == 0 and hello.local_rank == 0
-        self._members[connection] = Member(node, hello.rank, is_leader)
+        self._members[connection] = Member(node, hello.rank, self._ranks_of(node, hello), is_leader)
         self._set_name(node, hello.host)
         self._waiting.append(connection)
         self._welcome_ready()
         if connection in self._waiting:
             text = self._waiting_text(node, hello.rank)
             connection.send(Notice(time=time.time(), text=text, level="info"))
+
+    def _ranks_of(self, node: int, hello: Hello) -> range:
+        first, count = node * self._plan.ranks_per_node, self._plan.ranks_per_node
+        if hello.role == "task":
+            first, count = hello.rank, 1
+        return range(first, first + count)
+
+    def refusal(self, connection: Connection, event: Event) -> str:
+        """Return why a node agent may not send this event; empty where it may."""
+        rank = getattr(event, "rank", None)
+        if rank is None or connection not in self._members:
+            return ""
+        node, _, ranks, _ = self._members[connection]
+        return "" if rank in ranks else f"host {node} may not report for rank {rank}"
 
     def _waiting_text(self, node: int, rank: int) -> str:
         run_id = self._welcome.run_id
@@ -224,7 +240,8 @@ class Membership:
             for gpu in sampled.gpus
             if 0 <= gpu.gpu < GPUS_PER_HOST
         ]
-        ranks = [each for each in sampled.ranks if 0 <= each.rank < self._plan.world_size]
+        own = self._members[connection].ranks
+        ranks = [each for each in sampled.ranks if each.rank in own]
         return [*hosts, *gpus, *ranks]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterable
 
@@ -38,6 +39,9 @@ def judge(evidence: Evidence) -> Outcome:
     """Return whether the run completed, was stopped or failed, with the reason."""
     if evidence.queued:
         return Outcome(status="stopped", reason="removed from the queue")
+    if evidence.folder_lost:
+        message = f"its folder {evidence.folder_lost} was moved or deleted while the run was live"
+        return _failed(RunError(rank=None, type="FolderLost", message=message))
     if evidence.nonfinite:
         return _failed(_nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:
@@ -151,6 +155,8 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
     """
     suspects: dict[int, tuple[int, float]] = {}
     for rank, (when, failure) in evidence.failures.items():
+        if when > evidence.launcher_signalled:
+            continue
         if failure.usage:  # every rank refuses the same config: report the lowest
             suspects[rank] = (USAGE_ERROR, rank)
         elif not failure.secondary:
@@ -158,7 +164,7 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
     aborted = _aborted_by_watchdog(evidence)
     first_failure = min(_reported(evidence).values(), default=float("inf"))
     for rank, when in evidence.disconnected.items():
-        if rank in aborted:
+        if rank in aborted or when > evidence.launcher_signalled:
             continue
         code = _exit_code(evidence, rank)
         died_with_launcher = code is None and evidence.launcher_killed
@@ -166,6 +172,10 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
             suspects[rank] = (FAILED, when)
         elif when <= first_failure + REACTION_S and not died_with_launcher:
             suspects[rank] = (DISCONNECTED, when)
+    if not evidence.launcher_signal:
+        # Without a connection nobody knows when they ended: reports of other ranks come first.
+        unknown = [rank for rank in _unexplained_exits(evidence) if rank not in evidence.ended]
+        suspects |= dict.fromkeys(unknown, (FAILED, math.inf))
     return suspects
 
 
@@ -187,11 +197,17 @@ def _unexplained_exits(evidence: Evidence) -> list[int]:
     """Return the ranks that ended by themselves before they connected, or after they had finished.
 
     The rank of launcher `inline` is the launcher, whose exit code explains nothing of a training.
+    Launchers report the first rank that has ended first, and have ended the others by SIGTERM.
     """
-    expected = [0, -signal.SIGTERM]
+    expected = [0]
     if not evidence.is_script:
         expected.append(evidence.launcher_code or 0)
-    return [rank for rank, exited in evidence.exits.items() if exited.code not in expected]
+    first = None if evidence.launcher_ended else next(iter(evidence.exits), None)
+    return [
+        rank
+        for rank, exited in evidence.exits.items()
+        if exited.code not in expected and (exited.code != -signal.SIGTERM or rank == first)
+    ]
 
 
 def _exit_code(evidence: Evidence, rank: int) -> int | None:
@@ -322,7 +338,7 @@ def _hang(evidence: Evidence, absent: list[int]) -> RunError:
 
 
 def _launcher_failed(evidence: Evidence) -> RunError:
-    code = evidence.launcher_code or 0
+    code = -evidence.launcher_signal or evidence.launcher_code or 0
     log = evidence.launcher_log
     lines = log.strip().splitlines()
     last_line = lines[-1].strip() if lines else ""

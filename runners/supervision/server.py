@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,9 +21,9 @@ from distrain.runners.protocol.client import (
     split_address,
 )
 from distrain.runners.supervision.connection import Connection, Listener
+from distrain.runners.system.scratch import scratch_folder
 
 BACKLOG = 4096
-MAX_TMPDIR_BYTES = 70  # a socket's path has 107 bytes, and some schedulers' TMPDIR is long
 
 
 @asynccontextmanager
@@ -48,7 +47,7 @@ async def serve(
         connections.add(made)
         return made
 
-    with tempfile.TemporaryDirectory(prefix="distrain-", dir=_short_tmpdir()) as private:
+    with scratch_folder() as private:
         path = f"{private}/socket"
         servers = [await loop.create_unix_server(connection, path, backlog=BACKLOG)]
         os.chmod(path, 0o600)
@@ -103,8 +102,3 @@ def _write_token(file: Path, token: str) -> None:
     file.unlink(missing_ok=True)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
         written.write(token)
-
-
-def _short_tmpdir() -> str | None:
-    default = tempfile.gettempdir()
-    return default if len(os.fsencode(default)) < MAX_TMPDIR_BYTES else "/tmp"

@@ -67,6 +67,7 @@ class Supervisor:
         plan = record.state.plan
         assert plan is not None
         self.folder = folder
+        self._opened_folder = os.open(folder, os.O_RDONLY)
         self.config = record.config
         self.plan = plan
         self.scheduler = batch_scheduler(self.config)
@@ -172,6 +173,7 @@ class Supervisor:
             ),
             partial(background.watch_for_stalls, self.coordinator),
             partial(background.watch_owner, self.coordinator),
+            partial(background.watch_folder, self.folder, self.coordinator),
             partial(
                 background.wait_for_hosts,
                 self.config,
@@ -205,9 +207,19 @@ class Supervisor:
 
     def close(self, outcome: Outcome) -> None:
         """Write how the run ended and release its devices."""
-        self.state.finish(outcome)
+        if self.coordinator.run.evidence.folder_lost:
+            self.writer.dir = self._moved_folder()
+        (self.writer.dir / ".reserve").unlink(missing_ok=True)
+        if self.writer.dir.exists():
+            self.state.finish(outcome)
         if self.lease:
             self.lease.close()
+
+    def _moved_folder(self) -> Path:
+        """Return where the folder is now; a path without a folder where it was deleted."""
+        with suppress(OSError):  # Linux only
+            return Path(os.readlink(f"/proc/self/fd/{self._opened_folder}"))
+        return self.folder
 
 
 async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
@@ -243,7 +255,6 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         finally:
             end_descendants(AT_ONCE)
         coordinator.run.membership.broadcast(RunEnded(status=outcome.status, reason=outcome.reason))
-    reserve.unlink(missing_ok=True)
     supervisor.close(outcome)
 
 

@@ -156,6 +156,15 @@ def is_running(pid: int, started: float | None) -> bool:
         return True
 
 
+def is_suspended(pid: int) -> bool:
+    """Return whether a process was stopped by a signal, as by Ctrl-Z, and can be continued."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector in the block, and exempt from it what exists at its end.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,18 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.system.files import sync_folder
 
 FORMAT = 1
+# What training continues from; `best` and `best_metric` may be empty.
+FIELDS: dict[str, type] = {
+    "step": int,
+    "epoch": int,
+    "offset": int,
+    "model": dict,
+    "optimizer": dict,
+    "precision": dict,
+    "world_size": int,
+    "config": str,
+    "ranks": list,
+}
 
 
 class Checkpoints:
@@ -86,15 +99,32 @@ class Checkpoints:
 
 
 def load(path: str) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU. Raises ConfigError where that is not possible."""
+    """Read a checkpoint onto the CPU. Raises ConfigError where that is not possible.
+
+    The file is a zip archive with a checksum of each tensor, which torch writes and does not check.
+    """
     try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError([("checkpoint.load", f"there is no file {path}")]) from None
     except Exception:
-        raise ConfigError([("checkpoint.load", f"{path} cannot be read as a checkpoint")]) from None
+        text = f"{path} cannot be read as a checkpoint: it is damaged, or another kind of file"
+        raise ConfigError([("checkpoint.load", text)]) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
+    return content
+
+
+def load_training(path: str) -> dict[str, Any]:
+    """Read a checkpoint with all that training continues from. Raises ConfigError."""
+    content = load(path)
+    wrong = [name for name, kind in FIELDS.items() if not isinstance(content.get(name), kind)]
+    if wrong:
+        text = f"{path} is not a complete checkpoint: {', '.join(wrong)} is missing or wrong"
+        raise ConfigError([("checkpoint.load", text)])
     return content
 
 

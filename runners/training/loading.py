@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -131,6 +133,9 @@ def _make_loader(
 
 def _init_loader_process(_: int) -> None:
     die_with_parent()
+    rank = multiprocessing.parent_process()
+    if rank is not None and not rank.is_alive():  # killed while this process was starting
+        os._exit(1)
     if blocks_sigterm():
         accept_sigterm_from_parent()
     info = get_worker_info()

@@ -255,7 +255,8 @@ class Training:
         """
         path = self.checkpoints.last or self.config.checkpoint.load
         is_shared = self.plan.scheduled or not self.plan.spread
-        content = checkpoint.load(path) if path and (is_shared or self.world.is_leader) else None
+        is_read_here = is_shared or self.world.is_leader
+        content = checkpoint.load_training(path) if path and is_read_here else None
         return content if is_shared else self.world.broadcast_object(content)
 
     def _restore_common(self, content: dict[str, Any]) -> None:

@@ -10,12 +10,14 @@ import os
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 from distrain.models.errors import TaskError
 from distrain.models.importing import make_importable, user_folders
 from distrain.runners.errors import ConfigError
 from distrain.runners.instrumentation.rank_process import (
+    call,
     exit_without_supervisor,
     make_failure,
     redirect_output,
@@ -30,12 +32,14 @@ from distrain.runners.system.processes import (
     without_garbage_collection,
 )
 from distrain.runners.system.rank_identity import set_rank_variables
+from distrain.runners.system.scratch import use_scratch_folder
 from distrain.runners.training.tap_files import TAP
 
 
 def main() -> int:
     """Run one rank to its end; return 0 if it ended without an error."""
     die_with_parent()
+    use_scratch_folder()
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
@@ -47,14 +51,12 @@ def main() -> int:
     device = identify(device_of_rank(plan.devices, int(os.environ.get("LOCAL_RANK", "0"))))
     with Reporter.from_env(exit_without_supervisor, device.label, device.uuid) as reporter:
         reporter.send(Phase(time=time.time(), rank=rank, phase="loading"))
-        try:
-            _train(record, reporter)
-        except BaseException as error:
+        if error := call(partial(_train, record, reporter)):
             is_usage = isinstance(error, ConfigError | TaskError)
             reporter.send(make_failure(rank, error, reporter.step, usage=is_usage))
             if isinstance(error, SystemExit):
-                raise
-            traceback.print_exc()
+                raise error
+            traceback.print_exception(error)
             return 1
     return 0
 
@@ -84,11 +86,9 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
                 attach(training, record.dir)
         if world.is_leader:
             reporter.send(training.facts())
-        try:
-            train(training)
-        except BaseException:
+        if error := call(partial(train, training)):
             training.meter.flush_after_error()
-            raise
+            raise error
 
 
 if __name__ == "__main__":

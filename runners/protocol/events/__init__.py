@@ -28,6 +28,7 @@ from distrain.runners.protocol.events.processes import (
     Finished,
     Hello,
     Notice,
+    Signalled,
 )
 from distrain.runners.protocol.events.samples import (
     GPUS_PER_HOST,
@@ -98,6 +99,7 @@ __all__ = [
     "Sampled",
     "Saved",
     "ScriptSettings",
+    "Signalled",
     "StackRequest",
     "Stacks",
     "Stop",
@@ -128,6 +130,7 @@ Message = (
     | Failure
     | Finished
     | Exited
+    | Signalled
     | Job
     | Requeue
     | Rendezvous

@@ -78,6 +78,13 @@ class Exited(Event, frozen=True, tag="exited"):
     code: Int
 
 
+class Signalled(Event, frozen=True, tag="signalled"):
+    """The launcher has received a signal to end, by its number, and ends its ranks."""
+
+    time: float
+    signal: Int
+
+
 class Attempt(Event, frozen=True, tag="attempt"):
     """The ranks were restarted and continue after `step`; later steps are discarded.
 

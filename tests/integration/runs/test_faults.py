@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrain import Run
+from distrain import Record, Run
 from distrain.runners.records.stall import Stall
 from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
 
@@ -186,6 +187,74 @@ def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
     assert summary["status"] == "failed"
     assert summary["error"]["type"] == "SupervisorLost"
     assert summary["steps"] > 5
+
+
+def test_the_launcher_is_named_if_somebody_ends_it(start: Start) -> None:
+    run = start(launcher="torchrun", train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    launcher_of(run).terminate()
+    assert run.wait(120)["status"] == "failed"
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (None, "LauncherFailed")
+    assert "killed by SIGTERM" in error.message
+    assert_nothing_left(run)
+
+
+def test_a_rank_killed_before_it_connects_is_named(start: Start) -> None:
+    run = start(launcher="torchrun")
+    rank_1 = wait_until(lambda: [p for p in launcher_of(run).children() if has_rank(p, 1)])[0]
+    rank_1.kill()
+    run.wait(120)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (1, "SIGKILL")
+    assert_nothing_left(run)
+
+
+def test_a_loader_process_that_is_killed_is_named(start: Start) -> None:
+    run = start(data__workers=2, train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    pid = next(rank.pid for rank in run.record.ranks() if rank.rank == 1)
+    psutil.Process(pid).children()[0].kill()
+    run.wait(120)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (1, "RuntimeError")
+    assert "DataLoader worker" in error.message
+    assert_nothing_left(run)
+
+
+def launcher_of(run: Run) -> psutil.Process:
+    return wait_until(lambda: psutil.Process(run.record.state.supervisor_pid).children())[0]
+
+
+def has_rank(process: psutil.Process, rank: int) -> bool:
+    try:
+        return process.environ().get("RANK") == str(rank)
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_run_whose_folder_is_gone_ends(is_moved: bool, start: Start, tmp_path: Path) -> None:
+    run = start(train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    supervisor = psutil.Process(run.record.state.supervisor_pid)
+    moved = tmp_path / "moved"
+    run.record.dir.parent.rename(moved)
+    if not is_moved:
+        shutil.rmtree(moved)
+    supervisor.wait(60)
+    assert_nothing_left(run)
+    if is_moved:
+        record = Record(moved / run.id)
+        assert record.state.status == "failed"
+        assert "was moved or deleted" in record.state.reason
+        assert record.summary()["steps"] > 5
+        log = (record.dir / "logs" / "supervisor.log").read_text()
+        assert "was moved or deleted, so the run ends" in log
+        assert "Traceback" not in log
 
 
 ON_A_SMALL_DISK = """

@@ -29,6 +29,7 @@ threads = 1
 [data]
 workers = 2
 """
+Start = Callable[..., Run]
 Viewer = subprocess.Popen[str]
 
 
@@ -168,3 +169,20 @@ def test_a_stop_before_the_first_step_takes_effect(
 def test_two_runs_at_once_do_not_interfere(start: Callable[..., Run]) -> None:
     runs = [start(launcher=launcher) for launcher in ("torchrun", "spawn")]
     assert [run.wait(120)["status"] for run in runs] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("options", [[], ["--now"]])
+def test_a_supervisor_that_does_not_answer_is_named(options: list[str], start: Start) -> None:
+    run = start(train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    pid = run.record.state.supervisor_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    done = subprocess.run(
+        [sys.executable, "-m", "distrain", "stop", run.id, *options], capture_output=True, text=True
+    )
+    os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert f"(process {pid} on " in done.stderr
+    assert f"`kill -CONT {pid}` continues it" in done.stderr
+    assert run.wait(60)["status"] == "stopped"

@@ -51,6 +51,7 @@ EVENTS: list[events.Event] = [
     events.Failure(time=2.0, rank=1, error="ValueError", message="no", traceback="…", usage=True),
     events.Finished(time=2.0, rank=1, step=50, stopped=True),
     events.Exited(time=2.0, rank=1, pid=12, code=-9),
+    events.Signalled(time=2.0, signal=15),
     events.Job(time=2.0, id="7", state="PENDING", reason="Resources", nodes=["n1"], jobs_ahead=0),
     events.Requeue(),
     events.Rendezvous(address="10.0.0.1:4711"),

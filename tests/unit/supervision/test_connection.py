@@ -9,7 +9,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, Phase, Stop, encode
+from distrain.runners.protocol.events import (
+    VERSION,
+    Event,
+    Finished,
+    Hello,
+    Notice,
+    Phase,
+    Stop,
+    StopSupport,
+    encode,
+)
 from distrain.runners.supervision.connection import MAX_LINE_BYTES, Connection
 
 HELLO = encode(Hello(rank=3))
@@ -83,11 +93,12 @@ def refused_peer(*packets: bytes) -> Peer:
 
 
 NOTICE = Notice(time=1.0, text="a — sentence\nof two lines")
+SUPPORT = StopSupport(rank=3)
 
 
 def test_lines_arrive_as_events_in_order() -> None:
-    collector = received_from(sending(HELLO, encode(NOTICE) + encode(Stop())))
-    assert collector.events == [Hello(rank=3), NOTICE, Stop()]
+    collector = received_from(sending(HELLO, encode(NOTICE) + encode(SUPPORT)))
+    assert collector.events == [Hello(rank=3), NOTICE, SUPPORT]
     assert len(set(map(id, collector.connections))) == 1
     assert collector.disconnections == 1
 
@@ -148,22 +159,40 @@ def test_an_invalid_line_after_the_hello_ends_the_connection(packet: bytes) -> N
 
 @pytest.mark.parametrize("packet", INVALID)
 def test_an_invalid_line_of_a_rank_is_skipped_with_one_notice(packet: bytes) -> None:
-    collector = received_from(sending(HELLO, packet, encode(NOTICE), packet, encode(Stop())))
+    collector = received_from(sending(HELLO, packet, encode(NOTICE), packet, encode(SUPPORT)))
     hello, skipped, *others = collector.events
-    assert (hello, others) == (Hello(rank=3), [NOTICE, Stop()])
+    assert (hello, others) == (Hello(rank=3), [NOTICE, SUPPORT])
     assert isinstance(skipped, Notice)
     assert "was skipped: " in skipped.text
+
+
+def test_a_viewer_that_sends_what_ranks_send_is_disconnected(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    viewer, finished = Hello(role="viewer"), Finished(time=1.0, rank=0, step=1)
+    collector = received_from(refused_peer(encode(viewer), encode(finished)))
+    assert collector.events == [viewer]
+    assert "a viewer may not send finished" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("event", [Hello(rank=0), Stop(), Finished(time=1.0, rank=0, step=1)])
+def test_a_rank_stays_connected_if_it_sends_what_it_may_not(event: Event) -> None:
+    collector = received_from(sending(HELLO, encode(event), encode(NOTICE)))
+    hello, skipped, *others = collector.events
+    assert (hello, others) == (Hello(rank=3), [NOTICE])
+    assert isinstance(skipped, Notice)
+    assert " may not " in skipped.text
 
 
 def test_an_event_that_cannot_be_handled_loses_no_other() -> None:
     class Faulty(Collector):
         def received(self, connection: Connection, event: Event) -> None:
-            if isinstance(event, Stop):
+            if isinstance(event, StopSupport):
                 raise ValueError("no stop")
             super().received(connection, event)
 
     phases = [Phase(time=1.0, rank=3, phase="training", step=step) for step in range(3)]
-    stop = encode(Stop())
+    stop = encode(SUPPORT)
     packet = encode(phases[0]) + stop + encode(phases[1]) + stop + encode(phases[2])
     collector = received_from(sending(HELLO + packet), collector=Faulty())
     (notice,) = [event for event in collector.events if isinstance(event, Notice)]

@@ -127,6 +127,33 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         },
         None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],
     ),
+    "somebody ends the launcher by SIGTERM, and a rank has an error of it": (
+        {
+            "disconnected": {1: 5.0 + SOON},
+            "failures": {0: (5.1, failure(0)), 2: (5.1, secondary_failure(2))},
+            "launcher_signal": signal.SIGTERM,
+            "launcher_signalled": 5.0,
+            "launcher_killed": True,
+            "launcher_code": -signal.SIGKILL,
+        },
+        None, "LauncherFailed", "the launcher was killed by SIGTERM while its ranks ran", [],
+    ),
+    "a rank is killed before it connects, and the launcher ends the other": (
+        {
+            "disconnected": {0: 5.0},
+            "exits": exits(r1=-signal.SIGKILL, r0=-signal.SIGTERM),
+            "launcher_code": 1,
+        },
+        1, "SIGKILL", "killed by SIGKILL before its first step", [],
+    ),
+    "a rank is ended by SIGTERM before it connects": (
+        {
+            "disconnected": {0: 5.0},
+            "exits": exits(r1=-signal.SIGTERM, r0=-signal.SIGTERM),
+            "launcher_code": 1,
+        },
+        1, "SIGTERM", "killed by SIGTERM before its first step", [],
+    ),
     "every rank refuses the same config": (
         {"failures": {r: (5.0 - r, failure(r, f"message {r}", usage=True)) for r in range(3)}},
         0, "ValueError", "message 0", [],

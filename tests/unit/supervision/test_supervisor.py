@@ -18,7 +18,6 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers import command
 from distrain.runners.protocol.events import (
-    Attempt,
     Event,
     Exited,
     Failure,
@@ -92,19 +91,21 @@ def two_hosts(tmp_path: Path) -> Supervisor:
 @pytest.mark.parametrize(
     "event",
     [
-        Attempt(time=1.0, number=1, step=0, lost=5),
+        Hello(role="node", node=0, host="elsewhere"),
+        Hello(role="task", host="elsewhere"),
         Job(time=1.0, id="7", state="PENDING"),
         Phase(time=1.0, rank=4, phase="saving"),
         Exited(time=1.0, rank=-1, pid=3, code=9),
     ],
 )
-def test_events_that_no_peer_may_send_are_refused(
+def test_events_that_do_not_fit_the_run_are_refused(
     event: Event, supervisor: Supervisor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     supervisor.coordinator.received(Connection(supervisor.coordinator), event)
     supervisor.writer.commit()
     assert not list(Record(supervisor.folder).events())
     assert supervisor.writer.state.job is None
+    assert not supervisor.coordinator.run.membership.has_unfinished
     assert "connection refused: " in capsys.readouterr().err
 
 
@@ -126,6 +127,14 @@ def test_only_node_agents_report_hosts_and_only_those_of_the_run(two_hosts: Supe
         assert coordinator.run.membership.meeting_place == ""
     coordinator.received(first, Rendezvous(address="here:1"))
     assert coordinator.run.membership.meeting_place == "here:1"
+
+
+def test_a_node_reports_the_ends_of_its_own_ranks_only(two_hosts: Supervisor) -> None:
+    coordinator, node = two_hosts.coordinator, Connection(two_hosts.coordinator)
+    coordinator.received(node, Hello(role="node", node=1, host="h1"))
+    for rank in (0, 1):
+        coordinator.received(node, Exited(time=1.0, rank=rank, pid=3, code=9))
+    assert set(coordinator.run.evidence.exits) == {1}
 
 
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
@@ -302,7 +311,7 @@ def test_a_signalled_node_ends_at_once_if_its_ranks_cannot_save(scheduled: Super
     coordinator, node = scheduled.coordinator, SentEvents(scheduled.coordinator)
     coordinator.received(node, Hello(role="node", node=0, host="n1"))
     coordinator.received(Connection(coordinator), Hello(rank=1, host="n2"))
-    coordinator.received(node, Failure(time=0.0, rank=1, error="OSError", message="gone"))
+    coordinator.received(node, Failure(time=0.0, rank=0, error="OSError", message="gone"))
     coordinator.received(node, Stop())
     assert node.sent[-1] == Stop(now=True)
 

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from distrain.runners.errors import ConfigError
 from distrain.runners.training.checkpoint import (
     Checkpoints,
     get_random_state,
     load,
+    load_training,
     set_random_state,
 )
 
@@ -36,6 +38,23 @@ def test_a_saved_checkpoint_can_be_loaded(tmp_path: Path) -> None:
     loaded = load(str(path))
     assert loaded["step"] == 3
     assert torch.equal(loaded["model"]["weight"], content(3)["model"]["weight"])
+
+
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.9])
+def test_a_damaged_checkpoint_is_named(place: float, tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
+    damaged = bytearray(path.read_bytes())
+    weights = damaged.index(bytes(content(3)["model"]["weight"].numpy().tobytes()))
+    damaged[weights + int(place * 4000)] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ConfigError, match=f"{path.name} cannot be read as a checkpoint: it is dam"):
+        load(str(path))
+
+
+def test_a_checkpoint_that_lacks_fields_is_named(tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
+    with pytest.raises(ConfigError, match=f"{path.name} is not a complete checkpoint: epoch, "):
+        load_training(str(path))
 
 
 def test_links_name_the_last_and_the_best(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""What the process of a rank does when its program ends with an error."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NoReturn
+
+import pytest
+
+from distrain.runners.instrumentation.rank_process import call
+
+
+def fail() -> NoReturn:
+    raise ConnectionResetError("a loader process does not answer")
+
+
+def test_a_signal_handler_cannot_interrupt_the_report_of_an_error() -> None:
+    def on_signal(*_: object) -> NoReturn:
+        raise RuntimeError("a loader process was killed")
+
+    before = signal.signal(signal.SIGCHLD, on_signal)
+    try:
+        error = call(fail)
+        os.kill(os.getpid(), signal.SIGCHLD)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert isinstance(error, ConnectionResetError)
+
+
+def test_a_signal_that_waits_explains_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    cause = RuntimeError("a loader process was killed")
+    set_handler, waiting = signal.signal, [cause]
+
+    def set_after_handling(number: int, handler: signal.Handlers) -> object:
+        if waiting:
+            raise waiting.pop()
+        return set_handler(number, handler)
+
+    monkeypatch.setattr(signal, "signal", set_after_handling)
+    assert call(fail) is cause
+    assert isinstance(cause.__context__, ConnectionResetError)

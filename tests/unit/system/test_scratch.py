@@ -1,0 +1,80 @@
+"""The temporary folder of a run: removed with it, or by the next run where it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.system import scratch
+from distrain.runners.system.scratch import scratch_folder
+
+OWNER = """
+import sys, time
+from distrain.runners.system.scratch import scratch_folder
+with scratch_folder() as folder:
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+# A process that is killed while it has a socket and a semaphore of multiprocessing.
+CHILD = """
+import multiprocessing, os, signal
+from multiprocessing import util
+from multiprocessing.connection import Listener
+from distrain.runners.system.scratch import use_scratch_folder
+use_scratch_folder()
+listener = Listener(family="AF_UNIX")
+lock = multiprocessing.get_context("spawn").Lock()
+os.killpg(0, signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of temporary files, whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def semaphores(folder: Path) -> list[Path]:
+    return list(scratch.SEMAPHORES.glob(f"sem.mp-{folder.name}-*"))
+
+
+def test_what_killed_processes_leave_is_removed_at_the_end(parent: Path) -> None:
+    with scratch_folder() as folder:
+        environment = {**os.environ, scratch.VARIABLE: str(folder)}
+        command = [sys.executable, "-c", CHILD]
+        done = subprocess.run(command, env=environment, start_new_session=True)
+        assert done.returncode == -signal.SIGKILL
+        assert any(folder.glob("listener-*"))
+        assert semaphores(folder)
+    assert not list(parent.iterdir())
+    assert not semaphores(folder)
+
+
+def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(parent: Path) -> None:
+    kept = parent / "distrain-mine"
+    kept.mkdir(mode=0o700)
+    owners = [
+        subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        _, used = (Path(each.stdout.readline().strip()) for each in owners if each.stdout)
+        owners[0].kill()
+        owners[0].wait()
+        assert len(list(parent.iterdir())) == 3
+        with scratch_folder() as folder:
+            assert set(parent.iterdir()) == {kept, used, folder}
+    finally:
+        for owner in owners:
+            owner.kill()
+            owner.communicate()
