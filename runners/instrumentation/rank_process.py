@@ -43,7 +43,8 @@ def call(work: Callable[[], object]) -> BaseException | None:
 
     Torch's handler of SIGCHLD raises for a data loader's process that was killed, in whatever code
     then runs: one that waits is raised here, as it explains the first exception, and later ones
-    must not end the report of it. So after an exception the signal has no handler any more.
+    must not end the report of it. So after an exception torch's handler is taken away; those of
+    the program stay.
     """
     ended: BaseException | None = None
     try:
@@ -55,7 +56,9 @@ def call(work: Callable[[], object]) -> BaseException | None:
         try:
             if isinstance(ended, ConnectionError | EOFError):
                 time.sleep(SIGNAL_S)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            handler = signal.getsignal(signal.SIGCHLD)
+            if getattr(handler, "__module__", "").startswith("torch."):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             break
         except Exception as error:
             error.__context__, ended = ended, error

@@ -26,6 +26,7 @@ COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
 RANKS_PER_SECOND = 1024
 CHECK_S = 1.0
+MOST_MISSES = 5  # checks in a row that do not find a run's folder
 
 
 BackgroundTask = Callable[[], Awaitable[None]]
@@ -94,10 +95,15 @@ async def watch_owner(coordinator: Coordinator) -> None:
 
 
 async def watch_folder(folder: Path, coordinator: Coordinator) -> None:
-    """End the run once its folder is not at its path any more: nobody would find it there."""
+    """End the run once its folder is not at its path any more: nobody would find it there.
+
+    A network file system may lose sight of it for a moment.
+    """
     identity = _identity(folder)
-    while _identity(folder) == identity:
+    misses = 0
+    while misses < MOST_MISSES:
         await asyncio.sleep(CHECK_S)
+        misses = 0 if _identity(folder) == identity else misses + 1
     text = f"the run's folder {folder} was moved or deleted, so the run ends"
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
@@ -109,7 +115,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     """Return device and inode of a folder; None where there is none."""
     try:
         found = folder.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return found.st_dev, found.st_ino
 

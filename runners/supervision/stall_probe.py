@@ -17,7 +17,8 @@ from distrain.runners.supervision.stall_watch import STEPPING
 
 ANSWER_S = 1.0  # a rank that runs Python code answers within this time
 REPEAT_S = 10.0  # between two requests, once a stall is recorded
-_SLOW = ("data", "checkpoint", "evaluation", "start", "exit", "")  # phases of scripts
+_SLOW = ("data", "checkpoint", "evaluation", "start", "exit")  # phases of scripts
+MOST_VIEWERS = 64  # that wait for answers
 
 
 class StallProbe:
@@ -38,7 +39,8 @@ class StallProbe:
 
     def check(self) -> None:
         """Look for a stall, or for the end of one."""
-        stalled = self._run.stall_watch.stalled()
+        # Of ranks that report in a journal nobody knows what they are doing now.
+        stalled = [r for r in self._run.stall_watch.stalled() if r in self._run.ranks]
         stall = self._run.writer.state.stall
         if not stalled:
             if stall is not None:
@@ -64,6 +66,7 @@ class StallProbe:
         """Ask all ranks, and pass their answers on to a viewer."""
         self._number += 1
         self._viewers[self._number] = viewer
+        self._viewers.pop(self._number - MOST_VIEWERS, None)
         self._run.ranks.broadcast(StackRequest(number=self._number))
 
     def add(self, answer: Stacks) -> None:

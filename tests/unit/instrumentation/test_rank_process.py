@@ -19,6 +19,7 @@ def test_a_signal_handler_cannot_interrupt_the_report_of_an_error() -> None:
     def on_signal(*_: object) -> NoReturn:
         raise RuntimeError("a loader process was killed")
 
+    on_signal.__module__ = "torch.utils.data"
     before = signal.signal(signal.SIGCHLD, on_signal)
     try:
         error = call(fail)
@@ -37,6 +38,21 @@ def test_a_signal_that_waits_explains_the_error(monkeypatch: pytest.MonkeyPatch)
             raise waiting.pop()
         return set_handler(number, handler)
 
+    def on_signal(*_: object) -> None: ...
+
+    on_signal.__module__ = "torch.utils.data"
+    monkeypatch.setattr(signal, "getsignal", lambda _: on_signal)
     monkeypatch.setattr(signal, "signal", set_after_handling)
     assert call(fail) is cause
     assert isinstance(cause.__context__, ConnectionResetError)
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    def on_signal(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGCHLD, on_signal)
+    try:
+        call(fail)
+        assert signal.getsignal(signal.SIGCHLD) is on_signal
+    finally:
+        signal.signal(signal.SIGCHLD, before)
