@@ -14,6 +14,7 @@ from distrain.runners.config.schema import json_schema
 from distrain.tui.keymap import TITLES, group_by_title
 
 PAGES = [Path(__file__).with_name(name) for name in ("presets.md", "app.md")]
+FAR = 1_000_000  # limits that nobody comes near are left out
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -76,7 +77,11 @@ def kind(about: dict[str, Any]) -> str:
         return " or ".join(kind(each) for each in about["anyOf"] if each != {"type": "null"})
     words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
     word = words | {"number": "number", "object": "table", "array": "list"}
-    limits = [f"{sign} {about[name]:,}" for name, sign in LIMITS.items() if name in about]
+    limits = [
+        f"{sign} {about[name]:,}"
+        for name, sign in LIMITS.items()
+        if abs(about.get(name, FAR)) < FAR
+    ]
     return " ".join([word[about["type"]], " and ".join(limits)]).strip()
 
 

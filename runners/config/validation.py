@@ -79,7 +79,7 @@ def _hints(kind: type[Section]) -> dict[str, Any]:
 def _problem(key: str, value: Any, hint: Any) -> str:
     if isinstance(value, str) and (choices := choices_of(hint)):
         return f"unknown {key} {value!r}{nearest(value, choices)}"
-    return f"must be {wanted(hint)}, not {shown(value)}"
+    return f"must be {wanted(hint, value)}, not {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -122,11 +122,15 @@ def _others(hint: Any) -> str:
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_FAR_LIMIT = 1_000_000
 _SIGNS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
 
 
-def wanted(hint: Any) -> str:
-    """Return the type of a field with its range, in words: "a whole number ≥ 1"."""
+def wanted(hint: Any, value: Any = None) -> str:
+    """Return the type of a field with its range, in words: "a whole number ≥ 1".
+
+    A limit that nobody comes near is left out, unless `value` is beyond it.
+    """
     if hint == Devices:
         return '"auto", "all", "cpu:N" or a list of GPU indices or UUIDs'
     if hint == dict[str, str]:
@@ -140,12 +144,17 @@ def wanted(hint: Any) -> str:
         if form := next((meta.extra[FORM] for meta in metas if FORM in (meta.extra or {})), ""):
             return str(form)
         limits = [
-            f"{sign} {getattr(meta, name)}"
+            f"{sign} {limit}"
             for meta in metas
             for name, sign in _SIGNS
-            if getattr(meta, name) is not None
+            if (limit := getattr(meta, name)) is not None
+            and (abs(limit) < _FAR_LIMIT or _is_beyond(value, limit))
         ]
-        return " ".join([wanted(inner), " and ".join(limits)]).strip()
+        return " ".join([wanted(inner, value), " and ".join(limits)]).strip()
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
-        return " or ".join(wanted(kind) for kind in get_args(hint) if kind is not type(None))
+        return " or ".join(wanted(kind, value) for kind in get_args(hint) if kind is not type(None))
     return _WORDS.get(hint, "a table")
+
+
+def _is_beyond(value: Any, limit: float) -> bool:
+    return isinstance(value, int | float) and abs(value) > abs(limit)

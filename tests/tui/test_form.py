@@ -102,8 +102,8 @@ def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("train.lr", "-3", "a number > 0"),
         ("train.lr", "nan", "a number"),
         ("train.lr", "fast", "a number > 0"),
-        ("train.batch_size", "1.5", "a whole number ≥ 1 and ≤ 2147483647"),
-        ("train.batch_size", "", "a whole number ≥ 1 and ≤ 2147483647"),
+        ("train.batch_size", "1.5", "a whole number ≥ 1"),
+        ("train.batch_size", "", "a whole number ≥ 1"),
         ("model.args", "hidden", "a table"),
     ],
 )

@@ -192,8 +192,8 @@ def test_all_problems_are_reported_at_once_each_with_its_key() -> None:
         "checkpoint.keep",
         "data.workers",
     }
-    assert problems["train.batch_size"] == "must be a whole number ≥ 1 and ≤ 2147483647, not 0"
-    assert problems["train.lr"] == "must be a number > 0 and ≤ 1e+30, not 'fast'"
+    assert problems["train.batch_size"] == "must be a whole number ≥ 1, not 0"
+    assert problems["train.lr"] == "must be a number > 0, not 'fast'"
     assert problems["train.momentum"] == "must be a number ≥ 0 and < 1, not 1.0"
     assert problems["train.deterministic"] == "must be true or false, not 1"
     assert "cpu:N" in problems["devices"]
