@@ -146,8 +146,6 @@ class Follower:
         start_step = facts.start_step if facts else 0
         total_steps = facts.total_steps if facts else None
         step = max(start_step, min((now.info.step for now in ranks), default=0))
-        rate = add_rates(now.samples_per_s for now in ranks)
-        is_stalled = self.state.live and self.state.stall is not None
         names = [*self.record.logged()] if self.record.config.is_script else []
         return Snapshot(
             time=time.time(),
@@ -161,7 +159,7 @@ class Follower:
             fraction=_fraction(step, total_steps),
             eta=self._eta(step, total_steps, windows.get(0)),
             loss=_loss([sums for _, sums in rows]),
-            samples_per_s=0.0 if rate is not None and is_stalled else rate,
+            samples_per_s=add_rates(now.samples_per_s for now in ranks),
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
             repeated_steps=self._repeated_steps,
@@ -184,6 +182,8 @@ class Follower:
                 sums |= {name: totals[info.rank][name] for name in _OF_ALL_STEPS}
             gpu = gpus.get(info.device_uuid)
             now = _rank_now(info, sums, usage.get(info.rank), gpu)
+            if self.state.live and self.state.stall and now.samples_per_s is not None:
+                now = msgspec.structs.replace(now, samples_per_s=0.0)
             if self.record.config.is_script:
                 now = msgspec.structs.replace(now, shares=measured_shares(now.shares))
             rows.append((now, sums))

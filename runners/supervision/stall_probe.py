@@ -95,7 +95,7 @@ class StallProbe:
         )
         run.set_state(stall=stall)
         if first is None:
-            run.notice(stall.describe(time.time()))
+            run.notice(stall.describe(time.time()), "info")
             with suppress(OSError):  # such as of a full disk
                 append_stacks(run.writer.dir, self._answers.values())
 

@@ -605,6 +605,7 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
         await until(pilot, lambda: "stalled" in shown(app), "shown")
         text = shown(app)
         assert "rank 1 is in data (data.py:7 in load)" in text
+        assert "0.00 samples/s" in text
         assert "ETA" not in text
 
     watch(run, scenario)
