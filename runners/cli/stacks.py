@@ -12,13 +12,13 @@ from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find_run
 from distrain.runners.records.ranks import RankInfo
-from distrain.runners.records.stacks import append_stacks, format_stacks, read_saved_stacks
+from distrain.runners.records.stacks import format_stacks, read_saved_stacks
 
 PY_SPY_S = 20.0
 
 
 def execute(arguments: Namespace) -> int:
-    """Print the stacks of a live run, and keep them; of one that has ended those that were kept."""
+    """Print the stacks of a live run; of one that has ended those that were kept."""
     run = find_run(arguments.run, arguments.runs_dir)
     if not run.is_live:
         saved = read_saved_stacks(run.dir)
@@ -28,7 +28,6 @@ def execute(arguments: Namespace) -> int:
         return 0
     ranks = [rank for rank in run.record.ranks() if not rank.finished]
     answers = run.read_stacks(len(ranks))
-    append_stacks(run.dir, answers)
     print(format_stacks(answers), end="")
     answered = {answer.rank for answer in answers}
     for rank in ranks:

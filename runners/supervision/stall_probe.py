@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 import psutil
@@ -70,9 +71,10 @@ class StallProbe:
         self._run.ranks.broadcast(StackRequest(number=self._number))
 
     def add(self, answer: Stacks) -> None:
-        """Take the answer of a rank."""
+        """Take the answer of a rank. What a viewer has asked for is kept too."""
         if viewer := self._viewers.get(answer.number):
             viewer.send(answer)
+            self._keep([answer])
         elif answer.number == self._asked:
             self._answers[answer.rank] = answer
 
@@ -96,8 +98,11 @@ class StallProbe:
         run.set_state(stall=stall)
         if first is None:
             run.notice(stall.describe(time.time()), "info")
-            with suppress(OSError):  # such as of a full disk
-                append_stacks(run.writer.dir, self._answers.values())
+            self._keep(self._answers.values())
+
+    def _keep(self, answers: Iterable[Stacks]) -> None:
+        with suppress(OSError):  # such as of a full disk
+            append_stacks(self._run.writer.dir, answers)
 
     def _longest_pause(self, stalled: list[int]) -> float:
         return max(map(self._run.stall_watch.pause_of, stalled))

@@ -147,6 +147,9 @@ def test_the_absent_rank_of_a_stall_is_named_and_its_stack_kept(start: Start) ->
     answers = {answer.rank: answer for answer in run.read_stacks(2)}
     assert answers.keys() == {0, 1}
     assert stall.call.partition(":")[0] in answers[1].threads[0].frames[-1].file
+    kept = (run.dir / "logs" / "stacks.log").read_text()
+    assert "rank 0, main thread:" in kept
+    assert "rank 1, main thread:" in kept
     run.stop(now=True)
     assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
