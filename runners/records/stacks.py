@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Frame, Stacks
+from distrain.runners.system.files import open_regular
 
+_LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
+HEAD = "--- stacks at "
+MOST_BYTES = 1 << 20  # that are read
 FILE = Path("logs") / "stacks.log"
+
+
+def is_library(text: str) -> bool:
+    """Return whether a file, or a line of a stack, belongs to Python, a package or distrain."""
+    return text.lstrip().startswith("<") or any(part in text for part in _LIBRARIES)
 
 
 def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
     """Add stacks to the record in a folder. Raises OSError."""
-    head = f"--- {formatting.time_of_day(time.time())}\n"
+    head = f"{HEAD}{formatting.time_of_day(time.time())}\n"
     with (folder / FILE).open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{head}{format_stacks(answers)}\n")
 
 
 def read_saved_stacks(folder: Path) -> str:
-    """Return the stacks in a record's folder as text; empty where none were taken."""
+    """Return the last stacks in a record's folder as text; empty where none were taken."""
     try:
-        text = (folder / FILE).read_text(encoding="utf-8", errors="backslashreplace")
+        with open_regular(folder / FILE) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - MOST_BYTES, 0))
+            text = file.read(MOST_BYTES).decode(errors="backslashreplace")
     except OSError:
         return ""
     return "".join(f"{formatting.printable(line)}\n" for line in text.splitlines())
+
+
+def read_last_stacks(folder: Path) -> str:
+    """Return the stacks that were taken last, with the time; empty where none were."""
+    _, separator, text = read_saved_stacks(folder).rpartition(HEAD)
+    return separator.lstrip() + text
 
 
 def format_stacks(answers: Iterable[Stacks]) -> str:

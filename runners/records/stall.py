@@ -60,6 +60,9 @@ class RankPosition(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(parts)
 
 
+COLUMNS = ("rank", "step", "where", "no progress", "pending collective")
+
+
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """Which ranks the others wait for.
 
@@ -80,6 +83,11 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         absent = set(self.ranks)
         return next((each for each in self.positions if each.rank in absent), None)
 
+    @property
+    def told_apart(self) -> list[int]:
+        """The absent ranks, unless nobody knows which of the ranks are absent."""
+        return self.ranks if len(self.ranks) < len(self.positions) else []
+
     def describe(self, now: float) -> str:
         """Return a sentence: "no progress for 12 s: rank 1 is in data; the others wait in …"."""
         text = f"no progress for {formatting.duration(now - self.since)}"
@@ -89,6 +97,19 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         verb = "is" if len(self.ranks) == 1 else "are"
         text += f": {who} {verb} {self.first.place if self.first else 'in other code'}"
         return f"{text}; the others wait in {self.waiting}" if self.waiting else text
+
+    def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:
+        """Return a row of text per rank, the absent ones first; the columns are COLUMNS."""
+        return [
+            (
+                str(each.rank),
+                formatting.count(each.step),
+                each.place,
+                formatting.duration(now - each.since),
+                _describe_collective(each),
+            )
+            for each in sorted(self.positions, key=lambda each: each.rank not in self.ranks)
+        ]
 
     def as_json(self, now: float) -> dict[str, Any]:
         """Return what `show --json` prints; `since_s` are the seconds without progress."""
@@ -115,3 +136,12 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
                 for each in self.positions
             ],
         }
+
+
+def _describe_collective(position: RankPosition) -> str:
+    """Return number and call of the pending collective; without one, the number of the last."""
+    if position.sequence is None:
+        return ""
+    if position.collective:
+        return f"{position.sequence:,} {formatting.single_line(position.collective)}"
+    return f"none after {position.sequence:,}"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from distrain.runners.protocol.events import Frame, Stacks
+from distrain.runners.records.stacks import is_library
 from distrain.runners.records.stall import RankPhase, RankPosition
 
 # The first entry of which a call is on the stack names the phase: part of a path, and functions.
@@ -22,10 +23,11 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.BACKWARD, "torch/autograd/__init__.py", ("backward", "grad")),
     (RankPhase.OPTIMIZER, "torch/optim/", ("step", "wrapper")),
     (RankPhase.FORWARD, "torch/nn/modules/module.py", ()),
+    (RankPhase.DATA, "distrain/runners/training/loading.py", ()),
+    (RankPhase.FORWARD, "distrain/runners/training/loop.py", ("_step",)),
     (RankPhase.EXIT, "threading.py", ("_shutdown",)),
 )
 _IMPORT = "<frozen importlib"
-_LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
 # Where a rank may wait for others.
 MAY_WAIT = (RankPhase.COLLECTIVE, RankPhase.BACKWARD, RankPhase.OPTIMIZER)
 
@@ -38,8 +40,7 @@ def main_frames(stacks: Stacks) -> list[Frame]:
 def users_call(frames: list[Frame]) -> str:
     """Return the innermost call in code that belongs to neither Python, torch nor distrain."""
     for frame in reversed(frames):
-        is_users = not frame.file.startswith("<") and not any(p in frame.file for p in _LIBRARIES)
-        if is_users:
+        if not is_library(frame.file):
             return f"{Path(frame.file).name}:{frame.line} in {frame.function}"
     return ""
 
