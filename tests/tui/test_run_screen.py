@@ -630,7 +630,7 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
         text = shown(app)
         assert "… 7 calls of libraries" in text
         assert "28 gloo:all_reduce Float[9]" in text
-        assert text.index("in data (data.py:7 in load)  ") < text.index("in backward")
+        assert text.rindex("in data (data.py:7 in load)") < text.rindex("in backward")
         await pilot.press("escape")
         await until(pilot, lambda: "0.00 samples/s" in shown(app), "the run again")
 
