@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -91,7 +92,8 @@ def parse_dump(text: str) -> list[ThreadStack]:
 
 
 def _read_with_py_spy(pid: int) -> list[ThreadStack]:
-    program = shutil.which("py-spy")
+    folders = (os.environ.get("PATH", ""), os.path.dirname(sys.executable))
+    program = shutil.which("py-spy", path=os.pathsep.join(folders))
     if program is None:
         return []
     command = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
