@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -20,7 +18,7 @@ from hmac import compare_digest
 from typing import Protocol
 
 from distrain.runners import formatting
-from distrain.runners.protocol.client import enable_keepalive
+from distrain.runners.protocol.client import enable_keepalive, is_same_user
 from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
 from distrain.runners.protocol.roles import refusal
 from distrain.runners.system.processes import descriptor_limit
@@ -78,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("socket")
         if peer.family != socket.AF_UNIX:
             enable_keepalive(peer)
-        elif not _is_same_user(peer):
+        elif not is_same_user(peer):
             transport.abort()
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._on_hello_timeout)
@@ -204,11 +202,3 @@ class Connection(asyncio.BufferedProtocol):
 def skipped_message(source: str, reason: str) -> str:
     """Return the notice of a message that could not be recorded."""
     return f"a message of {source} was skipped: {formatting.single_line(reason)[:MAX_REASON]}"
-
-
-def _is_same_user(peer: socket.socket) -> bool:
-    """Return whether the peer of a Unix socket runs as this user (TCP peers show a token)."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return bool(uid == os.getuid())

@@ -229,7 +229,7 @@ def test_a_peer_may_be_silent_after_its_hello(monkeypatch: pytest.MonkeyPatch) -
 
 def test_other_users_of_the_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     own = os.getuid()
-    monkeypatch.setattr("distrain.runners.supervision.connection.os.getuid", lambda: own + 1)
+    monkeypatch.setattr("distrain.runners.protocol.client.os.getuid", lambda: own + 1)
     assert received_from(refused_peer(HELLO)).events == []
 
 

@@ -217,3 +217,17 @@ def test_the_token_is_read_from_the_file_in_the_environment(
     assert read_own_token() == "from the file"
     monkeypatch.setenv("DISTRAIN_TOKEN", "told")
     assert read_own_token() == "told"
+
+
+def test_a_socket_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.getuid()
+
+    def work(addresses: ServerAddresses) -> None:
+        monkeypatch.setattr("distrain.runners.protocol.client.os.getuid", lambda: own + 1)
+        with pytest.raises(PermissionError):
+            connect(addresses.local)
+        monkeypatch.undo()
+
+    during(tmp_path, work)
