@@ -8,8 +8,10 @@ from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Frame, Stacks
+from distrain.runners.records.logs import open_log
 
 FILE = Path("logs") / "stacks.log"
+MOST_BYTES = 1 << 24  # that are read
 
 
 def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
@@ -22,7 +24,8 @@ def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
 def read_saved_stacks(folder: Path) -> str:
     """Return the stacks in a record's folder as text; empty where none were taken."""
     try:
-        text = (folder / FILE).read_text(encoding="utf-8", errors="backslashreplace")
+        with open_log(folder / FILE) as file:
+            text = file.read(MOST_BYTES).decode(errors="backslashreplace")
     except OSError:
         return ""
     return "".join(f"{formatting.printable(line)}\n" for line in text.splitlines())
