@@ -112,6 +112,17 @@ def test_a_preset_that_is_named_by_its_path_is_trusted(distrain: Distrain, tmp_p
     assert executions(tmp_path) == 2
 
 
+def test_a_preset_is_checked_and_previewed_without_executing_its_code(
+    distrain: Distrain, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs.py").write_text(f"{PROGRAM}def model(): ...\n")
+    (tmp_path / "theirs.toml").write_text('[model]\nname = "theirs:model"\n')
+    for words in (("presets", "validate"), ("presets", "show"), ("run", "--dry-run")):
+        done = distrain(*words, "./theirs.toml")
+        assert done.returncode == 0, done.stderr
+    assert executions(tmp_path) == 0
+
+
 def test_a_strangers_bench_is_refused_and_its_claims_about_processes_are_not_believed(
     distrain: Distrain, runs_dir: Path, tmp_path: Path
 ) -> None:
