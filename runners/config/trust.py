@@ -91,7 +91,7 @@ def named_code(config: RunConfig) -> dict[str, Any]:
     data = config.to_dict()
     code: dict[str, Any] = {}
     if config.is_script:
-        code["script"] = data["script"]
+        code["script"] = _keys(data["script"], "path", "module", "args", "cwd", "env")
     else:
         if ":" in config.strategy:
             code["strategy"] = config.strategy
