@@ -143,14 +143,14 @@ class Run:
         if refusal:
             raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
 
-    def read_stacks(self, ranks: int) -> list[Stacks]:
-        """Return what the threads of each rank are doing; ranks that do not answer are left out.
+    def read_stacks(self) -> list[Stacks]:
+        """Return what each rank is doing, as far as it can be read, and keep it in the record.
 
-        `ranks` is how many answers to wait for. Raises DistrainError if the run does not answer.
+        Raises DistrainError if the run does not answer.
         """
         address = self._address
         try:
-            return ask_for_stacks(address, ranks) if address else []
+            return ask_for_stacks(address) if address else []
         except OSError:
             raise DistrainError(self._silence()) from None
 

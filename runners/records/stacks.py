@@ -34,7 +34,8 @@ def read_saved_stacks(folder: Path) -> str:
 def format_stacks(answers: Iterable[Stacks]) -> str:
     """Return stacks as text: of the main threads those that fewest ranks have first.
 
-    Other threads follow for each rank. Calls are listed as in a traceback, the innermost one last.
+    Other threads and pending collectives follow for each rank. Calls are listed as in a traceback,
+    the innermost one last.
     """
     ordered = sorted(answers, key=lambda each: each.rank)
     groups: dict[tuple[Frame, ...], list[int]] = {}
@@ -51,7 +52,19 @@ def format_stacks(answers: Iterable[Stacks]) -> str:
         for answer in ordered
         for thread in answer.threads[1:]
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *filter(None, map(_format_collectives, ordered))])
+
+
+def _format_collectives(answer: Stacks) -> str:
+    lines = [
+        f"{each.pending} (number {each.pending_number:,} of {each.group})"
+        for each in answer.collectives
+        if each.pending_number is not None
+    ]
+    if not lines:
+        return ""
+    text = "".join(f"  {formatting.single_line(line)}\n" for line in lines)
+    return f"rank {answer.rank}, pending collectives:\n{text}"
 
 
 def _format_frames(frames: Iterable[Frame]) -> str:

@@ -16,7 +16,7 @@ from textual.widgets import Input
 from distrain.runners import formatting
 from distrain.runners.protocol.events import GpuSample, HostSample, Notice, RankSample
 from distrain.runners.records.snapshot import Follower
-from distrain.runners.records.stall import Stall
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
@@ -598,7 +598,9 @@ def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
 
 def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
     run = make().steps(40)
-    stall = Stall(since=time.time() - 30, ranks=[1], phase="data", call="data.py:7 in load")
+    since = time.time() - 30
+    absent = RankPosition(rank=1, since=since, phase="data", call="data.py:7 in load")
+    stall = Stall(since=since, ranks=[1], positions=[absent])
     run.writer.set_state(stall=stall)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
