@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -61,11 +63,22 @@ def _connect_unix(path: str, seconds: float) -> socket.socket:
     connection.settimeout(seconds)
     try:
         connection.connect(path)
+        if not is_same_user(connection):
+            raise PermissionError(errno.EACCES, "the socket is that of another user")
     except OSError:
         connection.close()
         raise
     connection.settimeout(None)
     return connection
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Return whether the other end of a Unix socket runs as this user (TCP peers show a token)."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return bool(uid == os.getuid())
 
 
 def split_address(address: str) -> tuple[str, int]:

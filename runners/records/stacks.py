@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Frame, Stacks
-from distrain.runners.system.files import open_regular
+from distrain.runners.records.logs import open_log
 
 _LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
 HEAD = "--- stacks at "
@@ -32,7 +32,7 @@ def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
 def read_saved_stacks(folder: Path) -> str:
     """Return the last stacks in a record's folder as text; empty where none were taken."""
     try:
-        with open_regular(folder / FILE) as file:
+        with open_log(folder / FILE) as file:
             file.seek(max(os.fstat(file.fileno()).st_size - MOST_BYTES, 0))
             text = file.read(MOST_BYTES).decode(errors="backslashreplace")
     except OSError:
