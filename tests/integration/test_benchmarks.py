@@ -93,3 +93,8 @@ def test_soak_finds_everything_in_the_record_and_nothing_left(tmp_path: Path) ->
     assert [row["rank"] for row in reporters] == [0, 1]
     assert {row["equal"] for row in lost} == {"yes"}
     assert {row["holds"] for row in left} == {"yes"}
+
+
+def test_listing_compares_folders(tmp_path: Path) -> None:
+    [rows] = tables(tmp_path, "listing", "--runs", "3", "--rounds", "1").values()
+    assert [row["runs"] for row in rows] == ["0", "3"]
