@@ -100,7 +100,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 bench: $(VENV)/ready
-	@for name in overhead script peers startup ingest open open_logged tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in overhead script peers startup ingest open open_logged listing tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from distrain.runners import formatting
@@ -15,6 +16,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.state import LIVE
 from distrain.runners.runs import runs_folder
+from distrain.runners.system.processes import without_garbage_collection
 
 COLUMNS = (
     TextColumn("run"),
@@ -34,17 +36,9 @@ COLUMNS = (
 def execute(arguments: Namespace) -> int:
     """Print all runs and benches, newest first; errors of unreadable folders go to stderr."""
     runs_dir = runs_folder(arguments.runs_dir)
-    rows = []
     errors: list[DistrainError] = []
-    for record in list_records(runs_dir, on_error=errors.append):
-        try:
-            rows.append(_run_row(record))
-        except DistrainError as error:
-            errors.append(error)
-        finally:
-            record.close()
-    rows += [_bench_row(bench) for bench in all_benches(runs_dir, on_error=errors.append)]
-    rows.sort(key=lambda row: float(row["created"]), reverse=True)
+    with without_garbage_collection():  # thousands of runs, of which nothing is garbage
+        rows = _read_rows(runs_dir, errors)
     for unreadable in errors:
         print_message(f"distrain: {unreadable}")
     if arguments.json:
@@ -57,6 +51,20 @@ def execute(arguments: Namespace) -> int:
     elif not errors:
         print_message(f"no runs in {runs_dir} yet; `distrain run ddp` starts one")
     return 0
+
+
+def _read_rows(runs_dir: Path, errors: list[DistrainError]) -> list[dict[str, Any]]:
+    """Return runs and benches, newest first; what cannot be read is added to `errors`."""
+    rows = []
+    for record in list_records(runs_dir, on_error=errors.append):
+        try:
+            rows.append(_run_row(record))
+        except DistrainError as error:
+            errors.append(error)
+        finally:
+            record.close()
+    rows += [_bench_row(bench) for bench in all_benches(runs_dir, on_error=errors.append)]
+    return sorted(rows, key=lambda row: float(row["created"]), reverse=True)
 
 
 def _print_notes(run: dict[str, Any]) -> None:

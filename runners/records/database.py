@@ -19,6 +19,10 @@ from distrain.runners.system.files import require_regular
 
 DATABASE = "metrics.db"
 UNDONE = "undone"  # the kind of a discarded event; its body is unchanged
+# The cache of the writer: a rank or curve has an open page in its table and on each level above.
+PLACE_KIB = 16
+LEAST_CACHE_KIB = 2000
+MOST_CACHE_KIB = 16_000
 
 _TABLES = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
@@ -67,9 +71,16 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     _create_tables(db)
-    # A thousand ranks append at a thousand places: keep those pages, in KiB.
-    db.execute("PRAGMA cache_size = -16000")
     return db
+
+
+def set_cache(db: sqlite3.Connection, places: int) -> None:
+    """Let a writer keep the pages of so many places at which it appends, and not many more.
+
+    SQLite fills its cache before it forgets a page: a large one grows for an hour with few ranks.
+    """
+    kib = min(max(PLACE_KIB * places, LEAST_CACHE_KIB), MOST_CACHE_KIB)
+    db.execute(f"PRAGMA cache_size = -{kib}")
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:

@@ -38,7 +38,7 @@ def read_valid_meta(folder: Path) -> Meta:
 
     Raises DistrainError where it is broken or cannot be read.
     """
-    path = folder / "meta.json"
+    path = f"{folder}/meta.json"
     try:
         meta = decode(read_regular(path), Meta)
     except FileNotFoundError:

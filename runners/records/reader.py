@@ -183,7 +183,7 @@ class Record:
 
     def _stored_state(self) -> RunState:
         try:
-            stat = (self.dir / "run.json").lstat()
+            stat = os.lstat(f"{self.dir}/run.json")
             stamp = (stat.st_mtime_ns, stat.st_ino)
         except OSError:
             stamp = (0, 0)
@@ -442,22 +442,22 @@ def list_records(
     """
     records = []
     try:
-        folders = [path for path in Path(runs_dir).iterdir() if _has_run_json(path)]
+        names = [name for name in os.listdir(runs_dir) if _has_run_json(f"{runs_dir}/{name}")]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunsFolderError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from None
-    for folder in folders:
+    for name in names:
         try:
-            records.append(Record(folder))
+            records.append(Record(f"{runs_dir}/{name}"))
         except DistrainError as error:
             if on_error is not None:
                 on_error(error)
     return sorted(records, key=lambda record: (record.created, record.id))
 
 
-def _has_run_json(path: Path) -> bool:
-    return os.path.lexists(path / "run.json")
+def _has_run_json(folder: str) -> bool:
+    return os.path.lexists(f"{folder}/run.json")
 
 
 def _printable_names(values: Mapping[str, Value]) -> dict[str, Value]:

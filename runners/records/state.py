@@ -137,7 +137,7 @@ def read_state(folder: Path) -> RunState:
     valid is left out, as it can be computed again.
     """
     try:
-        data = read_regular(folder / "run.json")
+        data = read_regular(f"{folder}/run.json")
     except FileNotFoundError as error:
         why = "there is no run.json in it" if folder.is_dir() else error.strerror
         raise not_a_record(folder, why) from None

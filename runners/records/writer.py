@@ -28,6 +28,7 @@ from distrain.runners.records.database import (
     UNDONE,
     create_database,
     open_for_writing,
+    set_cache,
 )
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, update_ranks
 from distrain.runners.records.state import RunState, Status, read_state, write_state
@@ -118,6 +119,7 @@ class RecordWriter:
         if not batch:
             return
         try:
+            set_cache(self._db, len(self.ranks) + len(self._curves))
             self._db.execute("BEGIN IMMEDIATE")
             self._write(batch, time.time())
             self._db.execute(f"PRAGMA user_version = {journal_entries}")

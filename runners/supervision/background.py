@@ -24,7 +24,7 @@ from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_ho
 
 COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
-RANKS_PER_SECOND = 1024
+RANKS_PER_SECOND = 512
 CHECK_S = 1.0
 MOST_MISSES = 5  # checks in a row that do not find a run's folder
 

@@ -72,6 +72,9 @@ class Coordinator:
         """Handle an event of any connection; most of them are windows."""
         if connection.discarded:
             return
+        if isinstance(event, Window) and self.run.ranks.is_plain(connection):
+            self._add_window(event)
+            return
         if connection in self.run.ranks.programs:
             if isinstance(event, Failure):
                 self.run.evidence.program_failure = event

@@ -53,6 +53,14 @@ class RankConnections:
             self.pids[hello.rank] = hello.pid
             self._leaving.pop(hello.rank, None)
 
+    def is_plain(self, connection: Connection) -> bool:
+        """Return whether what a connection sends about its rank is recorded as it is.
+
+        Its hello was accepted, and a connection of a rank sends nothing about other ranks.
+        """
+        rank = connection.rank
+        return rank is not None and rank not in self.joined and connection not in self.programs
+
     def is_alive(self, rank: int) -> bool:
         """Return whether a rank is connected, and its process is not known to be gone."""
         pid = self.pids.get(rank)

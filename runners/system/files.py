@@ -13,7 +13,7 @@ import msgspec
 MOST_BYTES = 1 << 28  # of a file that is read into memory
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path | str) -> BinaryIO:
     """Open a file that somebody else may have made, for reading.
 
     Raises OSError, also for a symbolic link, a pipe or a device: these could lead elsewhere, or
@@ -30,12 +30,13 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path | str) -> bytes:
     """Return the content of a file, under the conditions of `open_regular`. Raises OSError."""
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
             raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes")
-        return file.read(MOST_BYTES)
+        return file.read(size)  # a larger number would allocate as much memory first
 
 
 def require_regular(found: os.stat_result) -> None:

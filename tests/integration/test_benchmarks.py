@@ -85,3 +85,16 @@ def test_tui_fills_every_table_and_loads_no_torch(tmp_path: Path) -> None:
     assert keys[-1]["key"] == "all"
     assert all(float(row["MB"]) > 0 for row in memory)
     assert len(claims) == 8
+
+
+def test_soak_finds_everything_in_the_record_and_nothing_left(tmp_path: Path) -> None:
+    held, reporters, lost, left = tables(tmp_path, "soak", "--quick").values()
+    assert {"rank 0", "supervisor"} <= {row["process"] for row in held}
+    assert [row["rank"] for row in reporters] == [0, 1]
+    assert {row["equal"] for row in lost} == {"yes"}
+    assert {row["holds"] for row in left} == {"yes"}
+
+
+def test_listing_compares_folders(tmp_path: Path) -> None:
+    [rows] = tables(tmp_path, "listing", "--runs", "3", "--rounds", "1").values()
+    assert [row["runs"] for row in rows] == ["0", "3"]

@@ -735,3 +735,18 @@ def test_every_figure_of_a_script_has_a_source_or_a_reason(tmp_path: Path) -> No
     assert sources["values"] == "logged by the script"
     assert sources["eval"] == "distrain.log_eval(), not checked"
     assert sources["memory"].startswith("sampled by distrain")
+
+
+def test_the_cache_of_a_writer_grows_with_its_ranks_and_not_with_time(tmp_path: Path) -> None:
+    with_ranks = {}
+    for ranks in (2, 400, 5000):
+        folder = create_run(tmp_path, CONFIG, word=f"ranks-{ranks}")
+        writer = RecordWriter(folder)
+        for rank in range(ranks):
+            writer.add(Hello(rank=rank, world_size=ranks))
+        writer.commit()
+        writer.add(make_window(0, 1))
+        writer.commit()
+        [(with_ranks[ranks],)] = writer._db.execute("PRAGMA cache_size").fetchall()
+        writer.close()
+    assert with_ranks == {2: -2000, 400: -6400, 5000: -16_000}

@@ -31,3 +31,7 @@ def test_text_is_printable_wherever_it_is() -> None:
         "c": "·",
         "d": "\x1b",
     }
+
+
+def test_text_of_plain_ascii_is_checked_too() -> None:
+    assert decode(b'{"a": "\x7f", "b": "\\u001b"}', dict[str, Any]) == {"a": "·", "b": "·"}
