@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from distrain.runners.bench.folder import create_bench
 from distrain.runners.config.trust import remember
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Job
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError, read_state, write_state
 
 from .conftest import Distrain, SampledRun
@@ -73,6 +75,34 @@ def test_a_slurm_run_is_shown_with_the_state_of_its_job(
     output = json.loads(distrain("show", "big", "--json").stdout)
     assert output["job"]["id"] == "4711"
     assert (output["hosts"], output["attempts"]) == (["node-1", "node-2"], 1)
+
+
+def test_a_stalled_run_shows_where_each_rank_is(distrain: Distrain, fabricate: Fabricate) -> None:
+    since = time.time() - 30
+    run = fabricate("hung").steps(3)
+    absent = RankPosition(
+        rank=1, since=since, step=3, phase="data", call="data.py:7 in \x1b[2Jload"
+    )
+    waits = RankPosition(
+        rank=0, since=since, step=3, phase="backward", collective="gloo:all_reduce", sequence=28
+    )
+    stall = Stall(since=since, ranks=[1], waiting="backward", positions=[waits, absent])
+    run.writer.set_state(status="running", stall=stall)
+    assert " stalled " in distrain("runs").stdout
+    page = distrain("show", "hung").stdout
+    assert page.startswith("stalled ")
+    assert "\x1b" not in page
+    assert re.search(
+        r"no progress for 3\d\.\d s: rank 1 is in data \(data\.py:7 in .*load\);", page
+    )
+    table = page[page.index("pending collective") :]
+    assert table.index("in data") < table.index("28 gloo:all_reduce")
+    output = json.loads(distrain("show", "hung", "--json").stdout)
+    assert output["status"] == "running"
+    found = output["stall"]
+    assert (found["ranks"], found["phase"], found["waiting"]) == ([1], "data", "backward")
+    assert found["since_s"] > 29
+    assert [each["sequence"] for each in found["positions"]] == [28, None]
 
 
 RUNNING = Job(time=1000.0, id="4711", state="RUNNING", nodes=["a", "b"], ends=time.time() + 9000)
