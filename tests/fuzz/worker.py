@@ -1,0 +1,142 @@
+"""Runs one target under Atheris: `python -m tests.fuzz.worker TARGET --inputs N --out FOLDER`.
+
+A wrong input is kept and the run goes on; of several that fail at the same place, the shortest one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import atheris
+
+HERE = Path(__file__).parent
+MOST_CPU_S = 5.0  # of one input, which takes milliseconds
+LONGEST_S = 120  # the same, of the clock: an input that never ends
+MEMORY_MB = 3000
+BYTES_SHARE = 0.4  # of the mutations that are libFuzzer's own
+
+
+class Worker:
+    def __init__(self, target: ModuleType, inputs: int, seconds: float, out: Path) -> None:
+        self._target = target
+        self._inputs, self._seconds = inputs, seconds
+        self._out = out
+        self._began = time.monotonic()
+        self._random = Random()
+        self._tried = 0
+        self._slowest = 0.0
+        self._found: dict[str, int] = {}  # the place → length of the shortest input
+        out.mkdir(parents=True, exist_ok=True)
+
+    def try_input(self, data: bytes) -> None:
+        began = time.process_time()
+        try:
+            self._target.check(data)
+            duration = time.process_time() - began
+            self._slowest = max(self._slowest, duration)
+            if duration > MOST_CPU_S:
+                raise TimeoutError(f"it takes {duration:.1f} s of CPU time")
+        except Exception as error:
+            self._keep(data, error)
+        self._tried += 1
+        is_late = self._tried % 64 == 0 and time.monotonic() - self._began > self._seconds
+        if self._tried >= self._inputs or is_late:
+            self._end()
+
+    def mutate(self, data: bytes, max_size: int, seed: int) -> bytes:
+        self._random.seed(seed)
+        if self._random.random() < BYTES_SHARE and self._target.MUTATES_BYTES:
+            return bytes(atheris.Mutate(data, max_size))
+        result: bytes = self._target.mutate(data, self._random)
+        return result[:max_size] if self._target.MUTATES_BYTES or len(result) <= max_size else data
+
+    def _keep(self, data: bytes, error: Exception) -> None:
+        place = _place_of(error)
+        if len(data) >= self._found.get(place, sys.maxsize):
+            return
+        is_new = place not in self._found
+        self._found[place] = len(data)
+        name = hashlib.sha256(place.encode()).hexdigest()[:12]
+        (self._out / f"{name}.input").write_bytes(data)
+        text = "".join(traceback.format_exception(error))
+        (self._out / f"{name}.txt").write_text(f"{place}\n\n{text}", errors="backslashreplace")
+        if is_new:
+            os.write(2, f"{self._target.__name__}: {place!a}\n".encode())
+
+    def _end(self) -> None:
+        result: dict[str, Any] = {
+            "inputs": self._tried,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "slowest_s": round(self._slowest, 3),
+            "found": sorted(self._found),
+        }
+        (self._out / "result.json").write_text(json.dumps(result, indent=2))
+        close = getattr(self._target, "close", None)
+        if close:
+            close()
+        os._exit(0)
+
+
+def _place_of(error: Exception) -> str:
+    """Return what distinguishes an error: its type and the innermost line of ours."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename and "/lib/python" not in frame.filename
+    ]
+    last = frames[-1]
+    text = str(error)[:60] if isinstance(error, AssertionError) else ""
+    return f"{type(error).__name__} {Path(last.filename).name}:{last.lineno} {last.name} {text}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("--inputs", type=int, default=sys.maxsize)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder that new inputs go to")
+    arguments = parser.parse_args()
+    with atheris.instrument_imports(include=["distrain"]):
+        target = import_module(f"tests.fuzz.{arguments.target}")
+    out = arguments.out.absolute()
+    seeds = out / "seeds"
+    seeds.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (seeds / f"{number}").write_bytes(seed)
+    dictionary = out / "dictionary"
+    dictionary.write_text("".join(f"{_quoted(word)}\n" for word in target.DICTIONARY))
+    arguments.corpus.mkdir(parents=True, exist_ok=True)
+    worker = Worker(target, arguments.inputs, arguments.seconds, out)
+    options = [
+        *(f"-max_len={target.MAX_LENGTH}", f"-timeout={LONGEST_S}", f"-rss_limit_mb={MEMORY_MB}"),
+        *(f"-seed={arguments.seed}", f"-dict={dictionary}", f"-artifact_prefix={out}/"),
+        *("-verbosity=0", "-cross_over=1" if target.MUTATES_BYTES else "-cross_over=0"),
+        *(str(arguments.corpus), str(HERE / "corpus" / arguments.target), str(seeds)),
+    ]
+    folders = [option for option in options if not option.startswith("-")]
+    options = [each for each in options if each not in folders or Path(each).is_dir()]
+    target.prepare()
+    atheris.Setup([sys.argv[0], *options], worker.try_input, custom_mutator=worker.mutate)
+    atheris.Fuzz()
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+if __name__ == "__main__":
+    main()
