@@ -54,6 +54,11 @@ def build(
             # TOML has infinities, and a bound on one side lets them through.
             if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _problem(key, value, hint)))
+    problems += [
+        (prefix + field.encode_name, f"is missing; it must be {wanted(hints[field.name])}")
+        for field in msgspec.structs.fields(kind)
+        if field.required and field.name not in data
+    ]
     return kind(**values) if not problems else None
 
 
