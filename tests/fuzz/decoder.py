@@ -22,13 +22,14 @@ from distrain.runners.supervision import connection as server
 from distrain.runners.supervision.connection import Connection
 from tests.fuzz.mutations import HOSTILE_TEXTS, changed
 
-MAX_LENGTH = 2048
+MAX_LENGTH = 1024
 MUTATES_BYTES = True  # libFuzzer may change any byte
 # The limits are lowered so that short inputs exceed them.
 server.MAX_LINE_BYTES = 700
 server.MAX_HELLO_BYTES = 300
 TOKEN = "secret"
-OVER_TCP, IN_PIECES, RAISES = 1, 2, 4  # options
+OVER_TCP, RAISES = 1, 2  # options; from IN_PIECES on they are the size of pieces
+IN_PIECES = 192
 DICTIONARY = sorted(
     {f'"{kind.__struct_config__.tag}"' for kind in SENDERS}
     | {f'"{field.encode_name}":' for kind in SENDERS for field in msgspec.structs.fields(kind)}
@@ -128,12 +129,15 @@ def prepare() -> None:
     server.traceback.print_exc = lambda: None  # slow, and nothing of a peer
 
 
+def close() -> None: ...
+
+
 def check(data: bytes) -> None:
-    """Send the bytes in one piece and, with the option, in small ones: the events are the same."""
+    """Send the bytes in one piece, and perhaps in small ones too: the events are the same."""
     options, sent = data[0] if data else 0, data[1:]
     whole, is_open = _received(sent, options, len(sent) or 1)
-    if options & IN_PIECES:
-        pieces = _received(sent, options, 1 + (options & 0xF8))
+    if options >= IN_PIECES:
+        pieces = _received(sent, options, 1 + 3 * (options - IN_PIECES))
         assert [*map(_untimed, whole)] == [*map(_untimed, pieces[0])], "pieces change the events"
         assert is_open == pieces[1]
 
@@ -221,7 +225,7 @@ HELLOS = [{"type": "hello", "role": role, "token": TOKEN} for role in ROLES]
 def seeds() -> list[bytes]:
     """Return a conversation of each role with every message."""
     return [
-        _joined(number % 8, [hello, example, example])
+        _joined(number % 4 + IN_PIECES * (number % 2), [hello, example, example])
         for number, hello in enumerate(HELLOS)
         for example in EXAMPLES
     ]

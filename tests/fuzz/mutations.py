@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -58,27 +58,63 @@ def paths_in(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def changed(value: Any, random: Random) -> Any:
     """Return a JSON value with one change, which is made in place."""
+    return apply_change(value, new_change(value, random))
+
+
+def new_change(value: Any, random: Random) -> dict[str, Any]:
+    """Return a change of a JSON value, for `apply_change`; it is JSON too."""
     paths = paths_in(value)
     if not paths:
-        return hostile_value(random)
-    *parents, key = random.choice(paths)
-    parent = value
-    for name in parents:
-        parent = parent[name]
+        return {"path": [], "value": hostile_value(random)}
+    path = random.choice(paths)
+    change: dict[str, Any] = {"path": [*path]}
     chance = random.random()
     if chance < 0.15:
+        return {**change, "delete": True}
+    if chance < 0.25:
+        return {**change, "key": random.choice(HOSTILE_TEXTS)}
+    if chance < 0.35:
+        return {**change, "times": random.choice((1, 2, 50))}
+    if chance < 0.5:
+        return {**change, "from": [*random.choice(paths)]}
+    found = _at(value, path)
+    if chance < 0.6 and isinstance(found, int | float):
+        return {**change, "value": found + random.choice((-1, 1, 0.5))}
+    return {**change, "value": _hostile_like(found, random)}
+
+
+def apply_change(value: Any, change: dict[str, Any]) -> Any:
+    """Return the value with the change. Raises LookupError or TypeError where it does not fit."""
+    if not change["path"]:
+        return change["value"]
+    *parents, key = change["path"]
+    parent = _at(value, parents)
+    if "delete" in change:
         del parent[key]
-    elif chance < 0.25 and isinstance(parent, dict):
-        parent[random.choice(HOSTILE_TEXTS)] = parent[key]
-    elif chance < 0.35 and isinstance(parent, list):
-        parent.extend([parent[key]] * random.choice((1, 2, 50)))
-    elif chance < 0.5:  # a value of another place
-        other = value
-        for name in random.choice(paths):
-            other = other[name]
-        parent[key] = json.loads(json.dumps(other))
-    elif chance < 0.6 and isinstance(parent[key], int | float):
-        parent[key] += random.choice((-1, 1, 0.5))
-    else:
-        parent[key] = hostile_value(random)
+    elif "key" in change and isinstance(parent, dict):
+        parent[change["key"]] = parent[key]
+    elif "times" in change and isinstance(parent, list):
+        parent.extend([parent[key]] * change["times"])
+    elif "from" in change:  # a value of another place
+        parent[key] = copy.deepcopy(_at(value, change["from"]))
+    elif "value" in change:
+        parent[key] = change["value"]
     return value
+
+
+def _at(value: Any, path: Iterable[Any]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _hostile_like(value: Any, random: Random) -> Any:
+    """Return a hostile value, mostly of the same type: others are refused early."""
+    if random.random() < 0.7:
+        if isinstance(value, str):
+            return random.choice(HOSTILE_TEXTS)
+        if isinstance(value, float):
+            return float(random.choice(HOSTILE_NUMBERS))
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int(random.choice(HOSTILE_NUMBERS))
+    return hostile_value(random)

@@ -137,10 +137,7 @@ args = { d = 1979-05-27, t = 07:32:00, l = [1979-05-27T07:32:00, 1979-05-27T07:3
 def seeds() -> Sequence[bytes]:
     presets = [path.read_bytes() for path in sorted(BUILT_IN.glob("*.toml"))]
     whole = RunConfig().to_toml()
-    return [
-        *presets,
-        *(text.encode() for text in (whole, SCRIPT, BENCH + "[candidates.b]\n", DATES)),
-    ]
+    return [*presets, *(text.encode() for text in (whole, SCRIPT, BENCH, DATES))]
 
 
 def mutate(data: bytes, random: Random) -> bytes:

@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -22,6 +23,7 @@ import atheris
 
 HERE = Path(__file__).parent
 MOST_CPU_S = 5.0  # of one input, which takes milliseconds
+CHECKED_EVERY = 100  # inputs, between two looks at the clock
 LONGEST_S = 120  # the same, of the clock: an input that never ends
 MEMORY_MB = 3000
 BYTES_SHARE = 0.4  # of the mutations that are libFuzzer's own
@@ -50,9 +52,12 @@ class Worker:
         except Exception as error:
             self._keep(data, error)
         self._tried += 1
-        is_late = self._tried % 64 == 0 and time.monotonic() - self._began > self._seconds
-        if self._tried >= self._inputs or is_late:
-            self._end()
+        if self._tried >= self._inputs:
+            self.end()
+        if self._tried % CHECKED_EVERY == 0:
+            self._write_result()
+            if time.monotonic() - self._began > self._seconds:
+                self.end()
 
     def mutate(self, data: bytes, max_size: int, seed: int) -> bytes:
         self._random.seed(seed)
@@ -74,7 +79,7 @@ class Worker:
         if is_new:
             os.write(2, f"{self._target.__name__}: {place!a}\n".encode())
 
-    def _end(self) -> None:
+    def _write_result(self) -> None:
         result: dict[str, Any] = {
             "inputs": self._tried,
             "seconds": round(time.monotonic() - self._began, 1),
@@ -82,9 +87,11 @@ class Worker:
             "found": sorted(self._found),
         }
         (self._out / "result.json").write_text(json.dumps(result, indent=2))
-        close = getattr(self._target, "close", None)
-        if close:
-            close()
+
+    def end(self, *_: object) -> None:
+        """Write the result and end this process, as libFuzzer does not return."""
+        self._write_result()
+        self._target.close()
         os._exit(0)
 
 
@@ -109,8 +116,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--corpus", type=Path, required=True, help="folder that new inputs go to")
     arguments = parser.parse_args()
-    with atheris.instrument_imports(include=["distrain"]):
-        target = import_module(f"tests.fuzz.{arguments.target}")
+    # Commands load modules when they need them, so the hook stays.
+    atheris.instrument_imports(include=["distrain"]).__enter__()
+    target = import_module(f"tests.fuzz.{arguments.target}")
     out = arguments.out.absolute()
     seeds = out / "seeds"
     seeds.mkdir(parents=True, exist_ok=True)
@@ -122,13 +130,15 @@ def main() -> None:
     worker = Worker(target, arguments.inputs, arguments.seconds, out)
     options = [
         *(f"-max_len={target.MAX_LENGTH}", f"-timeout={LONGEST_S}", f"-rss_limit_mb={MEMORY_MB}"),
-        *(f"-seed={arguments.seed}", f"-dict={dictionary}", f"-artifact_prefix={out}/"),
+        *(f"-seed={arguments.seed}", f"-artifact_prefix={out}/"),
+        *([f"-dict={dictionary}"] if target.DICTIONARY else []),
         *("-verbosity=0", "-cross_over=1" if target.MUTATES_BYTES else "-cross_over=0"),
         *(str(arguments.corpus), str(HERE / "corpus" / arguments.target), str(seeds)),
     ]
     folders = [option for option in options if not option.startswith("-")]
     options = [each for each in options if each not in folders or Path(each).is_dir()]
     target.prepare()
+    signal.signal(signal.SIGTERM, worker.end)  # after it, what was tried counts
     atheris.Setup([sys.argv[0], *options], worker.try_input, custom_mutator=worker.mutate)
     atheris.Fuzz()
 
