@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
-
-import msgspec
 
 from distrain.runners.records.timeseries.rollup import Series
 
@@ -31,13 +28,8 @@ def add_missing_curves(db: sqlite3.Connection) -> None:
 
 
 def _default(series: Series[Any], name: str) -> Any:
-    value = _defaults(series.kind).get(name)
+    value = series.defaults.get(name)
     return value if isinstance(value, int | float) else "NULL"
-
-
-@cache  # every reader of a record asks for them
-def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {field.name: field.default for field in msgspec.structs.fields(kind)}
 
 
 def _add_empty(db: sqlite3.Connection, table: str, names: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ DICTIONARY: list[str] = []
 MOST_EDITS = 6
 WITNESS = "witness"  # the id of the intact run that others are compared with
 SUBJECT = "subject"
+DOES_NOT_FIT = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 OUTSIDE = "this file is not part of the record"
 # What reading a database in WAL mode creates next to it.
 SHARED_MEMORY = re.compile(r"metrics\.db-(shm|wal)")
@@ -97,6 +99,7 @@ def stage() -> _Stage:
 
 
 def prepare() -> None:
+    warnings.simplefilter("error")  # they would be printed
     for name in MAKERS:
         stage().template(name)
 
@@ -113,7 +116,7 @@ def check(data: bytes) -> None:
         return
     subject = stage().fill(name)
     for edit in edits:
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        with contextlib.suppress(*DOES_NOT_FIT):
             apply_edit(subject, edit)
     before = _content(stage().runs)
     for command in _commands(subject, zlib.crc32(data)):

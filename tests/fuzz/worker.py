@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ import atheris
 HERE = Path(__file__).parent
 MOST_CPU_S = 5.0  # of one input, which takes milliseconds
 CHECKED_EVERY = 100  # inputs, between two looks at the clock
+RESULT_S = 10.0  # between two writings of the result
 LONGEST_S = 120  # the same, of the clock: an input that never ends
 MEMORY_MB = 3000
 BYTES_SHARE = 0.4  # of the mutations that are libFuzzer's own
@@ -34,7 +36,7 @@ class Worker:
         self._target = target
         self._inputs, self._seconds = inputs, seconds
         self._out = out
-        self._began = time.monotonic()
+        self._began = self._written = time.monotonic()
         self._random = Random()
         self._tried = 0
         self._slowest = 0.0
@@ -55,9 +57,12 @@ class Worker:
         if self._tried >= self._inputs:
             self.end()
         if self._tried % CHECKED_EVERY == 0:
-            self._write_result()
-            if time.monotonic() - self._began > self._seconds:
+            now = time.monotonic()
+            if now - self._began > self._seconds:
                 self.end()
+            if now - self._written > RESULT_S:  # for the case that this process is killed
+                self._written = now
+                self._write_result()
 
     def mutate(self, data: bytes, max_size: int, seed: int) -> bytes:
         self._random.seed(seed)
@@ -113,34 +118,50 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=sys.maxsize)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the result")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that new inputs go to")
-    arguments = parser.parse_args()
+    parser.add_argument("--minimise", type=Path, help="folder for the part that covers as much")
+    arguments, of_merge = parser.parse_known_args()
     # Commands load modules when they need them, so the hook stays.
     atheris.instrument_imports(include=["distrain"]).__enter__()
     target = import_module(f"tests.fuzz.{arguments.target}")
     out = arguments.out.absolute()
-    seeds = out / "seeds"
-    seeds.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(target.seeds()):
-        (seeds / f"{number}").write_bytes(seed)
-    dictionary = out / "dictionary"
-    dictionary.write_text("".join(f"{_quoted(word)}\n" for word in target.DICTIONARY))
-    arguments.corpus.mkdir(parents=True, exist_ok=True)
+    for folder in (out, arguments.corpus):
+        folder.mkdir(parents=True, exist_ok=True)
     worker = Worker(target, arguments.inputs, arguments.seconds, out)
     options = [
         *(f"-max_len={target.MAX_LENGTH}", f"-timeout={LONGEST_S}", f"-rss_limit_mb={MEMORY_MB}"),
-        *(f"-seed={arguments.seed}", f"-artifact_prefix={out}/"),
-        *([f"-dict={dictionary}"] if target.DICTIONARY else []),
-        *("-verbosity=0", "-cross_over=1" if target.MUTATES_BYTES else "-cross_over=0"),
-        *(str(arguments.corpus), str(HERE / "corpus" / arguments.target), str(seeds)),
+        *(f"-seed={arguments.seed}", f"-artifact_prefix={out}/", "-verbosity=0"),
+        f"-cross_over={int(target.MUTATES_BYTES)}",
     ]
-    folders = [option for option in options if not option.startswith("-")]
-    options = [each for each in options if each not in folders or Path(each).is_dir()]
+    if target.DICTIONARY:
+        (out / "dictionary").write_text("".join(f"{_quoted(word)}\n" for word in target.DICTIONARY))
+        options.append(f"-dict={out}/dictionary")
+    program = out / "again"  # libFuzzer merges in processes that it starts by this name
+    words = [sys.executable, "-m", "tests.fuzz.worker", arguments.target]
+    places = ["--out", str(out), "--corpus", str(arguments.corpus)]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([*words, *places])} "$@"\n')
+    program.chmod(0o700)
+    if of_merge:
+        options = of_merge
+    else:
+        folders = [arguments.corpus, HERE / "corpus" / arguments.target, _write_seeds(target, out)]
+        if arguments.minimise:
+            options.append("-merge=1")
+            folders.insert(0, arguments.minimise)
+        options += [str(folder) for folder in folders if folder.is_dir()]
     target.prepare()
     signal.signal(signal.SIGTERM, worker.end)  # after it, what was tried counts
-    atheris.Setup([sys.argv[0], *options], worker.try_input, custom_mutator=worker.mutate)
+    atheris.Setup([str(program), *options], worker.try_input, custom_mutator=worker.mutate)
     atheris.Fuzz()
+
+
+def _write_seeds(target: ModuleType, out: Path) -> Path:
+    folder = out / "seeds"
+    folder.mkdir(exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (folder / f"{number}").write_bytes(seed)
+    return folder
 
 
 def _quoted(word: str) -> str:
