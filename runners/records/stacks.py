@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from distrain.runners import formatting
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Frame, Stacks
+from distrain.runners.records.logs import check_log_folder
+from distrain.runners.system.files import read_regular
 
 FILE = Path("logs") / "stacks.log"
 
@@ -20,11 +23,18 @@ def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
 
 
 def read_saved_stacks(folder: Path) -> str:
-    """Return the stacks in a record's folder as text; empty where none were taken."""
+    """Return the stacks in a record's folder as printable text; empty where none were taken.
+
+    Raises DistrainError where the file cannot be read, as it does if it is a link.
+    """
+    path = folder / FILE
     try:
-        text = (folder / FILE).read_text(encoding="utf-8", errors="backslashreplace")
-    except OSError:
+        check_log_folder(path)
+        text = read_regular(path).decode(errors="backslashreplace")
+    except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise DistrainError(f"{path} cannot be read: {error.strerror}") from None
     return "".join(f"{formatting.printable(line)}\n" for line in text.splitlines())
 
 

@@ -52,6 +52,7 @@ MORE_COMMANDS = [
 COMMANDS_OF_RUNS = [
     ("logs", SUBJECT),
     ("logs", SUBJECT, "--rank", "supervisor"),
+    ("stacks", SUBJECT),
     ("export", SUBJECT, "--to", "csv"),
     ("export", SUBJECT, "--to", "csv", "--table", "logged"),
     ("export", SUBJECT, "--to", "jsonl"),
@@ -119,7 +120,7 @@ def check(data: bytes) -> None:
         with contextlib.suppress(*DOES_NOT_FIT):
             apply_edit(subject, edit)
     before = _content(stage().runs)
-    for command in _commands(subject, zlib.crc32(data)):
+    for command in _commands(subject, zlib.crc32(data), name == "live"):
         _execute([subject.name if word == SUBJECT else word for word in command])
         assert _content(stage().runs) == before, f"{' '.join(command)} changes the record"
     _view(subject)
@@ -129,13 +130,15 @@ def check(data: bytes) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _commands(subject: Path, number: int) -> Iterator[tuple[str, ...]]:
+def _commands(subject: Path, number: int, is_live: bool) -> Iterator[tuple[str, ...]]:
     yield from COMMANDS
     is_bench = os.path.lexists(subject / "bench.json")
     other = MORE_COMMANDS[number // 2 % len(MORE_COMMANDS) if number % 2 else 0]
     yield tuple(word for word in other if not (is_bench and word == WITNESS))
     if not is_bench:
-        yield COMMANDS_OF_RUNS[number % len(COMMANDS_OF_RUNS)]
+        command = COMMANDS_OF_RUNS[number % len(COMMANDS_OF_RUNS)]
+        if command[0] != "stacks" or not is_live:  # it would ask the ranks
+            yield command
 
 
 def _execute(command: Sequence[str]) -> None:
