@@ -5,7 +5,8 @@
     ├── InstallError         exit 1   an installation failed
     ├── RunNotFoundError     exit 2   no run has that id, prefix or name
     ├── RunsFolderError      exit 2   the runs folder cannot be read or written
-    └── SlurmError           exit 1   Slurm is missing, does not respond, or refuses
+    ├── SlurmError           exit 1   Slurm is missing, does not respond, or refuses
+    └── UntrustedError       exit 2   a record names code that the user has not trusted
 
 Any other exception that is not caught is a bug in distrain and is shown with its traceback.
 """
@@ -64,3 +65,8 @@ class RunsFolderError(DistrainError):
 
 class SlurmError(DistrainError):
     title = "Slurm refused"
+
+
+class UntrustedError(DistrainError):
+    title = "This code is not trusted"
+    exit_code = 2

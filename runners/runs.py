@@ -23,11 +23,12 @@ from distrain.models import importing
 from distrain.models.catalog import problems as task_problems
 from distrain.models.errors import TaskError
 from distrain.runners import horovod
+from distrain.runners.config import trust
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.programs import program_problems
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError, UntrustedError
 from distrain.runners.launchers.slurm.nodes import submission_problems
 from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
 from distrain.runners.protocol.events import Event, Stacks, Stop
@@ -130,7 +131,7 @@ class Run:
         state = self.record.state
         if not state.live:
             raise DistrainError(f"run {self.id} has ended: {state.status}")
-        address = state.socket
+        address = self._address
         if not address:
             raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
@@ -142,16 +143,22 @@ class Run:
         if refusal:
             raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
 
-    def read_stacks(self, ranks: int) -> list[Stacks]:
-        """Return what the threads of each rank are doing; ranks that do not answer are left out.
+    def read_stacks(self) -> list[Stacks]:
+        """Return what each rank is doing, as far as it can be read, and keep it in the record.
 
-        `ranks` is how many answers to wait for. Raises DistrainError if the run does not answer.
+        Raises DistrainError if the run does not answer.
         """
-        address = self.record.state.socket
+        address = self._address
         try:
-            return ask_for_stacks(address, ranks) if address else []
+            return ask_for_stacks(address) if address else []
         except OSError:
             raise DistrainError(self._silence()) from None
+
+    @property
+    def _address(self) -> str:
+        """Where the supervisor listens; empty if the record does not name a socket of this host."""
+        address = self.record.state.socket
+        return address if address.startswith("unix:") else ""
 
     def _silence(self) -> str:
         """Return what to do about a supervisor that does not answer."""
@@ -171,15 +178,29 @@ class Run:
         """Start a new supervisor if the run lost its own while its Slurm job continues.
 
         What the job recorded in the meantime is merged. Return whether one was started. Raises
-        DistrainError if it does not start.
+        DistrainError if it does not start, and UntrustedError if this user has not launched it.
         """
         if not self.record.is_unsupervised:
             return False
+        self._check_recoverable()
         if processes.start(SUPERVISOR, str(self.record.dir)):
             if not self.record.is_unsupervised:  # another process recovered the run first
                 return False
             raise DistrainError(_supervisor_failure(self.record.dir))
         return True
+
+    def _check_recoverable(self) -> None:
+        """Raise DistrainError for a record that only claims to be a run of this user.
+
+        Its supervisor would submit or control a job in this user's name.
+        """
+        if self.dir.stat().st_uid != os.getuid():
+            text = "has lost its supervisor; only the user that it belongs to can recover it"
+            raise DistrainError(f"run {self.id} {text}")
+        if not trust.is_remembered(self.record.config, self.launched_from):
+            text = "has lost its supervisor, and it is not known that you launched it"
+            fix = f"`distrain watch {self.id} --trust` recovers it"
+            raise UntrustedError(f"run {self.id} {text}; {fix}")
 
     def attend(self) -> bool:
         """Recover the run if needed, and return whether it is live."""
@@ -227,6 +248,14 @@ class Run:
         """Whether distrain only records the run: its program was started by somebody else."""
         plan = self.record.state.plan
         return plan is not None and plan.observed
+
+    def untrusted_code(self) -> list[str]:
+        if self.is_observed:
+            return []
+        return trust.untrusted_code(self.record.config, self.launched_from)
+
+    def trust(self) -> None:
+        trust.remember(self.record.config, self.launched_from)
 
     def rerun_configs(self) -> list[RunConfig]:
         return [self._rerun_config(None)]
@@ -279,6 +308,7 @@ class Run:
     def _relaunch(
         self, config: RunConfig, name: str | None, queue: bool | None, parent: str | None = None
     ) -> Run:
+        trust.require_trust(f"run {self.id} ({self.dir})", self.untrusted_code())
         return launch(
             config,
             name=self.record.name if name is None else name,
@@ -381,7 +411,8 @@ def launch(
     Relative paths and the user's own modules are searched for in `cwd`, by default the current
     folder. `environment` is added to that of this process. With `queue` the run waits until its
     devices are free; without, it starts even if other runs use them. `parent` is the id of the run
-    that it continues, `command` what the record calls its command line.
+    that it continues, `command` what the record calls its command line. The code that the config
+    names is trusted from now on.
 
     Raises ConfigError before anything is started, RunsFolderError, or DistrainError if the
     supervisor fails or the queue cannot be used.
@@ -394,6 +425,7 @@ def launch(
         from distrain.runners.supervision import device_queue
 
         device_queue.queue_folder()
+    trust.remember(config, cwd)
     folder = create_run(
         runs_folder(runs_dir, cwd),
         config,

@@ -116,6 +116,15 @@ class Session(Protocol):
         ConfigError or DistrainError.
         """
 
+    def untrusted_code(self) -> Sequence[str]:
+        """Return what `rerun` and `resume` would execute that the user has not trusted yet.
+
+        These are printable lines; while there are any, both raise UntrustedError.
+        """
+
+    def trust(self) -> None:
+        """Trust the code that the configs name, from now on."""
+
     def rerun_configs(self) -> Sequence[RunConfig]:
         """Return the configs that `rerun` would train."""
 

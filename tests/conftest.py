@@ -28,6 +28,14 @@ def _own_device_queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_trust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Separate the hashes of what tests launch from those of the user's own runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if COMPILER is None:

@@ -40,6 +40,7 @@ RUN = "run"
 PLOT = "plot"
 LOG = "log"
 LAUNCH = "launch"
+STACKS = "stacks"
 COMPARE = "compare"
 BENCH = "bench"
 
@@ -49,6 +50,7 @@ TITLES = {
     RUN: "Run",
     PLOT: "Plots",
     LOG: "Logs",
+    STACKS: "Stacks of ranks",
     LAUNCH: "Launch",
     COMPARE: "Comparison",
     BENCH: "Bench",
@@ -60,6 +62,7 @@ TOGETHER = (
     (EVERYWHERE, RUNS),
     (EVERYWHERE, RUN, PLOT),
     (EVERYWHERE, RUN, LOG),
+    (EVERYWHERE, STACKS),
     (EVERYWHERE, LAUNCH),
     (EVERYWHERE, COMPARE, PLOT),
     (EVERYWHERE, BENCH),
@@ -93,6 +96,7 @@ KEYMAP = (
     Key(RUN, "resume", "R", "resume", "Resume", "Continue from the last checkpoint."),
     Key(RUN, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
     Key(RUN, "logs", "l", "logs", "Logs", "Show or hide the logs of the ranks.", True),
+    Key(RUN, "stacks", "h", "stacks", "Stacks", "Show the calls of all ranks.", True),
     Key(RUN, "config", "i", "config", "Config", "Show config, plan and provenance."),
     Key(RUN, "fold", "space,enter", "fold", "Unfold", "Unfold or fold the node under the cursor."),
     Key(RUN, "folds", "a", "folds", "Unfold all", "Unfold or fold all nodes."),
@@ -127,6 +131,8 @@ KEYMAP = (
         "Show the next log.",
     ),
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
+    # --- stacks
+    Key(STACKS, "again", "h", "again", "Read again", "Read the stacks of all ranks again.", True),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Launch the preset.", True),
     Key(LAUNCH, "script", "s", "script", "Script", "Run a script of your own.", True),

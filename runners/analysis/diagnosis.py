@@ -100,10 +100,10 @@ def diagnose(record: Record, after_step: int = 0, state: RunState | None = None)
     if state.error is not None and not state.live:
         sentence = formatting.single_line(state.reason or state.error.message)
         return Diagnosis(kind="failed", sentence=sentence)
-    if state.live and state.stall:
+    if state.current_stall:
         return Diagnosis(
             kind="stalled",
-            sentence=state.stall.describe(time.time()),
+            sentence=state.current_stall.describe(time.time()),
             advice=f"`distrain stacks {record.id}` shows what each rank is doing",
         )
     curves = read_recent_steps(record, after_step)

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,6 +24,7 @@ from distrain.runners.bench.folder import (
     read_definition,
 )
 from distrain.runners.bench.state import BenchState
+from distrain.runners.config import trust
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.meta import Meta, change_meta, read_meta
@@ -35,6 +37,8 @@ from distrain.runners.system import processes
 
 if TYPE_CHECKING:
     from distrain.runners.analysis.comparison.model import Comparison
+
+PROCESS = "distrain.runners.bench.rounds"
 
 
 class Bench:
@@ -137,11 +141,24 @@ class Bench:
         if state.pid is None:
             raise DistrainError(f"bench {self.id} is still starting; try again in a moment")
         try:
+            self._check_is_own_process(state.pid)
             os.kill(state.pid, signal.SIGTERM)
         except ProcessLookupError:
             return
         except PermissionError:
             raise DistrainError(f"bench {self.id} belongs to another user") from None
+
+    def _check_is_own_process(self, pid: int) -> None:
+        """Raise DistrainError if a process does not measure this bench: bench.json may be wrong."""
+        import psutil  # lists of benches do without
+
+        try:
+            words = psutil.Process(pid).cmdline()
+        except psutil.NoSuchProcess:
+            raise ProcessLookupError from None
+        if PROCESS not in words or self.id not in [Path(word).name for word in words]:
+            text = f"process {pid}, which bench {self.id} names, is not that of the bench"
+            raise DistrainError(f"{text}; it was not stopped")
 
     def remove(self) -> Path:
         """Move the bench with its runs to the trash. Raises DistrainError while it is live."""
@@ -162,6 +179,18 @@ class Bench:
                 f"the folder in which bench {self.id} was started no longer exists: {cwd}"
             )
         return cwd
+
+    def untrusted_code(self) -> list[str]:
+        cwd = self.launched_from
+        found = [trust.untrusted_code(config, cwd) for config in self.rerun_configs()]
+        return [*dict.fromkeys(chain.from_iterable(found))]
+
+    def trust(self) -> None:
+        for config in self.rerun_configs():
+            trust.remember(config, self.launched_from)
+
+    def _check_trusted(self) -> None:
+        trust.require_trust(f"bench {self.id} ({self.dir})", self.untrusted_code())
 
     def rerun_configs(self) -> list[RunConfig]:
         return list(self.definition.configs.values())
@@ -193,6 +222,7 @@ class Bench:
         if changes or name:
             raise ConfigError("a bench resumes as it was defined; use rerun to change it")
         self._check_resumable()
+        self._check_trusted()
         if plans(self.definition, self.launched_from) != self.state.plans:
             raise DistrainError(
                 f"the devices here differ from those that bench {self.id} started with; rerun it"
@@ -208,6 +238,7 @@ class Bench:
         queue: bool | None = None,
     ) -> Bench:
         """Start the same definition as a new bench, with dotted keys of all configs changed."""
+        self._check_trusted()
         state = self.state
         return start(
             self.definition.with_changes(changes or {}),
@@ -233,10 +264,13 @@ def start(
     configs start from, `command` is recorded as what started the bench. Raises ConfigError before
     anything is started, RunsFolderError, or DistrainError.
     """
+    candidate_plans = plans(definition, cwd)
+    for config in definition.configs.values():
+        trust.remember(config, cwd)
     folder = create_bench(
         runs_folder(runs_dir),
         definition,
-        plans(definition, cwd),
+        candidate_plans,
         name=name,
         cwd=cwd or os.getcwd(),
         command=sys.argv if command is None else command,
@@ -250,7 +284,7 @@ def _start_process(folder: Path, queue: bool, cwd: str | None) -> None:
     arguments = [str(folder)]
     if queue:
         arguments.append(QUEUE)
-    if processes.start("distrain.runners.bench.rounds", *arguments, cwd=cwd):
+    if processes.start(PROCESS, *arguments, cwd=cwd):
         raise DistrainError(f"the bench did not start; see {folder / LOG}")
 
 

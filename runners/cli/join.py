@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from argparse import Namespace
-from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.cli.run_presentation import STOP, STOP_NOW
@@ -34,6 +32,7 @@ from distrain.runners.protocol.client import (
 from distrain.runners.protocol.events import Stop
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.network import address_of
+from distrain.runners.system.scratch import scratch_folder
 
 TICK_S = 0.05
 MAX_ERROR_TEXT = 4_000  # characters of the process's stderr that are kept
@@ -96,8 +95,8 @@ def join_as_rank(config: RunConfig) -> int:
     method = config.dist.init_method or "env://"
     timeout_s = str(config.dist.join_timeout_s)
     command = ["distrain.runners.launchers.env", JOIN, method, timeout_s]
-    with tempfile.TemporaryDirectory(prefix="distrain-task-") as folder, Signals() as signals:
-        token_file = Path(folder) / TOKEN_FILE_NAME
+    with scratch_folder("task-") as folder, Signals() as signals:
+        token_file = folder / TOKEN_FILE_NAME
         token_file.touch(0o600)
         token_file.write_text(read_user_token())
         return JoiningProcess(command, "", str(token_file), launcher="env").follow(signals)

@@ -51,6 +51,14 @@ def _add_launch_options(parser: ArgumentParser) -> None:
     _add_json(parser, "the result")
 
 
+def _add_trust(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow the code that the record names, without a question, and remember that",
+    )
+
+
 def _add_launcher(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--launcher",
@@ -109,6 +117,7 @@ def add_join_arguments(parser: ArgumentParser) -> None:
 def add_rerun_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     _add_launch_options(parser)
+    _add_trust(parser)
 
 
 def add_runs_arguments(parser: ArgumentParser) -> None:
@@ -130,6 +139,7 @@ def add_watch_arguments(parser: ArgumentParser) -> None:
         default=5.0,
         help="time between two progress lines in a pipe (default: 5)",
     )
+    _add_trust(parser)
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
@@ -209,6 +219,7 @@ def add_presets_arguments(parser: ArgumentParser) -> None:
     )
     _add_set(save)
     _add_runs_dir(save)
+    _add_trust(save)
     validate = actions.add_parser("validate", help="check presets (default: all)")
     validate.add_argument("presets", metavar="PRESET", nargs="*")
     path = actions.add_parser("path", help="print the folder of your presets, or a preset's file")

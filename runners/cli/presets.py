@@ -8,6 +8,7 @@ from typing import Any
 
 from distrain.runners import formatting, runs
 from distrain.runners.cli.config_changes import config_changes
+from distrain.runners.cli.consent import ensure_trust
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
 from distrain.runners.config import presets
@@ -76,7 +77,7 @@ def _show(arguments: Namespace) -> int:
 
 
 def _save(arguments: Namespace) -> int:
-    source, base = _load_source(arguments.source, arguments.runs_dir)
+    source, base = _load_source(arguments.source, arguments.runs_dir, arguments.trust)
     config = base.with_changes(config_changes(arguments))
     if source != arguments.name:
         config = presets.describe(config, source, base)
@@ -85,10 +86,11 @@ def _save(arguments: Namespace) -> int:
     return 0
 
 
-def _load_source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
+def _load_source(name: str, runs_dir: str | None, is_trusted: bool) -> tuple[str, RunConfig]:
     """Return what to call the source, and the config of this preset or else of this run.
 
-    The checkpoint that a run started from is left out.
+    The checkpoint that a run started from is left out. Raises UntrustedError: a preset of the
+    user's own runs without a question.
     """
     try:
         return Path(name).stem, presets.load_preset(name)
@@ -97,6 +99,7 @@ def _load_source(name: str, runs_dir: str | None) -> tuple[str, RunConfig]:
             run = runs.find(name, runs_dir)
         except RunNotFoundError:
             raise error from None
+        ensure_trust(run, is_trusted)
         changes: dict[str, Any] = {"checkpoint.load": None}
         config = run.record.config
         if config.is_script and config.code_dir is None:  # the preset will be in another folder

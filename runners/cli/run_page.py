@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from textwrap import indent
 from typing import Any
 
 from msgspec import structs
@@ -18,6 +19,8 @@ from distrain.runners.protocol.events import OTHER, PHASES, Evaluation, Event, N
 from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
+from distrain.runners.records.stacks import read_last_stacks
+from distrain.runners.records.stall import COLUMNS
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.series import PROCS
 
@@ -57,7 +60,7 @@ def _collect_data(record: Record) -> dict[str, Any]:
         data["error"] = state.error
     data |= {key: getattr(state, key) for key in _STATE_KEYS}
     return data | {
-        "stall": state.stall.as_json(time.time()) if state.live and state.stall else None,
+        "stall": stall.as_json(time.time()) if (stall := state.current_stall) else None,
         "name": meta.name,
         "diagnosis": diagnose(record, state=state),
         "meta": meta,
@@ -96,6 +99,7 @@ def _format_page(record: Record) -> str:
         ("logged", format_fields(_logged(snapshot))),
         ("settings of the script", format_fields(_script_settings(record))),
         ("sources", format_fields(_sources(summary, state))),
+        ("stall", _format_stall(record, state, snapshot.time)),
         ("diagnosis", _format_diagnosis(diagnose(record, state=state))),
         ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
         ("notices", "\n".join(notices)),
@@ -119,7 +123,7 @@ def _format_head(
     fields = [
         ("name", record.name),
         ("reason", "" if state.error else state.reason),
-        ("stalled", state.stall.describe(snapshot.time) if state.live and state.stall else ""),
+        ("stalled", stall.describe(snapshot.time) if (stall := state.current_stall) else ""),
         ("waiting for", "\n".join(state.waiting_for)),
         ("job", job_status.describe_job_of(state, snapshot.time)),
         ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),
@@ -128,7 +132,7 @@ def _format_head(
         ("notes", record.meta.notes),
         ("folder", str(record.dir)),
     ]
-    heading = f"{paint(state.status, state.status)}  {paint(record.id, 'bold')}"
+    heading = f"{paint(state.current_status, state.current_status)}  {paint(record.id, 'bold')}"
     return f"{heading}\n{format_fields(fields)}"
 
 
@@ -289,6 +293,17 @@ def _format_diagnosis(diagnosis: Diagnosis) -> str:
         ("advice", diagnosis.advice),
     ]
     return format_fields(fields)
+
+
+def _format_stall(record: Record, state: RunState, now: float) -> str:
+    """Return where each rank is, and the calls of all threads as they were at the beginning."""
+    stall = state.current_stall
+    if stall is None:
+        return ""
+    columns = [TextColumn(name, right=name == "rank") for name in COLUMNS]
+    table = format_table(columns, stall.rows(now), indent="  ")
+    stacks = indent(read_last_stacks(record.dir), "  ").rstrip()
+    return f"{table}\n\n{stacks}" if stacks else table
 
 
 def _format_ranks(ranks: Sequence[RankNow], is_script: bool) -> str:

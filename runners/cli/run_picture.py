@@ -110,7 +110,7 @@ def _line(text: str, style: str = "") -> Text:
 
 def _render_title(follower: Follower, snapshot: Snapshot) -> Text:
     config = follower.record.config
-    status = snapshot.state.status
+    status = snapshot.state.current_status
     plan = snapshot.state.plan
     setup = [*describe_setup(config, plan), config.workload]
     return Text.assemble(

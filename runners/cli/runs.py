@@ -84,6 +84,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "waiting_for": state.waiting_for,
         "job": state.job,
         "attempts": state.attempts,
+        "stall": stall.as_json(time.time()) if (stall := state.current_stall) else None,
     }
 
 
@@ -140,7 +141,7 @@ def _format_run(run: dict[str, Any]) -> list[str]:
 
 def _format_status(run: dict[str, Any]) -> str:
     """Return the status, with the state of the Slurm job if it differs: "starting PENDING"."""
-    status: str = run["status"]
+    status: str = "stalled" if run["stall"] else run["status"]
     job: Job | None = run["job"]
     if job is None or job.state in (job_status.RUNNING, "COMPLETED"):
         return status

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 from argparse import Namespace
 
-from distrain.runners import formatting
-from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find_run
 from distrain.runners.records.ranks import RankInfo
 from distrain.runners.records.stacks import format_stacks, read_saved_stacks
-
-PY_SPY_S = 20.0
 
 
 def execute(arguments: Namespace) -> int:
@@ -27,27 +20,15 @@ def execute(arguments: Namespace) -> int:
         print(saved, end="")
         return 0
     ranks = [rank for rank in run.record.ranks() if not rank.finished]
-    answers = run.read_stacks(len(ranks))
+    answers = run.read_stacks()
     print(format_stacks(answers), end="")
     answered = {answer.rank for answer in answers}
     for rank in ranks:
         if rank.rank not in answered:
-            print(_dump(rank))
+            print(_explain_silence(rank))
     return 0 if answers else 1
 
 
-def _dump(rank: RankInfo) -> str:
-    """Return the stacks of a rank that does not answer, as py-spy reads them from outside."""
-    head = f"rank {rank.rank} (pid {rank.pid}) does not respond"
-    is_here = rank.pid and rank.host in ("", socket.gethostname())
-    program = shutil.which("py-spy")
-    if not (is_here and program):
-        return f"{head}; `py-spy dump --pid {rank.pid}` on its host reads its stacks"
-    command = [program, "dump", "--pid", str(rank.pid)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PY_SPY_S)
-    except subprocess.TimeoutExpired:
-        return f"{head}, and py-spy could not read it within {PY_SPY_S:.0f} s"
-    if done.returncode:
-        print_message(formatting.single_line(done.stderr))
-    return f"{head}:\n{formatting.printable(done.stdout)}"
+def _explain_silence(rank: RankInfo) -> str:
+    text = f"rank {rank.rank} (pid {rank.pid}) does not respond"
+    return f"{text}; `py-spy dump --pid {rank.pid}` on its host reads its stacks"

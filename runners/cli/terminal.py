@@ -18,6 +18,7 @@ STATUS_COLOURS = {
     "queued": "35",
     "starting": "36",
     "running": "36",
+    "stalled": "33",
     "stopping": "33",
 }
 _ANSI_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUS_COLOURS}

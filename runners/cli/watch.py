@@ -13,6 +13,8 @@ from distrain.runners.lookup import find
 
 def execute(arguments: Namespace) -> int:
     session = find(arguments.run, arguments.runs_dir)
+    if arguments.trust:
+        session.trust()
     with Signals() as signals:
         if session.recover():
             print_message(RECOVERED)

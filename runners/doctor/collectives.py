@@ -12,7 +12,6 @@ import os
 import queue
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -25,6 +24,7 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.launchers.command import INHERITED
 from distrain.runners.system.network import choose_interface
+from distrain.runners.system.scratch import scratch_folder
 
 OPERATIONS = (
     "send",
@@ -105,8 +105,8 @@ def probe_environment() -> dict[str, str]:
 def _start_pair(
     backend: str, devices: tuple[str, str], operations: list[str]
 ) -> Iterator[_RankPair]:
-    with tempfile.TemporaryDirectory(prefix="distrain-probe-") as folder:
-        pair = _RankPair(Path(folder), backend, devices, operations)
+    with scratch_folder("probe-") as folder:
+        pair = _RankPair(folder, backend, devices, operations)
         try:
             yield pair
         finally:

@@ -19,8 +19,8 @@ from distrain.runners.horovod.wheel import (
     cached_wheel,
     parse_progress,
     pip_environment,
-    scratch_folder,
 )
+from distrain.runners.system.scratch import scratch_folder
 
 # What Horovod imports. torch is missing here: pip must never change it.
 REQUIREMENTS = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi>=1.4")
@@ -95,7 +95,7 @@ class Installation:
 
     def _pip(self, stage: str, *arguments: str) -> None:
         self._begin_stage(stage)
-        with scratch_folder() as scratch:
+        with scratch_folder("horovod-") as scratch:
             self._commands.run(stage, [*PIP, *arguments], scratch, pip_environment(scratch))
 
     def _begin_stage(self, stage: str) -> None:

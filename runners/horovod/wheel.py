@@ -6,15 +6,14 @@ import os
 import re
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from distrain.runners.horovod import source
 from distrain.runners.horovod.presence import cache_folder
 from distrain.runners.horovod.subprocesses import Commands
 from distrain.runners.horovod.toolchain import Toolchain, has_cmake
+from distrain.runners.system.scratch import scratch_folder
 
 # Later versions may drop what Horovod's setup.py uses.
 SETUPTOOLS = "setuptools>=70.1,<85"
@@ -45,7 +44,7 @@ def build(toolchain: Toolchain, commands: Commands, on_stage: OnStage) -> Path:
 
     Raises InstallError; then only the log is left.
     """
-    with scratch_folder() as scratch:
+    with scratch_folder("horovod-") as scratch:
         environment = pip_environment(scratch)
         on_stage("downloading")
         tools = _install_tools(commands, scratch, environment)
@@ -112,13 +111,3 @@ def _cache_wheel(wheel: Path, toolchain: Toolchain) -> Path:
     draft = folder / f".{os.getpid()}"
     shutil.copyfile(wheel, draft)
     return draft.rename(folder / wheel.name)
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Make a temporary folder, and remove it after the block."""
-    folder = Path(tempfile.mkdtemp(prefix="distrain-horovod-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

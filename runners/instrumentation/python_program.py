@@ -125,7 +125,7 @@ def _run(code: CodeType, **attributes: Any) -> None:
     sys.modules["__main__"] = main
     # Where multiprocessing finds what its children send; it was imported before the program.
     sys.modules["__mp_main__"] = main
-    exec(code, vars(main))
+    exec(code, vars(main))  # noqa: S102 the program that the user runs
 
 
 def _is_ours(file: str) -> bool:

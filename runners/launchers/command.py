@@ -128,6 +128,8 @@ def _script_variables(config: RunConfig, folder: Path) -> dict[str, str]:
     variables = {}
     if parent := read_state(folder).parent:
         variables[PREVIOUS_RUN] = str(folder.parent / parent)
+    # Keep the last collectives of each rank, to inspect them when one hangs.
+    variables["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
     if config.launcher != "inline":
         # torchrun waits so long for ranks that it has asked to end.
         timeout = math.ceil(config.report.stop_timeout_s)
@@ -143,11 +145,7 @@ def _device_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
         return {}  # it sees what it would see without distrain
     if plan.devices[0].kind == "cpu":
         return {"CUDA_VISIBLE_DEVICES": ""}
-    variables = {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        # Keep the last collectives of each rank, to inspect them when one hangs.
-        "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
-    }
+    variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if not plan.scheduled:
         variables["CUDA_VISIBLE_DEVICES"] = visible_devices(plan.devices)
     return variables

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +52,7 @@ from distrain.runners.system.devices import Device, has_device_for
 from distrain.runners.system.network import choose_interface
 from distrain.runners.system.processes import end_descendants
 from distrain.runners.system.rank_identity import AgentIdentity
+from distrain.runners.system.scratch import scratch_folder
 
 END_RANKS = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
 LEAVE_S = 10.0  # after the ranks here have ended
@@ -259,8 +259,8 @@ def _record_folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]
     if shared := os.environ.get("DISTRAIN_RUN"):
         yield Path(shared)
         return
-    with tempfile.TemporaryDirectory(prefix="distrain-node-") as private:
-        folder = Path(private) / run_id
+    with scratch_folder("node-") as private:
+        folder = private / run_id
         with make_folder(folder, config, RunState(run_id=run_id, created=time.time(), plan=plan)):
             (folder / TOKEN_FILE_NAME).touch(0o600)
             (folder / TOKEN_FILE_NAME).write_text(read_own_token())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,11 +63,22 @@ def _connect_unix(path: str, seconds: float) -> socket.socket:
     connection.settimeout(seconds)
     try:
         connection.connect(path)
+        if not is_same_user(connection):
+            raise PermissionError(errno.EACCES, "the socket is that of another user")
     except OSError:
         connection.close()
         raise
     connection.settimeout(None)
     return connection
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Return whether the other end of a Unix socket runs as this user (TCP peers show a token)."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return bool(uid == os.getuid())
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -157,8 +171,8 @@ def send_to_supervisor(address: str, *events: Event, token: str = "", seconds: f
     return " ".join(each.text for each in notices if isinstance(each, Notice))
 
 
-def ask_for_stacks(address: str, ranks: int, seconds: float = 3.0) -> list[Stacks]:
-    """Connect as a viewer and return the stacks of all ranks that answer in time.
+def ask_for_stacks(address: str, seconds: float = 30.0) -> list[Stacks]:
+    """Connect as a viewer and return the stacks of all ranks that can be read in time.
 
     Raises OSError.
     """
@@ -167,17 +181,15 @@ def ask_for_stacks(address: str, ranks: int, seconds: float = 3.0) -> list[Stack
     with connect(address, seconds) as connection:
         hello = Hello(role="viewer", pid=os.getpid(), host=socket.gethostname())
         connection.sendall(encode(hello) + encode(StackRequest()))
-        received = bytearray()
-        while len(answers) < ranks and (left := deadline - time.monotonic()) > 0:
-            connection.settimeout(left)
-            try:
+        received = b""
+        with suppress(TimeoutError):
+            while (left := deadline - time.monotonic()) > 0:
+                connection.settimeout(left)
                 data = connection.recv(CHUNK)
-            except TimeoutError:
-                break
-            if not data:
-                break
-            received += data
-            *lines, rest = received.split(b"\n")
-            received = bytearray(rest)
-            answers += [event for event in map(decode, lines) if isinstance(event, Stacks)]
+                *lines, received = (received + data).split(b"\n")
+                events = list(map(decode, lines))
+                answers += [event for event in events if isinstance(event, Stacks)]
+                # The supervisor ends its answer with the request.
+                if not data or any(isinstance(event, StackRequest) for event in events):
+                    break
     return answers

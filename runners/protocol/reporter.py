@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Self
 
 from distrain.runners.protocol.client import CHUNK, connect, read_own_token
+from distrain.runners.protocol.collectives import read_collectives
 from distrain.runners.protocol.events import (
     NEVER,
     Event,
@@ -33,7 +34,7 @@ from distrain.runners.protocol.events import (
     encode,
 )
 from distrain.runners.protocol.own_sockets import OwnSockets
-from distrain.runners.protocol.stacks import read_stacks
+from distrain.runners.protocol.stacks import make_stacks_readable, read_stacks
 
 QUEUE_SIZE = 8  # events that may be queued before windows are merged
 FLUSH_S = 10.0
@@ -74,6 +75,8 @@ class Reporter:
             self._attach(address)
         self._wake_in, self._wake_out = map(self._sockets.add, socket.socketpair())
         self._wake_out.setblocking(False)
+        if on_event is None:
+            make_stacks_readable()
         # A forked loader worker must not keep the connection open when its rank dies.
         os.register_at_fork(after_in_child=self._sockets.close)
         self.thread = threading.Thread(target=self._run, name="reporter", daemon=True)
@@ -306,6 +309,7 @@ class Reporter:
                         rank=self._rank,
                         number=event.number,
                         threads=read_stacks(),
+                        collectives=read_collectives(),
                     )
                 )
             elif isinstance(event, StopAt) and event.step == NEVER:

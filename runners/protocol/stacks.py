@@ -1,15 +1,24 @@
-"""Stacks of the threads of this process."""
+"""Stacks of the threads of this process, read by itself or by another process."""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 
 from distrain.runners.protocol.events.stacks import Frame, ThreadStack
 
 MOST_THREADS = 32
 MOST_FRAMES = 100  # innermost ones
+# On Linux, this signal makes a rank write its stacks to a file in memory, of which other processes
+# find the name in /proc. Nothing else is known to use a signal of this number.
+DUMP_SIGNAL = getattr(signal, "SIGRTMIN", 0) + 9
+DUMP_FILE = "distrain-stacks"
+_is_readable = False
 
 
 def read_stacks() -> list[ThreadStack]:
@@ -32,3 +41,16 @@ def _frames(innermost: FrameType | None) -> list[Frame]:
         frames.append(Frame(code.co_filename, frame.f_lineno or 0, code.co_name))
         frame = frame.f_back
     return frames[::-1]
+
+
+def make_stacks_readable() -> None:
+    """Let DUMP_SIGNAL write the stacks, also while C code holds the lock of Python.
+
+    The file has no place in a file system and ends with the process.
+    """
+    global _is_readable
+    if _is_readable or not hasattr(os, "memfd_create"):
+        return
+    with suppress(OSError, RuntimeError):
+        faulthandler.register(DUMP_SIGNAL, os.memfd_create(DUMP_FILE), all_threads=True)
+        _is_readable = True

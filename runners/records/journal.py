@@ -22,10 +22,11 @@ from distrain.runners.protocol.events import Event, Message, Notice, decode, enc
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.records.timeseries.series import SERIES
 from distrain.runners.records.writer import Item
+from distrain.runners.system.files import open_regular
 
 JOURNAL = "journal.ndjson"  # in the run's folder
 # The fields of run.json that only the job knows; the others follow from the events.
-STATE_FIELDS = ("hosts", "provenance")
+STATE_FIELDS = ("hosts", "provenance", "stall")
 _SERIES_NAMES = {series.kind: series.name for series in SERIES}
 _SAMPLE_TYPES = {name: kind for kind, name in _SERIES_NAMES.items()}
 _FIELD_TYPES = {field.name: field.type for field in structs.fields(RunState)}
@@ -121,7 +122,7 @@ class JournalReader:
         An incomplete last line waits for the next call. A Notice replaces the first damaged line;
         further ones are skipped. While the file system does not answer, there are no entries.
         """
-        with suppress(OSError), self._path.open("rb") as file:
+        with suppress(OSError), open_regular(self._path) as file:
             file.seek(self._position)
             for line in file:
                 if not line.endswith(b"\n"):

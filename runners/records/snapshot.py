@@ -94,7 +94,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stall(self) -> Stall | None:
         """The stall that lasts, if there is one."""
-        return self.state.stall if self.state.live else None
+        return self.state.current_stall
 
 
 class Follower:
@@ -186,7 +186,7 @@ class Follower:
                 sums |= {name: totals[info.rank][name] for name in _OF_ALL_STEPS}
             gpu = gpus.get(info.device_uuid)
             now = _rank_now(info, sums, usage.get(info.rank), gpu)
-            if self.state.live and self.state.stall and now.samples_per_s is not None:
+            if self.state.current_stall and now.samples_per_s is not None:
                 now = msgspec.structs.replace(now, samples_per_s=0.0)
             if self.record.config.is_script:
                 now = msgspec.structs.replace(now, shares=measured_shares(now.shares))

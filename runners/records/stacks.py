@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from distrain.runners import formatting
-from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Frame, Stacks
-from distrain.runners.records.logs import check_log_folder
-from distrain.runners.system.files import read_regular
+from distrain.runners.records.logs import open_log
 
+_LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
+HEAD = "--- stacks at "
+MOST_BYTES = 1 << 20  # that are read
 FILE = Path("logs") / "stacks.log"
+
+
+def is_library(text: str) -> bool:
+    """Return whether a file, or a line of a stack, belongs to Python, a package or distrain."""
+    return text.lstrip().startswith("<") or any(part in text for part in _LIBRARIES)
 
 
 def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
     """Add stacks to the record in a folder. Raises OSError."""
-    head = f"--- {formatting.time_of_day(time.time())}\n"
+    head = f"{HEAD}{formatting.time_of_day(time.time())}\n"
     with (folder / FILE).open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{head}{format_stacks(answers)}\n")
 
 
 def read_saved_stacks(folder: Path) -> str:
-    """Return the stacks in a record's folder as printable text; empty where none were taken.
-
-    Raises DistrainError where the file cannot be read, as it does if it is a link.
-    """
-    path = folder / FILE
+    """Return the last stacks in a record's folder as text; empty where none were taken."""
     try:
-        check_log_folder(path)
-        text = read_regular(path).decode(errors="backslashreplace")
-    except FileNotFoundError:
+        with open_log(folder / FILE) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - MOST_BYTES, 0))
+            text = file.read(MOST_BYTES).decode(errors="backslashreplace")
+    except OSError:
         return ""
-    except OSError as error:
-        raise DistrainError(f"{path} cannot be read: {error.strerror}") from None
     return "".join(f"{formatting.printable(line)}\n" for line in text.splitlines())
+
+
+def read_last_stacks(folder: Path) -> str:
+    """Return the stacks that were taken last, with the time; empty where none were."""
+    _, separator, text = read_saved_stacks(folder).rpartition(HEAD)
+    return separator.lstrip() + text
 
 
 def format_stacks(answers: Iterable[Stacks]) -> str:
     """Return stacks as text: of the main threads those that fewest ranks have first.
 
-    Other threads follow for each rank. Calls are listed as in a traceback, the innermost one last.
+    Other threads and pending collectives follow for each rank. Calls are listed as in a traceback,
+    the innermost one last.
     """
     ordered = sorted(answers, key=lambda each: each.rank)
     groups: dict[tuple[Frame, ...], list[int]] = {}
@@ -58,7 +67,19 @@ def format_stacks(answers: Iterable[Stacks]) -> str:
         for answer in ordered
         for thread in answer.threads[1:]
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *filter(None, map(_format_collectives, ordered))])
+
+
+def _format_collectives(answer: Stacks) -> str:
+    lines = [
+        f"{each.pending} (number {each.pending_number:,} of {each.group})"
+        for each in answer.collectives
+        if each.pending_number is not None
+    ]
+    if not lines:
+        return ""
+    text = "".join(f"  {formatting.single_line(line)}\n" for line in lines)
+    return f"rank {answer.rank}, pending collectives:\n{text}"
 
 
 def _format_frames(frames: Iterable[Frame]) -> str:

@@ -99,6 +99,16 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def live(self) -> bool:
         return self.status in LIVE
 
+    @property
+    def current_stall(self) -> Stall | None:
+        """The stall that lasts, if there is one."""
+        return self.stall if self.live else None
+
+    @property
+    def current_status(self) -> str:
+        """The status, or "stalled" for a live run that makes no progress."""
+        return "stalled" if self.current_stall else self.status
+
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""
         if len(self.hosts) > 1 and 0 <= number < len(self.hosts):

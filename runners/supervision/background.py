@@ -83,7 +83,7 @@ async def sample_regularly(
 async def watch_for_stalls(coordinator: Coordinator) -> None:
     while True:
         await asyncio.sleep(CHECK_S)
-        coordinator.stall_probe.check()
+        await coordinator.stall_probe.check()
 
 
 async def watch_owner(coordinator: Coordinator) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -20,7 +18,7 @@ from hmac import compare_digest
 from typing import Protocol
 
 from distrain.runners import formatting
-from distrain.runners.protocol.client import enable_keepalive
+from distrain.runners.protocol.client import enable_keepalive, is_same_user
 from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
 from distrain.runners.protocol.roles import refusal
 from distrain.runners.system.processes import descriptor_limit
@@ -31,6 +29,9 @@ MAX_REASON = 400  # characters
 PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
 NOT_JSON = b"\xff"
+# What is read of one connection in a second; a rank sends some tens of short lines.
+MAX_LINES_PER_S = 10_000
+MAX_BYTES_PER_S = 1 << 24
 _receive_buffer = memoryview(bytearray(1 << 16))  # shared: emptied before the next read
 
 
@@ -61,6 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._token = token
         self._ungreeted = {} if ungreeted is None else ungreeted
         self._partial_line = b""
+        self._second_began = 0.0  # of the limits of the rate
+        self._lines = self._bytes = 0
         self._has_greeted = False
         self._hello = Hello()
         self._has_skipped = False
@@ -78,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("socket")
         if peer.family != socket.AF_UNIX:
             enable_keepalive(peer)
-        elif not _is_same_user(peer):
+        elif not is_same_user(peer):
             transport.abort()
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._on_hello_timeout)
@@ -93,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_received = time.time()
         received = self._partial_line + _receive_buffer[:count]
         *lines, self._partial_line = received.split(b"\n")
+        self._limit_rate(len(lines), count)
         for line in lines:
             event = self._read(line)
             if event is not None and self._accepts(event):
@@ -101,6 +105,23 @@ class Connection(asyncio.BufferedProtocol):
                 return
         if self._is_too_long(self._partial_line):
             self._partial_line = NOT_JSON  # so that the rest of this line is skipped too
+
+    def _limit_rate(self, lines: int, size: int) -> None:
+        """Read nothing for the rest of a second in which a peer has sent too much.
+
+        So it keeps neither other peers nor the supervisor's own work waiting. Nothing is lost: the
+        peer waits, and a reporter merges its windows meanwhile.
+        """
+        now = time.monotonic()
+        if now - self._second_began >= 1.0:
+            self._second_began, self._lines, self._bytes = now, 0, 0
+        self._lines += lines
+        self._bytes += size
+        if self._lines > MAX_LINES_PER_S or self._bytes > MAX_BYTES_PER_S:
+            assert self._transport is not None
+            self._transport.pause_reading()
+            pause_s = self._second_began + 1.0 - now
+            asyncio.get_running_loop().call_later(pause_s, self._transport.resume_reading)
 
     def _read(self, line: bytes) -> Event | None:
         """Return the event of a line; None of one that is skipped or refused."""
@@ -204,11 +225,3 @@ class Connection(asyncio.BufferedProtocol):
 def skipped_message(source: str, reason: str) -> str:
     """Return the notice of a message that could not be recorded."""
     return f"a message of {source} was skipped: {formatting.single_line(reason)[:MAX_REASON]}"
-
-
-def _is_same_user(peer: socket.socket) -> bool:
-    """Return whether the peer of a Unix socket runs as this user (TCP peers show a token)."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return bool(uid == os.getuid())

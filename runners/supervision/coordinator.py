@@ -113,9 +113,9 @@ class Coordinator:
                 for text in self.run.script_checks.add(event, connection.host):
                     self.run.notice(text)
             case Stacks():
-                self.stall_probe.add(event)
+                self.stall_probe.collector.add(event)
             case StackRequest():
-                self.stall_probe.ask_for(connection)
+                self.stall_probe.answer(connection)
             case StopSupport():
                 self._stop_protocol.note_support(event.rank)
             case Job() if self.run.scheduler is None:
@@ -263,6 +263,7 @@ class Coordinator:
                 self._save_facts(event)
             case Failure():
                 self.run.evidence.failures[event.rank] = (time.monotonic(), event)
+                self.run.stall_watch.record_progress(event.rank)
                 self.control.release(event.rank)
                 self._note_trouble()
             case Finished():
@@ -292,6 +293,7 @@ class Coordinator:
 
     def _note_finished(self, event: Finished) -> None:
         self.run.evidence.finished[event.rank] = event
+        self.run.stall_watch.record_progress(event.rank)
         self.control.release(event.rank)
         if len(self.run.evidence.finished) < self.run.plan.world_size:
             return

@@ -87,6 +87,8 @@ class LauncherProcess:
     async def end(self) -> None:
         """End the launcher and all ranks, and cancel a job that a killed launcher has left."""
         self._evidence.launcher_ended = self._process.returncode is None
+        if not self._evidence.stopped_now:
+            await self._coordinator.stall_probe.save()
         await asyncio.to_thread(end_descendants, self._end_signals())
         code = await self._process.wait()
         self._evidence.launcher_code = code

@@ -93,6 +93,27 @@ class LiveRun:
         return self.is_job_queued or waits_for_hosts
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its ranks have been started, as far as this process knows.
+
+        The ranks of a job may report in its journal, and other processes of a program that distrain
+        has not started may come at any time.
+        """
+        is_known = self.scheduler is None or self.ranks.any_has_greeted
+        return is_known and not (self.is_waiting or self.plan.observed)
+
+    @property
+    def lingering(self) -> set[int]:
+        """The ranks that have finished or failed, but have not exited yet.
+
+        Those that the program has started may wait until the record is complete.
+        """
+        if self.plan.observed:
+            return set()
+        ended = {*self.evidence.finished, *self.evidence.failures} - self.ranks.joined
+        return ended & {*self.ranks.by_rank, *self.ranks.leaving}
+
+    @property
     def is_stopping(self) -> bool:
         """Whether somebody has asked the run to end, not only its ranks to be restarted."""
         return self.writer.state.status == "stopping"

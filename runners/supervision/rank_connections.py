@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+
+import psutil
 
 from distrain.runners.protocol.events import Event, Hello
 from distrain.runners.supervision.connection import Connection
@@ -22,6 +25,7 @@ class RankConnections:
         self._host = host
         self.by_rank: dict[int, Connection] = {}
         self.pids: dict[int, int] = {}
+        self._leaving: dict[int, psutil.Process] = {}
         self.joined: set[int] = set()
         self.programs: set[Connection] = set()
         self._have_greeted: set[int] = set()
@@ -47,6 +51,7 @@ class RankConnections:
         self._have_greeted.add(hello.rank)
         if hello.pid and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
+            self._leaving.pop(hello.rank, None)
 
     def is_alive(self, rank: int) -> bool:
         """Return whether a rank is connected, and its process is not known to be gone."""
@@ -70,8 +75,15 @@ class RankConnections:
         if rank is None or self.by_rank.get(rank) is not connection:
             return None
         del self.by_rank[rank]
-        self.pids.pop(rank, None)
+        if pid := self.pids.pop(rank, None):
+            with suppress(psutil.Error):
+                self._leaving[rank] = psutil.Process(pid)
         return rank
+
+    @property
+    def leaving(self) -> dict[int, int]:
+        """The processes on this host whose connection has ended and that have not exited."""
+        return {rank: each.pid for rank, each in self._leaving.items() if _exists(each)}
 
     def broadcast(self, event: Event) -> None:
         for connection in self.by_rank.values():
@@ -89,5 +101,12 @@ class RankConnections:
             connection.discard()
         self.by_rank.clear()
         self.pids.clear()
+        self._leaving.clear()
         self.joined.clear()
         self._have_greeted.clear()
+
+
+def _exists(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from distrain.runners.protocol.events import Notice, Stop, decode, encode
 from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import report_write_errors
+from distrain.runners.supervision import background
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.server import serve
@@ -106,6 +108,9 @@ async def run_recorded(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(number, process.send_signal, number)
+        stalls = asyncio.create_task(
+            background.log_failure(partial(background.watch_for_stalls, coordinator))
+        )
         while not exit_task.done():
             await asyncio.wait([exit_task], timeout=CHECK_S)
             _handle_request(folder / STOP_REQUEST, coordinator)
@@ -114,6 +119,7 @@ async def run_recorded(
                     process.terminate()
             with report_write_errors():
                 journal.commit()
+        stalls.cancel()
     await write_rest(journal)
     return exit_task.result()
 

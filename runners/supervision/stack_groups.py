@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from distrain.runners.protocol.events import Frame, Stacks
-from distrain.runners.records.stall import RESPONDS_NOT
+from distrain.runners.records.stacks import is_library
+from distrain.runners.records.stall import RankPhase, RankPosition
 
-COLLECTIVE = "collective"
 # The first entry of which a call is on the stack names the phase: part of a path, and functions.
-_PHASES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (COLLECTIVE, "torch/distributed/distributed_c10d.py", ()),
-    (COLLECTIVE, "torch/distributed/_functional_collectives.py", ()),
-    (COLLECTIVE, "horovod/torch/mpi_ops.py", ()),
-    ("data", "torch/utils/data/", ()),
-    ("checkpoint", "torch/serialization.py", ()),
-    ("checkpoint", "safetensors/", ()),
-    ("checkpoint", "distrain/runners/training/checkpoint.py", ()),
-    ("evaluation", "distrain/runners/training/evaluation.py", ()),
-    ("backward", "torch/autograd/__init__.py", ("backward", "grad")),
-    ("optimizer", "torch/optim/", ("step", "wrapper")),
-    ("forward", "torch/nn/modules/module.py", ()),
-    ("start", "importlib/_bootstrap", ()),
-    ("exit", "threading.py", ("_shutdown",)),
+_PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
+    (RankPhase.COLLECTIVE, "torch/distributed/distributed_c10d.py", ()),
+    (RankPhase.COLLECTIVE, "torch/distributed/_functional_collectives.py", ()),
+    (RankPhase.COLLECTIVE, "horovod/torch/mpi_ops.py", ()),
+    (RankPhase.DATA, "torch/utils/data/", ()),
+    (RankPhase.CHECKPOINT, "torch/serialization.py", ()),
+    (RankPhase.CHECKPOINT, "safetensors/", ()),
+    (RankPhase.CHECKPOINT, "distrain/runners/training/checkpoint.py", ()),
+    (RankPhase.EVALUATION, "distrain/runners/training/evaluation.py", ()),
+    (RankPhase.BACKWARD, "torch/autograd/__init__.py", ("backward", "grad")),
+    (RankPhase.OPTIMIZER, "torch/optim/", ("step", "wrapper")),
+    (RankPhase.FORWARD, "torch/nn/modules/module.py", ()),
+    (RankPhase.DATA, "distrain/runners/training/loading.py", ()),
+    (RankPhase.FORWARD, "distrain/runners/training/loop.py", ("_step",)),
+    (RankPhase.EXIT, "threading.py", ("_shutdown",)),
 )
-_LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
-_MAY_WAIT = (COLLECTIVE, "backward", "optimizer")  # where a rank may wait for others
+_IMPORT = "<frozen importlib"
+# Where a rank may wait for others.
+MAY_WAIT = (RankPhase.COLLECTIVE, RankPhase.BACKWARD, RankPhase.OPTIMIZER)
 
 
 def main_frames(stacks: Stacks) -> list[Frame]:
@@ -38,40 +40,44 @@ def main_frames(stacks: Stacks) -> list[Frame]:
 def users_call(frames: list[Frame]) -> str:
     """Return the innermost call in code that belongs to neither Python, torch nor distrain."""
     for frame in reversed(frames):
-        is_users = not frame.file.startswith("<") and not any(p in frame.file for p in _LIBRARIES)
-        if is_users:
+        if not is_library(frame.file):
             return f"{Path(frame.file).name}:{frame.line} in {frame.function}"
     return ""
 
 
 def phase_of(frames: list[Frame]) -> str:
-    """Return the phase in which a thread is; empty where its calls do not tell."""
+    """Return the phase in which a thread is; empty where its calls do not tell.
+
+    What an import calls counts as the start, unless it is itself the call of a phase.
+    """
+    imports = [index for index, frame in enumerate(frames) if _IMPORT in frame.file]
+    frames = frames[imports[-1] + 1 :] if imports else frames
     for phase, path, functions in _PHASES:
         for frame in frames:
             if path in frame.file and (not functions or frame.function in functions):
                 return phase
-    return ""
+    return RankPhase.START if imports else ""
 
 
-def find_absent(phases: Mapping[int, str], steps: Mapping[int, int]) -> list[int]:
+def find_absent(positions: Collection[RankPosition], behind: Collection[int]) -> list[int]:
     """Return the ranks that the others wait for; all ranks if they cannot be told apart.
 
-    `phases` are those of all ranks that have not ended, `steps` their last ones.
+    `behind` are those that have not begun a collective in which others wait.
     """
-    ranks = sorted(phases)
-    behind = min((steps.get(rank, 0) for rank in ranks), default=0)
-    for candidates in (
-        [rank for rank in ranks if phases[rank] in RESPONDS_NOT],
-        [rank for rank in ranks if phases[rank] not in _MAY_WAIT],
-        [rank for rank in ranks if phases[rank] != COLLECTIVE],
-        [rank for rank in ranks if steps.get(rank, 0) == behind],
+    last = min((each.step for each in positions), default=0)
+    for absent in (
+        [each.rank for each in positions if each.condition],
+        [each.rank for each in positions if each.rank in behind],
+        [each.rank for each in positions if each.phase not in MAY_WAIT],
+        [each.rank for each in positions if each.phase != RankPhase.COLLECTIVE],
+        [each.rank for each in positions if each.step == last],
     ):
-        if candidates and len(candidates) < len(ranks):
-            return candidates
-    return ranks
+        if 0 < len(absent) < len(positions):
+            return absent
+    return [each.rank for each in positions]
 
 
-def describe_others(phases: Mapping[int, str], absent: list[int]) -> str:
+def describe_others(positions: Iterable[RankPosition], absent: Collection[int]) -> str:
     """Return where the ranks that are not absent wait, by the most frequent phase."""
-    others = Counter(phase for rank, phase in phases.items() if rank not in absent)
+    others = Counter(each.phase for each in positions if each.rank not in absent)
     return others.most_common(1)[0][0] if others else ""

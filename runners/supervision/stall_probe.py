@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-import psutil
+from msgspec import structs
 
 from distrain.runners.protocol.events import StackRequest, Stacks
 from distrain.runners.records.stacks import append_stacks
-from distrain.runners.records.stall import STOPPED, UNRESPONSIVE, Stall
-from distrain.runners.supervision import stack_groups
+from distrain.runners.records.stall import Condition, RankPhase, RankPosition, Stall
+from distrain.runners.supervision import pending_collectives, stack_groups
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.live_run import LiveRun
-from distrain.runners.supervision.stall_watch import STEPPING
+from distrain.runners.supervision.stack_collector import StackCollector
+from distrain.runners.system.processes import is_suspended
 
-ANSWER_S = 1.0  # a rank that runs Python code answers within this time
 REPEAT_S = 10.0  # between two requests, once a stall is recorded
-_SLOW = ("data", "checkpoint", "evaluation", "start", "exit")  # phases of scripts
-MOST_VIEWERS = 64  # that wait for answers
+MOST_VIEWERS = 64  # that wait for stacks at a time
+_SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
+_REPORTED = {  # phases of the trainer, where calls do not tell
+    "loading": RankPhase.START,
+    "evaluating": RankPhase.EVALUATION,
+    "saving": RankPhase.CHECKPOINT,
+}
+_Answers = Mapping[int, Stacks]
 
 
 class StallProbe:
@@ -31,107 +38,156 @@ class StallProbe:
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
-        self._number = 0  # of the last request
-        self._asked = 0  # of the last one that no viewer has sent
-        self._viewers: dict[int, Connection] = {}
-        self._asked_at: float | None = None
-        self._answers: dict[int, Stacks] = {}
-        self._before: dict[int, Stacks] = {}
+        self.collector = StackCollector(run.ranks)
+        self._judged_at: float | None = None
+        self._before: _Answers = {}
+        self._answering: set[asyncio.Task[None]] = set()
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """Look for a stall, or for the end of one."""
-        # Of ranks that report in a journal nobody knows what they are doing now.
-        stalled = [r for r in self._run.stall_watch.stalled() if r in self._run.ranks]
+        if not self._stalled():
+            self._end()
+        elif self._judged_at is None or time.monotonic() - self._judged_at >= REPEAT_S:
+            answers = await self.collector.collect()
+            if stalled := self._stalled():  # still
+                self._judge(stalled, answers)
+
+    def answer(self, viewer: Connection) -> None:
+        """Begin to send the stacks of all ranks to a viewer, and to keep them in the record."""
+        if len(self._answering) < MOST_VIEWERS:
+            task = asyncio.get_running_loop().create_task(self._answer(viewer))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, viewer: Connection) -> None:
+        answers = await self.collector.collect()
+        for each in answers.values():
+            viewer.send(each)
+        viewer.send(StackRequest())  # the end of the answer
+        self._save(answers.values())
+
+    async def save(self) -> None:
+        """Keep the stacks of ranks that are about to be ended."""
+        if self._run.ranks or self._run.ranks.leaving:
+            self._save((await self.collector.collect()).values())
+
+    # --- which ranks -----------------------------------------------------------------------
+
+    def _stalled(self) -> list[int]:
+        """Return the ranks that make no progress.
+
+        Of ranks that report in a journal nobody knows here what they are doing now.
+        """
+        run, watch = self._run, self._run.stall_watch
+        if not run.has_begun:
+            watch.restart()
+        stalled = {rank for rank in watch.stalled() if rank in run.ranks}
+        if len(run.evidence.ended) >= run.plan.world_size:
+            stalled |= {rank for rank in run.lingering if watch.is_exit_overdue(rank)}
+        if watch.is_start_overdue:
+            stalled |= set(run.absent_ranks)
+        return sorted(stalled)
+
+    def _is_certain(self, stalled: list[int], positions: list[RankPosition], same: bool) -> bool:
+        """Return whether a script has stalled; `same`: its calls have not changed."""
+        watch = self._run.stall_watch
+        if any(each.phase == RankPhase.EXIT for each in positions):
+            return True
+        if any(map(watch.is_overdue, stalled)):
+            return True
+        return same and not any(each.phase in _SLOW for each in positions)
+
+    # --- the stall -------------------------------------------------------------------------
+
+    def _end(self) -> None:
         stall = self._run.writer.state.stall
-        if not stalled:
-            if stall is not None:
-                self._run.set_state(stall=None)
-                seconds = time.time() - stall.since
-                self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
-            self._asked_at = None
-            self._before = {}
-            return
-        now = time.monotonic()
-        if self._asked_at is None or now - self._asked_at >= REPEAT_S:
-            self._ask(now)
-        elif self._answers is not self._before and now - self._asked_at >= ANSWER_S:
-            self._judge(stalled)
+        if stall is not None and (self._run.ranks or self._judged_at is not None):
+            self._run.set_state(stall=None)
+            seconds = time.time() - stall.since
+            self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
+        self._judged_at = None
+        self._before = {}
 
-    def _ask(self, now: float) -> None:
-        self._asked = self._number = self._number + 1
-        self._asked_at = now
-        self._answers = {}
-        self._run.ranks.broadcast(StackRequest(number=self._number))
-
-    def ask_for(self, viewer: Connection) -> None:
-        """Ask all ranks, and pass their answers on to a viewer."""
-        self._number += 1
-        self._viewers[self._number] = viewer
-        self._viewers.pop(self._number - MOST_VIEWERS, None)
-        self._run.ranks.broadcast(StackRequest(number=self._number))
-
-    def add(self, answer: Stacks) -> None:
-        """Take the answer of a rank. What a viewer has asked for is kept too."""
-        if viewer := self._viewers.get(answer.number):
-            viewer.send(answer)
-            self._keep([answer])
-        elif answer.number == self._asked:
-            self._answers[answer.rank] = answer
-
-    def _judge(self, stalled: list[int]) -> None:
+    def _judge(self, stalled: list[int], answers: _Answers) -> None:
         run = self._run
-        before, self._before = self._before, self._answers
-        ranks = [rank for rank in run.ranks.by_rank if rank not in run.evidence.ended]
-        phases = {rank: self._phase(rank) for rank in ranks}
-        if run.evidence.is_script and not self._is_certain(stalled, phases, before):
-            self._asked_at = None
+        before, self._before = self._before, answers
+        active = run.ranks.by_rank.keys() - run.evidence.ended
+        ranks = {*stalled, *active, *run.lingering}
+        positions = [self._position(rank, answers.get(rank)) for rank in sorted(ranks)]
+        are_same = _main_frames(before) == _main_frames(answers)
+        if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
             return
-        absent = stack_groups.find_absent(phases, run.evidence.steps)
+        self._judged_at = time.monotonic()
         first = run.writer.state.stall
-        stall = Stall(
-            since=first.since if first else time.time() - self._longest_pause(stalled),
-            ranks=absent,
-            phase=phases[absent[0]] if absent else "",
-            call=self._call_of(absent[0]) if absent else "",
-            waiting=stack_groups.describe_others(phases, absent),
-        )
+        stall = _stall(positions, answers, first.since if first else self._since(stalled))
         run.set_state(stall=stall)
         if first is None:
             run.notice(stall.describe(time.time()), "info")
-            self._keep(self._answers.values())
+            self._save(answers.values())
 
-    def _keep(self, answers: Iterable[Stacks]) -> None:
+    def _since(self, stalled: list[int]) -> float:
+        """Return the Unix time of the last progress."""
+        return time.time() - max(map(self._run.stall_watch.pause_of, stalled))
+
+    def _position(self, rank: int, answer: Stacks | None) -> RankPosition:
+        run = self._run
+        frames = stack_groups.main_frames(answer) if answer else []
+        group = pending_collectives.pending_of(answer.collectives) if answer else None
+        return RankPosition(
+            rank=rank,
+            since=self._since([rank]),
+            step=run.evidence.steps.get(rank, 0),
+            phase=self._phase(rank, stack_groups.phase_of(frames)),
+            condition=self._condition(rank, answer),
+            call=stack_groups.users_call(frames),
+            collective=group.pending if group else "",
+            sequence=(group.pending_number or group.newest) if group else None,
+        )
+
+    def _phase(self, rank: int, found: str) -> str:
+        if rank in self._run.lingering:
+            return RankPhase.EXIT
+        if not self._run.ranks.has_greeted(rank):
+            return RankPhase.START
+        return found or _REPORTED.get(self._run.stall_watch.phase_of(rank), "")
+
+    def _condition(self, rank: int, answer: Stacks | None) -> str:
+        """Return why a rank does not answer, as far as this host knows."""
+        ranks = self._run.ranks
+        pid = ranks.pids.get(rank) or ranks.leaving.get(rank)
+        if pid is not None and is_suspended(pid):
+            return Condition.STOPPED
+        is_silent = answer is None or answer.is_from_outside
+        return Condition.UNRESPONSIVE if is_silent and rank in ranks else ""
+
+    def _save(self, answers: Iterable[Stacks]) -> None:
         with suppress(OSError):  # such as of a full disk
             append_stacks(self._run.writer.dir, answers)
 
-    def _longest_pause(self, stalled: list[int]) -> float:
-        return max(map(self._run.stall_watch.pause_of, stalled))
 
-    def _phase(self, rank: int) -> str:
-        if (answer := self._answers.get(rank)) is None:
-            return _process_state(self._run.ranks.pids.get(rank))
-        if phase := stack_groups.phase_of(stack_groups.main_frames(answer)):
-            return phase
-        reported = self._run.stall_watch.phase_of(rank)
-        return "" if reported in STEPPING else reported
-
-    def _call_of(self, rank: int) -> str:
-        answer = self._answers.get(rank)
-        return stack_groups.users_call(stack_groups.main_frames(answer)) if answer else ""
-
-    def _is_certain(
-        self, stalled: list[int], phases: dict[int, str], before: dict[int, Stacks]
-    ) -> bool:
-        if any(map(self._run.stall_watch.is_overdue, stalled)):
-            return True
-        frames = {rank: stack_groups.main_frames(each) for rank, each in self._answers.items()}
-        are_same = {rank: stack_groups.main_frames(each) for rank, each in before.items()} == frames
-        return are_same and not any(phase in _SLOW for phase in phases.values())
+def _main_frames(answers: _Answers) -> dict[int, object]:
+    return {rank: stack_groups.main_frames(each) for rank, each in answers.items()}
 
 
-def _process_state(pid: int | None) -> str:
-    """Return why a process does not answer, as far as this host knows."""
-    with suppress(psutil.Error):
-        if pid is not None and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-            return STOPPED
-    return UNRESPONSIVE
+def _stall(positions: list[RankPosition], answers: _Answers, since: float) -> Stall:
+    """Return the stall of ranks at these positions."""
+    collectives = {rank: each.collectives for rank, each in answers.items()}
+    behind = pending_collectives.find_behind(
+        {rank: groups for rank, groups in collectives.items() if not answers[rank].is_from_outside}
+    )
+    absent = stack_groups.find_absent(positions, behind)
+    # Calls do not tell that ranks wait where collectives do not block Python, as those of NCCL.
+    positions = [
+        structs.replace(each, phase=RankPhase.COLLECTIVE)
+        if each.collective and each.rank not in absent and each.phase not in stack_groups.MAY_WAIT
+        else each
+        for each in positions
+    ]
+    are_all = len(absent) == len(positions)
+    return Stall(
+        since=since,
+        ranks=absent,
+        waiting=stack_groups.describe_others(positions, absent),
+        mismatch=pending_collectives.describe_mismatch(collectives) if are_all else "",
+        positions=positions,
+    )

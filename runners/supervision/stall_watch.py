@@ -10,6 +10,7 @@ from statistics import median
 from distrain.runners.supervision.evidence import Evidence
 
 LEAST_S = 5.0
+EXIT_S = 10.0  # within which a rank that has finished exits
 TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
 STEPPING = ("training", "running")  # phases in which steps are reported
 _RECENT = 64  # windows
@@ -39,6 +40,7 @@ class StallWatch:
         self._stall_s = stall_s
         self._least_s = min(LEAST_S, stall_s)
         self._ranks: dict[int, _Progress] = {}
+        self._began = time.monotonic()
 
     def record_progress(self, rank: int) -> None:
         """Note a sign of life other than a finished step."""
@@ -62,14 +64,29 @@ class StallWatch:
     def reset(self) -> None:
         """Forget the ranks of the last attempt."""
         self._ranks.clear()
+        self.restart()
+
+    def restart(self) -> None:
+        """Count the time in which the ranks start from now on."""
+        self._began = time.monotonic()
+
+    @property
+    def is_start_overdue(self) -> bool:
+        """Whether ranks that have not connected yet should have done so."""
+        return time.monotonic() - self._began > self._stall_s
+
+    def is_exit_overdue(self, rank: int) -> bool:
+        """Return whether a rank that has ended should have exited."""
+        return self.pause_of(rank) > EXIT_S
 
     def phase_of(self, rank: int) -> str:
         """Return the phase that a rank has begun last."""
-        return self._of(rank).phase
+        return self._ranks[rank].phase if rank in self._ranks else ""
 
     def pause_of(self, rank: int) -> float:
         """Return the seconds since the last progress of a rank."""
-        return time.monotonic() - self._of(rank).at
+        progress = self._ranks.get(rank)
+        return time.monotonic() - (progress.at if progress else self._began)
 
     def stalled(self) -> list[int]:
         """Return the ranks whose pause is longer than their limit."""

@@ -21,13 +21,21 @@ def private_folder(name: str) -> Path:
     for path in (root, root / name):
         try:
             path.mkdir(mode=0o700, exist_ok=True)
-            found = path.lstat()
         except OSError as error:
             raise unusable(path, error.strerror) from None
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
+        if not is_private(path):
             raise unusable(path, "it is not a folder that only you can write to")
     return root / name
+
+
+def is_private(path: Path) -> bool:
+    """Return whether this is a folder of this user that nobody else can write to."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return is_own and not stat.S_IMODE(found.st_mode) & 0o022
 
 
 def unusable(path: Path, reason: str | None) -> DistrainError:

@@ -24,11 +24,14 @@ SEMAPHORES = Path("/dev/shm")  # where Linux has the named semaphores of multipr
 
 
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Create a folder that only this user can read, and remove it after the block."""
+def scratch_folder(kind: str = "") -> Iterator[Path]:
+    """Create a folder that only this user can read, and remove it after the block.
+
+    `kind` is part of its name. Folders of processes that were killed are removed first.
+    """
     parent = Path(_short_tmpdir())
     _remove_leftovers(parent)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}", dir=parent))
     try:
         with _locked(folder):
             yield folder
@@ -74,7 +77,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove the folders of supervisors that were killed."""
+    """Remove the folders of supervisors and node agents that were killed."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if _is_own(folder) and _is_abandoned(folder / LOCK):

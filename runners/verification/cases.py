@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import is_supervised
 from distrain.runners.runs import Run, check, launch
 from distrain.runners.system.processes import owner_variables
+from distrain.runners.system.scratch import scratch_folder
 from distrain.runners.training.tap_files import FOLDER, STEPS, TAP
 from distrain.runners.verification.result import (
     RESULT_FILE,
@@ -148,12 +148,9 @@ class Verification:
 
     def results(self, cases: Iterable[Case]) -> Iterator[VerificationResult]:
         """Run each case and yield its result."""
-        with (
-            tempfile.TemporaryDirectory(prefix="distrain-verify-") as folder,
-            suppress(_VerificationStoppedError),
-        ):
+        with scratch_folder("verify-") as folder, suppress(_VerificationStoppedError):
             for case in cases:
-                yield self._run(case, Path(folder))
+                yield self._run(case, folder)
 
     def _run(self, case: Case, folder: Path) -> VerificationResult:
         config, blank = case

@@ -14,9 +14,18 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import GpuSample, HostSample, Notice, RankSample
+from distrain.runners.protocol.events import (
+    Frame,
+    GpuSample,
+    HostSample,
+    Notice,
+    RankSample,
+    Stacks,
+    ThreadStack,
+)
 from distrain.runners.records.snapshot import Follower
-from distrain.runners.records.stall import Stall
+from distrain.runners.records.stacks import append_stacks
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
@@ -598,8 +607,17 @@ def test_an_ended_run_has_the_rate_of_all_its_steps(make: Make) -> None:
 
 def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
     run = make().steps(40)
-    stall = Stall(since=time.time() - 30, ranks=[1], phase="data", call="data.py:7 in load")
+    since = time.time() - 30
+    absent = RankPosition(rank=1, since=since, phase="data", call="data.py:7 in load")
+    waits = RankPosition(
+        rank=0, since=since, phase="backward", collective="gloo:all_reduce Float[9]", sequence=28
+    )
+    stall = Stall(since=since, ranks=[1], waiting="backward", positions=[waits, absent])
     run.writer.set_state(stall=stall)
+    frames = [Frame("/lib/python3/a.py", 1, "a") for _ in range(9)]
+    frames.append(Frame("/home/me/data.py", 7, "load"))
+    thread = ThreadStack(name="MainThread", frames=frames)
+    append_stacks(run.dir, [Stacks(time=since, rank=1, threads=[thread])])
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await until(pilot, lambda: "stalled" in shown(app), "shown")
@@ -607,6 +625,14 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
         assert "rank 1 is in data (data.py:7 in load)" in text
         assert "0.00 samples/s" in text
         assert "ETA" not in text
+        await pilot.press("h")
+        await until(pilot, lambda: "/home/me/data.py:7 in load" in shown(app), "stacks")
+        text = shown(app)
+        assert "… 7 calls of libraries" in text
+        assert "28 gloo:all_reduce Float[9]" in text
+        assert text.rindex("in data (data.py:7 in load)") < text.rindex("in backward")
+        await pilot.press("escape")
+        await until(pilot, lambda: "0.00 samples/s" in shown(app), "the run again")
 
     watch(run, scenario)
 

@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Label, OptionList, Static
 
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run
@@ -730,5 +731,36 @@ def test_a_failed_deletion_is_reported(
         app.clear_notifications()
         await pilot.press("u")
         assert "nothing to restore" in notifications(app)
+
+    run_app(scenario, runs_dir)
+
+
+def test_the_code_of_a_strangers_record_is_executed_only_after_a_question(
+    ended: Make, runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("theirs.py").touch()
+    ended("mine", script={"path": "theirs.py"})
+    launched: list[RunConfig] = []
+
+    def launch(config: RunConfig, **_: Any) -> Run:
+        launched.append(config)
+        raise DistrainError("enough")
+
+    monkeypatch.setattr("distrain.runners.runs.launch", launch)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        for answer in ("enter", "escape"):
+            await pilot.press("r")
+            assert isinstance(app.screen, ChoiceDialog)
+            assert app.focused is app.screen.query_one("#cancel")
+            assert "theirs.py" in str(app.screen.text.content)
+            await pilot.press(answer)
+            assert not isinstance(app.screen, ChoiceDialog)
+        await pilot.press("r", "left", "enter")
+        await until(pilot, lambda: launched, "launched")
+        await until(pilot, lambda: "rerun mine: enough" in notifications(app), "refused")
+        await pilot.press("r")
+        await until(pilot, lambda: len(launched) == 2, "launched without a question")
 
     run_app(scenario, runs_dir)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.trust import describe
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.trash import TRASH, restore
 from distrain.runners.runs import Run
@@ -147,11 +148,30 @@ class SessionController:
         try:
             configs = make_configs()
             folder = session.launched_from
+            code = session.untrusted_code()
         except DistrainError as error:
             self._app.refuse(str(error))
             return
         request = LaunchRequest(action, configs, start, session.runs_dir, folder)
-        self._app.launches.launch(request)
+        if code:
+            self._ask_about_code(request, session, code)
+        else:
+            self._app.launches.launch(request)
+
+    def _ask_about_code(
+        self, request: LaunchRequest, session: Session, code: Sequence[str]
+    ) -> None:
+        from distrain.tui.dialogs.choice import Answer, RiskyChoiceDialog
+
+        def answer(choice: str | None) -> None:
+            if choice:
+                session.trust()
+                self._app.launches.launch(request)
+
+        text = describe(f"{session.kind} {session.id} ({session.dir})", code)
+        answers = [Answer("trust", "Trust and execute it", "error")]
+        title = f"Trust the code of {label(session)}?"
+        self._app.push_screen(RiskyChoiceDialog(title, text, answers), answer)
 
     # --- notes ----------------------------------------------------------------------------------
 

@@ -14,7 +14,16 @@ from distrain.runners.records.run_ids import short_id
 from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.records.state import RunState
 
-_STATUSES = ("queued", "starting", "running", "stopping", "failed", "stopped", "completed")
+_STATUSES = (
+    "queued",
+    "starting",
+    "running",
+    "stalled",
+    "stopping",
+    "failed",
+    "stopped",
+    "completed",
+)
 
 
 RUN, BENCH = "run", "bench"
@@ -35,6 +44,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     status: str
     live: bool = False
+    stalled: bool = False
     name: str = ""
     notes: str = ""
     tags: tuple[str, ...] = ()
@@ -64,9 +74,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         return short_id(self.id)
 
     @property
+    def current_status(self) -> str:
+        """The status, or "stalled" for a live run that makes no progress."""
+        return "stalled" if self.stalled else self.status
+
+    @property
     def search_text(self) -> str:
         """Return the text that the filter searches, in lower case."""
-        texts = (self.id, self.name, self.notes, *self.tags, self.status, self.strategy)
+        texts = (self.id, self.name, self.notes, *self.tags, self.current_status, self.strategy)
         return " ".join(
             (*texts, self.job, self.launcher, self.precision, self.model, self.data)
         ).casefold()
@@ -81,7 +96,9 @@ def headline(metrics: Iterable[str]) -> str:
 
 SORTS: dict[str, Callable[[RunRow], Any]] = {
     "name": lambda row: (row.name or row.short).casefold(),
-    "status": lambda row: _STATUSES.index(row.status) if row.status in _STATUSES else None,
+    "status": lambda row: (
+        _STATUSES.index(status) if (status := row.current_status) in _STATUSES else None
+    ),
     "strategy": lambda row: (row.strategy, row.ranks or 0) if row.strategy else None,
     "setup": lambda row: f"{row.launcher} {row.precision}".strip(),
     "model": lambda row: f"{row.model} {row.data}".strip(),
@@ -152,7 +169,11 @@ def live_row(now: Snapshot, record: Record) -> RunRow:
     return RunRow(
         **_common_fields(record, state),
         live=state.live,
-        reason=state.reason or _pending(now) or "; ".join(state.waiting_for),
+        stalled=state.current_stall is not None,
+        reason=(now.stall.describe(now.time) if now.stall else "")
+        or state.reason
+        or _pending(now)
+        or "; ".join(state.waiting_for),
         strategy=config.strategy,
         launcher=config.launcher,
         precision=state.plan.precision if state.plan else config.precision,

@@ -47,3 +47,9 @@ class ChoiceDialog(Dialog[str]):
             self.focus_next()
         elif event.key == "left":
             self.focus_previous()
+
+
+class RiskyChoiceDialog(ChoiceDialog):
+    """A choice whose safe answer, "Cancel", has the focus."""
+
+    AUTO_FOCUS = "#cancel"

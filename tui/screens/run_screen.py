@@ -74,6 +74,7 @@ class RunScreen(LinkedPlotsScreen):
         self.frame: RunFrame | None = None
         self._was_live = run.is_live
         self._restart_key = ""  # after its end: the id of the key that resumes or reruns it
+        self._is_stalled = False
         self._tables_height = 0
 
     def compose(self) -> ComposeResult:
@@ -148,6 +149,9 @@ class RunScreen(LinkedPlotsScreen):
         self._choose_first_plots(event.frame)
         self._paint()
         state = event.frame.snapshot.state
+        if self._is_stalled != (state.current_stall is not None):
+            self._is_stalled = not self._is_stalled
+            self.refresh_bindings()
         if not (state.live or self._restart_key):
             resumes = state.status != "completed" and self.run.record.last_checkpoint
             self._restart_key = "run.resume" if resumes else "run.rerun"
@@ -175,7 +179,10 @@ class RunScreen(LinkedPlotsScreen):
         )
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(
-            frame.nodes, frame.diagnosis.straggler, is_script=frame.config.is_script
+            frame.nodes,
+            frame.diagnosis.straggler,
+            is_script=frame.config.is_script,
+            stall=now.stall,
         )
         self.query_one(HardwarePane).show(frame)
         scheduled = now.state.plan is not None and now.state.plan.scheduled
@@ -216,7 +223,12 @@ class RunScreen(LinkedPlotsScreen):
     # --- actions --------------------------------------------------------------------------------
 
     def offers(self, binding: Binding) -> bool:
-        """Show, after the end, the key that resumes or reruns the run instead of the stop key."""
+        """Show, after the end, the key that resumes or reruns the run instead of the stop key.
+
+        The key that shows the stacks is shown in a stall.
+        """
+        if binding.id == "run.stacks":
+            return self._is_stalled
         if not self._restart_key:
             return super().offers(binding)
         if binding.id == self._restart_key:
@@ -286,6 +298,11 @@ class RunScreen(LinkedPlotsScreen):
 
     def action_edit(self) -> None:
         self.distrain.sessions.edit(self.run)
+
+    def action_stacks(self) -> None:
+        from distrain.tui.screens.stacks_screen import StacksScreen
+
+        self.app.push_screen(StacksScreen(self.run))
 
     def action_config(self) -> None:
         from distrain.tui.screens.config_screen import ConfigScreen

@@ -22,6 +22,7 @@ STATUSES = {
     "queued": ("◌", "yellow"),
     "starting": ("◌", "cyan"),
     "running": ("●", "cyan"),
+    "stalled": ("◑", "yellow"),
     "stopping": ("◍", "yellow"),
     "completed": ("✔", "green"),
     "failed": ("✘", "red"),

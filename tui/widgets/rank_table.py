@@ -13,6 +13,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.stragglers import Straggler
 from distrain.runners.protocol import events
 from distrain.runners.records.snapshot import RankNow
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.timeseries.run_curve import add_rates
 from distrain.tui import marks
 from distrain.tui.data.node_status import NodeStatus, has_failed, mean_of, sort_by_problem
@@ -39,6 +40,7 @@ COLUMNS = (
 )
 # distrain does not know the loss of a script, only what it logs.
 OF_SCRIPTS = tuple(column for column in COLUMNS if column.name != "loss")
+PHASE_IN_STALL = TableColumn("phase", 19, right=False)
 BAR = 12  # least cells of the bar of phases
 LONGEST_NAME = 20  # most cells of a node's name
 SHARES = (*events.PHASES, events.OTHER, "overlap")
@@ -52,7 +54,9 @@ class RankTable(NodePane):
         "end: over all steps), and the shares of its time: waiting for data, compute (forward and "
         "backward), waiting for other ranks (comm wait), optimizer, and other work of the loop. "
         "Overlap is the share in which gradients were exchanged during backward. ◀ marks the "
-        "straggler that the other ranks wait for, with the cause. Multi-node runs show one row "
+        "straggler that the other ranks wait for, with the cause. In a stall, the phase is where "
+        "the rank is, and ranks that the others wait for are yellow; {run.stacks} shows their "
+        "calls. Multi-node runs show one row "
         "per node, nodes with problems and stragglers first: the step that all its ranks have "
         "completed, the sum of their rates and memory, and the mean of their shares and CPU. "
         "{run.fold} unfolds a node, {run.folds} unfolds all."
@@ -60,6 +64,7 @@ class RankTable(NodePane):
 
     _run_nodes: Sequence[NodeStatus] = ()
     _straggler: Straggler | None = None
+    _stall: Stall | None = None
     _columns: Sequence[TableColumn] = COLUMNS
 
     def show(
@@ -68,30 +73,35 @@ class RankTable(NodePane):
         straggler: Straggler | None = None,
         *,
         is_script: bool = False,
+        stall: Stall | None = None,
     ) -> None:
         self._run_nodes = nodes
         self._straggler = straggler
-        self._columns = OF_SCRIPTS if is_script else COLUMNS
+        self._stall = stall
+        columns = OF_SCRIPTS if is_script else COLUMNS
+        self._columns = [
+            PHASE_IN_STALL if stall and column.name == "phase" else column for column in columns
+        ]
         self._paint()
 
     def _paint(self) -> None:
-        straggler = self._straggler.rank if self._straggler else None
         notes = []
         if self._straggler:
-            notes.append(f"straggler: rank {straggler}, slow {self._straggler.where}")
+            notes.append(f"straggler: rank {self._straggler.rank}, slow {self._straggler.where}")
+        marked = mark_ranks(self._straggler, self._stall)
         background = self.background_colors[1]
         if len(self._run_nodes) > 1:
             with_problem = sum(1 for node in self._run_nodes if node.problem)
             if with_problem:
                 notes.insert(0, f"{formatting.plural(with_problem, 'node')} with problems")
-            self._paint_nodes(straggler, background)
+            self._paint_nodes(marked, background)
         else:
             ranks = [rank for node in self._run_nodes for rank in node.ranks]
-            lines = table(ranks, self._columns, self.width, straggler, background)
+            lines = table(ranks, self._columns, self.width, marked, background)
             self.put_lines(lines, fixed=1)
         self.border_subtitle = " · ".join(notes)
 
-    def _paint_nodes(self, straggler: int | None, background: Color) -> None:
+    def _paint_nodes(self, marked: MarkedRanks, background: Color) -> None:
         count = sum(len(node.ranks) for node in self._run_nodes)
         no_ranks = self._run_nodes[0].waiting_for or "no ranks"
         ranks = formatting.plural(count, "rank") if count else no_ranks
@@ -101,15 +111,31 @@ class RankTable(NodePane):
         sections = [
             NodeSection(
                 node,
-                partial(_node_row, node, columns, straggler),
-                [
-                    partial(_indented_row, rank, columns, straggler == rank.info.rank, background)
-                    for rank in node.ranks
-                ],
+                partial(_node_row, node, columns, marked.straggler),
+                [partial(_indented_row, rank, columns, marked, background) for rank in node.ranks],
             )
-            for node in sort_by_problem(self._run_nodes, straggler)
+            for node in sort_by_problem(self._run_nodes, marked.straggler)
         ]
         self.put_sections([_header(columns)], sections)
+
+
+class MarkedRanks(NamedTuple):
+    """What is to be seen at a glance: the straggler, and in a stall where each rank is."""
+
+    straggler: int | None
+    positions: Mapping[int, RankPosition]
+    absent: frozenset[int]
+
+    def phase(self, now: RankNow) -> str:
+        """Return where a rank is in a stall, else what it has reported."""
+        found = self.positions.get(now.info.rank)
+        return (found.condition or found.phase if found else "") or _phase(now)
+
+
+def mark_ranks(straggler: Straggler | None, stall: Stall | None) -> MarkedRanks:
+    positions = {each.rank: each for each in stall.positions} if stall else {}
+    absent = frozenset(stall.told_apart) if stall else frozenset()
+    return MarkedRanks(straggler.rank if straggler else None, positions, absent)
 
 
 class RankColumns(NamedTuple):
@@ -123,13 +149,13 @@ def table(
     ranks: Sequence[RankNow],
     all_columns: Sequence[TableColumn],
     width: int,
-    straggler: int | None,
+    marked: MarkedRanks,
     background: Color,
 ) -> list[Text]:
     """Return the header and a row per rank, fitted to a width and legible on the background."""
     fitting = columns_that_fit(all_columns, width - BAR)
     columns = RankColumns(fitting, max(width - total_width(fitting), 0))
-    rows = [_row(rank, columns, straggler == rank.info.rank, background) for rank in ranks]
+    rows = [_row(rank, columns, marked, background) for rank in ranks]
     return [_header(columns), *rows]
 
 
@@ -145,15 +171,15 @@ def _header(columns: RankColumns) -> Text:
     return Text(" ").join(names).append(" ").append_text(phase_bar.legend(columns.bar))
 
 
-def _row(now: RankNow, columns: RankColumns, is_straggler: bool, background: Color) -> Text:
-    cells = _cells(now)
+def _row(now: RankNow, columns: RankColumns, marked: MarkedRanks, background: Color) -> Text:
+    cells = _cells(now) | {"phase": marked.phase(now)}
     first, *others = columns.columns
     mark_style = legible_style(marks.rank_mark(now.info.rank).colour, background)
     line = Text(no_wrap=True).append_text(align(Text(cells["rank"], mark_style), first)).append(" ")
-    style = "red" if has_failed(now) else ""
+    style = "red" if has_failed(now) else "bold yellow" if now.info.rank in marked.absent else ""
     for column in others:
         line.append_text(align(Text(cells[column.name], style), column)).append(" ")
-    return _with_bar(line, now.shares, columns.bar, is_straggler)
+    return _with_bar(line, now.shares, columns.bar, marked.straggler == now.info.rank)
 
 
 def _with_bar(line: Text, shares: Mapping[str, float], room: int, is_straggler: bool) -> Text:
@@ -165,12 +191,12 @@ def _with_bar(line: Text, shares: Mapping[str, float], room: int, is_straggler: 
 
 
 def _indented_row(
-    now: RankNow, columns: RankColumns, is_straggler: bool, background: Color
+    now: RankNow, columns: RankColumns, marked: MarkedRanks, background: Color
 ) -> Text:
     """Return the row of a rank below its node."""
     first, *others = columns.columns
     narrower = RankColumns([first._replace(width=first.width - 2), *others], columns.bar)
-    return Text("  ").append_text(_row(now, narrower, is_straggler, background))
+    return Text("  ").append_text(_row(now, narrower, marked, background))
 
 
 def _node_row(node: NodeStatus, columns: RankColumns, straggler: int | None) -> Text:

@@ -74,7 +74,7 @@ def header(by: str, descending: bool, width: int) -> Text:
 def row_line(row: RunRow, width: int, marked: bool, background: Color) -> Text:
     """Return the row of a run, legible on the background."""
     mark = marks.run_mark(row.id)
-    dot, colour = STATUSES.get(row.status, UNKNOWN)
+    dot, colour = STATUSES.get(row.current_status, UNKNOWN)
     line = Text(no_wrap=True)
     line.append("✓" if marked else " ", "bold").append("↥" if row.pinned else " ", "bold")
     line.append(f"{mark.shape} ", legible_style(mark.colour, background)).append(f"{dot} ", colour)
@@ -109,10 +109,10 @@ def _progress(row: RunRow) -> Text:
         return Text(formatting.count(row.step))
     if row.job not in ("", job_status.RUNNING):
         return Text(row.job, JOB_STATES.get(row.job, FAILED_JOB))
-    if row.fraction is None:
-        return Text(row.status, STATUSES.get(row.status, UNKNOWN)[1])
+    if row.fraction is None or row.stalled:
+        return Text(row.current_status, STATUSES.get(row.current_status, UNKNOWN)[1])
     filled = round(BAR * row.fraction)
-    bar = Text("━" * filled, STATUSES.get(row.status, UNKNOWN)[1]).append(
+    bar = Text("━" * filled, STATUSES.get(row.current_status, UNKNOWN)[1]).append(
         "─" * (BAR - filled), "dim"
     )
     return bar.append(f"{100 * row.fraction:.0f} %".rjust(6))
@@ -120,7 +120,7 @@ def _progress(row: RunRow) -> Text:
 
 def _rounds(row: RunRow) -> Text:
     if row.live:
-        return Text(f"round {row.step}/{row.most}", STATUSES.get(row.status, UNKNOWN)[1])
+        return Text(f"round {row.step}/{row.most}", STATUSES.get(row.current_status, UNKNOWN)[1])
     return Text(formatting.plural(row.step or 0, "round"))
 
 
@@ -134,8 +134,8 @@ def details(row: RunRow | None, short: bool = False) -> Text:
     """Return what the columns omit: why the run ended, its model and devices, its notes."""
     if row is None:
         return Text()
-    dot, colour = STATUSES.get(row.status, UNKNOWN)
-    status = Text(f" {dot} {row.status}", colour)
+    dot, colour = STATUSES.get(row.current_status, UNKNOWN)
+    status = Text(f" {dot} {row.current_status}", colour)
     if row.reason and (row.status != "completed" or row.kind == BENCH):
         status.append(f": {formatting.single_line(row.reason)}")
     if row.live and row.eta is not None:

@@ -55,14 +55,13 @@ def header(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list
 
 def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
     plan = now.state.plan
-    dot, colour = STATUSES[now.state.status]
+    status = now.state.current_status
+    dot, colour = STATUSES[status]
     setup = describe_setup(config, plan)
     if plan:
         on = f" on {formatting.plural(plan.nodes, 'node')}" if plan.nodes > 1 else ""
         setup.append(formatting.plural(plan.world_size, "rank") + on)
-    parts = [Text(f"{dot} {now.state.status}", f"bold {colour}")]
-    if now.stall:
-        parts = [Text(f"{dot} stalled", "bold yellow")]
+    parts = [Text(f"{dot} {status}", f"bold {colour}")]
     if now.name:
         parts.append(Text(now.name, "bold"))
     id = Text(now.run_id, "" if now.name else "bold")

@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import structs
@@ -18,6 +19,7 @@ from distrain.runners.launchers.slurm.job import JobInfo, query_job
 from distrain.runners.launchers.slurm.script import LOG
 from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink
 from distrain.runners.protocol.events import Event, Notice, Requeue, Stop
+from distrain.runners.records.logs import read_end
 from distrain.runners.records.reader import Record
 
 END_SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -27,7 +29,7 @@ SILENCE_S = 30.0  # after which a notice says that Slurm does not answer
 COMPLETING_S = 30.0
 JOURNAL_S = 3.0  # for the supervisor to read what the job's journal contains
 CANCEL_POLL_S = 0.5
-LOG_TAIL = 2000  # characters
+LOG_TAIL = 2000  # bytes
 CONSEQUENCES = re.compile(rf"(srun|slurmstepd\S*):|{SIGTERM_REASON}$")
 
 
@@ -234,8 +236,10 @@ class JobWatch:
 
     def _log_tail(self) -> str:
         """Return the last lines of what srun and the node agents printed."""
-        log = self._record.dir / "logs" / LOG
-        return log.read_text(errors="replace")[-LOG_TAIL:].strip() if log.exists() else ""
+        with suppress(OSError):
+            log = read_end(self._record.dir / "logs" / LOG, LOG_TAIL)
+            return log.decode(errors="replace").strip()
+        return ""
 
     def _notice(self, text: str, level: Literal["info", "warning"] = "warning") -> None:
         print(text, flush=True)

@@ -44,7 +44,13 @@ from distrain.runners.protocol.events.scripts import (
     RankFacts,
     ScriptSettings,
 )
-from distrain.runners.protocol.events.stacks import Frame, StackRequest, Stacks, ThreadStack
+from distrain.runners.protocol.events.stacks import (
+    Frame,
+    GroupCollectives,
+    StackRequest,
+    Stacks,
+    ThreadStack,
+)
 from distrain.runners.protocol.events.stops import Stop, StopAt, Stopping, StopSupport
 from distrain.runners.protocol.events.training import (
     OTHER,
@@ -77,6 +83,7 @@ __all__ = [
     "Finished",
     "Frame",
     "GpuSample",
+    "GroupCollectives",
     "Hello",
     "HostSample",
     "Int",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from distrain.runners.protocol.events.base import Event, Int
+
+Setting = str | Int | float | bool | None  # no tables, so that no message is nested deeply
 
 
 class LoggedStats(msgspec.Struct, frozen=True):
@@ -67,7 +68,7 @@ class ScriptSettings(Event, frozen=True, tag="script_settings"):
 
     time: float
     rank: Int
-    config: dict[str, Any] = {}
+    config: dict[str, Setting] = {}
     sources: dict[str, str] = {}
     missing: dict[str, str] = {}
 

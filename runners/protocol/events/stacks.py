@@ -1,4 +1,4 @@
-"""Stacks of all threads of a rank, which its reporting thread reads when the supervisor asks."""
+"""What a rank is doing: the stacks of its threads, and its last collectives."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
     frames: list[Frame]
 
 
+class GroupCollectives(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last collectives of a process group, as one of its ranks has begun them.
+
+    `newest` is the sequence number of the last one. `pending` describes the oldest one that has
+    not ended, and `pending_number` is its sequence number; there is none if it is None.
+    """
+
+    group: str
+    newest: Int = 0
+    pending: str = ""
+    pending_number: Int | None = None
+
+
 class StackRequest(Event, frozen=True, tag="stack_request"):
     """Asks for stacks: a viewer the supervisor, which asks the ranks and passes the answers on."""
 
@@ -31,9 +44,14 @@ class StackRequest(Event, frozen=True, tag="stack_request"):
 
 
 class Stacks(Event, frozen=True, tag="stacks"):
-    """A rank's answer to a StackRequest with the same number, main thread first."""
+    """A rank's answer to a StackRequest with the same number, main thread first.
+
+    `is_from_outside`: the rank has not answered, and its stacks were read by another process.
+    """
 
     time: float
     rank: Int
     threads: list[ThreadStack]
+    collectives: list[GroupCollectives] = []
     number: Int = 0
+    is_from_outside: bool = False

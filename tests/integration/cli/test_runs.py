@@ -16,6 +16,7 @@ from msgspec import structs
 
 from distrain.runners.bench import candidates, make, plans
 from distrain.runners.bench.folder import create_bench
+from distrain.runners.config.trust import remember
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Job
 from distrain.runners.records.state import RunError, read_state, write_state
@@ -128,11 +129,15 @@ def test_a_run_without_a_supervisor_is_recovered_and_ends(
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
+    refused = distrain(how, "far", PATH=path)
+    assert refused.returncode == 2, "another user may have written this record"
+    assert f"`distrain watch {unsupervised.id} --trust`" in refused.stderr
     if how == "stop":
+        remember(unsupervised.record.config, str(tmp_path))
         output = distrain("stop", "far", "--now", "--wait", PATH=path)
         assert "stopped: stopped immediately on request" in output.stderr
     else:
-        output = distrain("watch", "far", PATH=path)
+        output = distrain("watch", "far", "--trust", PATH=path)
         assert "job 4711 was cancelled outside distrain" in output.stderr
         assert "the supervisor was gone" in output.stderr
     state = read_state(unsupervised.dir)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from distrain.models.classification import Classification
@@ -63,6 +66,12 @@ def act(what: str, rank: int) -> None:
     if what == "hang":
         Path("hanging").touch()
         time.sleep(1000)
+    if what == "hold the lock of Python":
+        re.match("(a+)+$", "a" * 40 + "b")  # takes longer than any test
+    if what == "linger":
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+    if what == "skip a collective":
+        torch.distributed.broadcast(torch.ones(3), 0)
 
 
 class UnspeakableError(Exception):

@@ -136,20 +136,28 @@ def test_a_rank_absent_from_a_collective_is_named(start: Start) -> None:
 
 
 def stall_of(run: Run, ranks: list[int]) -> Stall | None:
+    """Return the stall in which these ranks are absent, unless they have not begun to train."""
     stall = run.record.state.stall
-    return stall if stall and stall.ranks == ranks else None
+    has_begun = stall and stall.ranks == ranks and stall.first and stall.first.step
+    return stall if has_begun else None
 
 
 def test_the_absent_rank_of_a_stall_is_named_and_its_stack_kept(start: Start) -> None:
     run = start(task__args={"what": "hang", "rank": 1, "step": 20}, report__stall_s=2)
     stall = wait_until(lambda: stall_of(run, [1]))
     assert run.status == "running"
-    answers = {answer.rank: answer for answer in run.read_stacks(2)}
+    assert stall.waiting in ("backward", "collective")
+    waiting, absent = stall.positions
+    assert "faulty.py" in absent.call
+    assert "all_reduce" in waiting.collective
+    assert waiting.sequence > absent.sequence
+    answers = {answer.rank: answer for answer in run.read_stacks()}
     assert answers.keys() == {0, 1}
-    assert stall.call.partition(":")[0] in answers[1].threads[0].frames[-1].file
+    assert absent.call.partition(":")[0] in answers[1].threads[0].frames[-1].file
     kept = (run.dir / "logs" / "stacks.log").read_text()
     assert "rank 0, main thread:" in kept
     assert "rank 1, main thread:" in kept
+    assert "rank 0, pending collectives:\n  gloo:all_reduce" in kept
     run.stop(now=True)
     assert run.wait(120)["status"] == "stopped"
     assert_nothing_left(run)
@@ -159,11 +167,31 @@ def test_a_frozen_rank_is_named_and_the_stall_ends_with_it(start: Start) -> None
     run = start(report__stall_s=1, train__epochs=1000, task__args={"pace": 0.01})
     pid = wait_until(lambda: [r.pid for r in run.record.ranks() if r.rank == 0 and r.step > 20])[0]
     os.kill(pid, signal.SIGSTOP)
-    assert wait_until(lambda: stall_of(run, [0])).phase == "stopped by a signal"
+    assert wait_until(lambda: stall_of(run, [0])).first.condition == "stopped by a signal"
     os.kill(pid, signal.SIGCONT)
     wait_until(lambda: run.record.state.stall is None)
     run.stop(now=True)
     assert run.wait(120)["status"] == "stopped"
+
+
+def test_the_stack_of_a_rank_that_cannot_run_python_is_read_from_outside(start: Start) -> None:
+    what = "hold the lock of Python"
+    run = start(task__args={"what": what, "rank": 1, "step": 20}, report__stall_s=2)
+    position = wait_until(lambda: stall_of(run, [1])).first
+    assert (position.condition, position.phase) == ("not responding", "")
+    assert position.call.startswith("faulty.py:")
+    run.stop(now=True)
+    run.wait(120)
+    assert "in act" in (run.dir / "logs" / "stacks.log").read_text()
+
+
+def test_a_rank_that_has_finished_and_does_not_exit_is_named(start: Start) -> None:
+    run = start(task__args={"what": "linger", "rank": 1})
+    stall = wait_until(lambda: stall_of(run, [1]))
+    assert stall.first.phase == "exit"
+    run.stop(now=True)
+    run.wait(120)
+    assert_nothing_left(run)
 
 
 def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder: object) -> None:
@@ -172,6 +200,7 @@ def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder:
     run.stop()
     assert run.wait(120)["status"] == "stopped"
     assert "took too long" in run.record.state.reason
+    assert "faulty.py" in (run.dir / "logs" / "stacks.log").read_text()
     assert_nothing_left(run)
 
 

@@ -158,3 +158,11 @@ def test_a_metric_without_samples_has_no_value() -> None:
 def test_a_number_that_no_record_can_store_is_refused(step: int) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode(encode(make_window(step=step)))
+
+
+def test_no_message_is_nested_deeply() -> None:
+    line = b'{"type":"script_settings","time":0,"rank":0,"config":{"a":%s}}'
+    assert events.decode(line % b"1")
+    for value in (b"[]", b"{}", b"[" * 500 + b"]" * 500):
+        with pytest.raises(msgspec.ValidationError):
+            events.decode(line % value)

@@ -202,3 +202,12 @@ def test_windows_are_read_as_windows(journal: JournalWriter) -> None:
     journal.add(ITEMS[0])
     journal.close()
     assert isinstance(next(JournalReader(journal.dir).read_new()), Window)
+
+
+def test_a_link_is_not_read_as_a_journal(journal: JournalWriter, tmp_path: Path) -> None:
+    journal.add(make_window(0, 1))
+    journal.close()
+    path = journal.dir / JOURNAL
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert list(JournalReader(journal.dir).read_new()) == []

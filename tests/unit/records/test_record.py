@@ -44,6 +44,7 @@ from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_ids import new_run_id
+from distrain.runners.records.stacks import read_saved_stacks
 from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
@@ -171,6 +172,13 @@ def test_a_reader_neither_follows_links_nor_waits_for_pipes(
     problem = "is a symbolic link" if is_link else "is not a regular file"
     with pytest.raises(DistrainError, match=problem):
         Record(folder).totals() if name == "metrics.db" else Record(folder).config.to_toml()
+
+
+def test_stacks_are_not_read_through_a_link(folder: Path) -> None:
+    outside = folder.parent / "other"
+    outside.write_text("secret")
+    (folder / "logs" / "stacks.log").symlink_to(outside)
+    assert read_saved_stacks(folder) == ""
 
 
 def test_a_checkpoint_outside_of_the_record_is_not_resumed(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -229,7 +230,7 @@ def test_a_peer_may_be_silent_after_its_hello(monkeypatch: pytest.MonkeyPatch) -
 
 def test_other_users_of_the_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     own = os.getuid()
-    monkeypatch.setattr("distrain.runners.supervision.connection.os.getuid", lambda: own + 1)
+    monkeypatch.setattr("distrain.runners.protocol.client.os.getuid", lambda: own + 1)
     assert received_from(refused_peer(HELLO)).events == []
 
 
@@ -252,3 +253,46 @@ def test_the_listener_can_answer() -> None:
 def test_an_answer_to_a_closed_connection_is_dropped() -> None:
     collector = received_from(sending(HELLO))
     collector.connections[0].send(Stop())
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_LINES_PER_S", 1), ("MAX_BYTES_PER_S", len(HELLO))]
+)
+def test_a_flood_waits_and_loses_nothing(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"distrain.runners.supervision.connection.{limit}", value)
+    seen: list[Event | str] = []
+
+    class Watched(Collector):
+        def received(self, connection: Connection, event: Event) -> None:
+            seen.append(event)
+            if len(seen) == 1:
+                self.watch(connection._transport, "pause_reading")
+                self.watch(connection._transport, "resume_reading")
+
+        def watch(self, transport: object, method: str) -> None:
+            act = getattr(transport, method)
+            monkeypatch.setattr(transport, method, lambda: (seen.append(method), act()))
+
+    received_from(sending(HELLO, encode(NOTICE) + encode(SUPPORT), encode(NOTICE)), "", Watched())
+    assert [each for each in seen if isinstance(each, Event)] == [
+        Hello(rank=3),
+        NOTICE,
+        SUPPORT,
+        NOTICE,
+    ]
+    waited = seen[seen.index("pause_reading") :]
+    assert waited.index("resume_reading") < waited.index(NOTICE, 2), "the last message waits"
+
+
+def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(first: bytes, second: bytes) -> bool:
+        compared.append((first, second))
+        return hmac.compare_digest(first, second)
+
+    monkeypatch.setattr("distrain.runners.supervision.connection.compare_digest", compare)
+    received_from(sending(encode(Hello(token="secret"))), token="secret")
+    assert compared == [(b"secret", b"secret")]

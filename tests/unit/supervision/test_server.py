@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import stat
@@ -217,3 +218,26 @@ def test_the_token_is_read_from_the_file_in_the_environment(
     assert read_own_token() == "from the file"
     monkeypatch.setenv("DISTRAIN_TOKEN", "told")
     assert read_own_token() == "told"
+
+
+def test_the_unix_socket_and_its_folder_are_private(tmp_path: Path) -> None:
+    def work(addresses: ServerAddresses) -> None:
+        socket_file = Path(addresses.local.removeprefix("unix:"))
+        assert stat.S_IMODE(socket_file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(socket_file.parent.stat().st_mode) == 0o700
+
+    during(tmp_path, work)
+
+
+def test_a_socket_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.getuid()
+
+    def work(addresses: ServerAddresses) -> None:
+        monkeypatch.setattr("distrain.runners.protocol.client.os.getuid", lambda: own + 1)
+        with pytest.raises(PermissionError):
+            connect(addresses.local)
+        monkeypatch.undo()
+
+    during(tmp_path, work)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from distrain.runners.protocol.events import Finished, Frame
-from distrain.runners.records.stall import STOPPED, UNRESPONSIVE, Stall
-from distrain.runners.supervision import stack_groups, stall_watch
+from distrain.runners.protocol.collectives import DEFAULT_GROUP, summarize
+from distrain.runners.protocol.events import Finished, Frame, GroupCollectives
+from distrain.runners.records.stall import Condition, RankPosition, Stall
+from distrain.runners.supervision import pending_collectives, stack_groups, stall_watch
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.stall_watch import StallWatch
 
@@ -109,29 +111,90 @@ def test_the_users_call_is_the_innermost_one_of_no_library() -> None:
     assert stack_groups.users_call(frames) == "net.py:1 in forward"
 
 
+def at(rank: int, phase: str = "", step: int = 8, condition: str = "") -> RankPosition:
+    return RankPosition(rank=rank, since=100.0, step=step, phase=phase, condition=condition)
+
+
 @pytest.mark.parametrize(
-    ("phases", "steps", "absent"),
+    ("positions", "behind", "absent"),
     [
-        ({0: "backward", 1: "data", 2: "backward"}, {}, [1]),
-        ({0: "collective", 1: "", 2: "backward"}, {}, [1]),
-        ({0: "collective", 1: "backward", 2: "collective"}, {}, [1]),
-        ({0: UNRESPONSIVE, 1: "data", 2: "backward"}, {}, [0]),
-        ({0: "backward", 1: STOPPED}, {}, [1]),
-        ({0: "collective", 1: "collective"}, {0: 8, 1: 7}, [1]),
-        ({0: "backward", 1: "backward"}, {0: 8, 1: 8}, [0, 1]),
-        ({0: "data"}, {0: 8}, [0]),
+        ([at(0, "backward"), at(1, "data"), at(2, "backward")], [], [1]),
+        ([at(0, "collective"), at(1), at(2, "backward")], [], [1]),
+        ([at(0, "collective"), at(1, "backward"), at(2, "collective")], [], [1]),
+        ([at(0, condition=Condition.UNRESPONSIVE), at(1, "data"), at(2, "backward")], [1], [0]),
+        ([at(0, "backward"), at(1, condition=Condition.STOPPED)], [], [1]),
+        ([at(0, "collective"), at(1, "collective", 7)], [], [1]),
+        ([at(0, "forward"), at(1, "forward")], [1], [1]),
+        ([at(0, "backward"), at(1, "backward")], [], [0, 1]),
+        ([at(0, "data")], [], [0]),
     ],
 )
 def test_the_absent_rank_is_the_one_that_does_not_wait(
-    phases: dict[int, str], steps: dict[int, int], absent: list[int]
+    positions: list[RankPosition], behind: list[int], absent: list[int]
 ) -> None:
-    assert stack_groups.find_absent(phases, steps) == absent
+    assert stack_groups.find_absent(positions, behind) == absent
+
+
+def entry(
+    number: int, *, retired: bool = True, call: str = "gloo:all_reduce", group: str = "0"
+) -> dict[str, Any]:
+    """Return an entry of torch's flight recorder, as far as it is read."""
+    return {
+        "process_group": [group, DEFAULT_GROUP if group == "0" else "undefined"],
+        "collective_seq_id": number,
+        "retired": retired,
+        "is_p2p": False,
+        "profiling_name": call,
+        "input_dtypes": ["Float"],
+        "input_sizes": [[3, 5]],
+    }
+
+
+def test_the_rank_that_has_not_begun_the_collective_is_behind() -> None:
+    waiting = [entry(7), entry(8, retired=False), entry(9, retired=False)]
+    ranks = {0: waiting, 1: [entry(7)], 2: waiting, 3: []}
+    collectives = {rank: summarize(entries) for rank, entries in ranks.items()}
+    assert collectives[0] == [
+        GroupCollectives(
+            group=DEFAULT_GROUP, newest=9, pending="gloo:all_reduce Float[3, 5]", pending_number=8
+        )
+    ]
+    assert pending_collectives.find_behind(collectives) == {1, 3}
+
+
+def test_only_ranks_of_a_group_can_be_behind_in_it() -> None:
+    left, right = entry(4, group="1"), entry(2, group="2", retired=False)
+    ranks = {0: [left], 1: [left], 2: [right], 3: [entry(1, group="2")]}
+    collectives = {rank: summarize(entries) for rank, entries in ranks.items()}
+    assert pending_collectives.find_behind(collectives) == {3}
+
+
+def test_different_collectives_that_wait_for_each_other_are_named() -> None:
+    calls = {0: "gloo:all_reduce", 1: "gloo:broadcast", 2: "gloo:all_reduce"}
+    collectives = {r: summarize([entry(7, retired=False, call=c)]) for r, c in calls.items()}
+    assert pending_collectives.find_behind(collectives) == set()
+    assert pending_collectives.describe_mismatch(collectives) == (
+        "the ranks call different collectives as number 7: "
+        "rank 0 gloo:all_reduce Float[3, 5], rank 1 gloo:broadcast Float[3, 5]"
+    )
 
 
 def test_a_stall_is_described_in_a_sentence() -> None:
-    one = Stall(since=100.0, ranks=[1], phase="data", call="data.py:7 in load", waiting="backward")
+    absent = RankPosition(rank=1, since=100.0, phase="data", call="data.py:7 in load")
+    one = Stall(since=100.0, ranks=[1], waiting="backward", positions=[at(0), absent])
     where = "rank 1 is in data (data.py:7 in load); the others wait in backward"
     assert one.describe(112.0) == f"no progress for 12.0 s: {where}"
-    all_ranks = Stall(since=100.0, ranks=[0, 1], phase="collective")
+    both = [at(0, "collective"), at(1, "collective")]
+    all_ranks = Stall(since=100.0, ranks=[0, 1], positions=both)
     assert all_ranks.describe(109.0) == "no progress for 9.0 s: ranks 0–1 are in collective"
-    assert Stall(since=100.0, ranks=[0], phase=STOPPED).as_json(101.0)["since_s"] == 1.0
+    stopped = Stall(since=100.0, ranks=[0], positions=[at(0, "data", condition="not responding")])
+    assert stopped.describe(109.0) == "no progress for 9.0 s: rank 0 is not responding in data"
+    assert stopped.as_json(101.0)["since_s"] == 1.0
+
+
+def test_ranks_that_never_connect_are_overdue_after_the_limit(clock: Clock) -> None:
+    ranks = watch()
+    clock.now += STALL_S + 1
+    assert ranks.is_start_overdue
+    ranks.restart()
+    assert not ranks.is_start_overdue

@@ -22,6 +22,16 @@ with scratch_folder() as folder:
     print(folder, flush=True)
     time.sleep(600)
 """
+NODE_AGENT = """
+import time
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers.node import _record_folder
+config = RunConfig(devices="cpu:2")
+with _record_folder("run", config, plan_here(config)) as folder:
+    print(folder.parent, flush=True)
+    time.sleep(600)
+"""
 # A process that is killed while it has a socket and a semaphore of multiprocessing.
 CHILD = """
 import multiprocessing, os, signal
@@ -60,11 +70,14 @@ def test_what_killed_processes_leave_is_removed_at_the_end(parent: Path) -> None
     assert not semaphores(folder)
 
 
-def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(parent: Path) -> None:
+@pytest.mark.parametrize("program", [OWNER, NODE_AGENT], ids=["supervisor", "node"])
+def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(
+    program: str, parent: Path
+) -> None:
     kept = parent / "distrain-mine"
     kept.mkdir(mode=0o700)
     owners = [
-        subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     try:

@@ -51,6 +51,21 @@ def test_a_damaged_checkpoint_is_named(place: float, tmp_path: Path) -> None:
         load(str(path))
 
 
+class Harm:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("executed"),)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format": 1, "model": Harm()}, "harm.pt")
+    with pytest.raises(ConfigError, match=r"harm\.pt cannot be read as a checkpoint"):
+        load("harm.pt")
+    assert not Path("executed").exists()
+
+
 def test_a_checkpoint_that_lacks_fields_is_named(tmp_path: Path) -> None:
     path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
     with pytest.raises(ConfigError, match=f"{path.name} is not a complete checkpoint: epoch, "):
