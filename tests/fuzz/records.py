@@ -35,7 +35,10 @@ DICTIONARY: list[str] = []
 MOST_EDITS = 6
 WITNESS = "witness"  # the id of the intact run that others are compared with
 SUBJECT = "subject"
-DOES_NOT_FIT = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+DOES_NOT_FIT = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError),
+    sqlite3.Error,
+)
 OUTSIDE = "this file is not part of the record"
 # What reading a database in WAL mode creates next to it.
 SHARED_MEMORY = re.compile(r"metrics\.db-(shm|wal)")

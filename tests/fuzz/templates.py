@@ -26,7 +26,7 @@ from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.logs import log_path
 from distrain.runners.records.reader import Record
 from distrain.runners.records.stacks import append_stacks
-from distrain.runners.records.stall import Stall
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError
 from tests.support.benches import make_bench
 from tests.support.records import RunBuilder, make_window
@@ -79,9 +79,10 @@ def _failed(folder: Path) -> Path:
 def _live(folder: Path) -> Path:
     """A run that trains, and stalls, as far as a reader can see."""
     run = RunBuilder(folder, "live", ago=5).steps(15).evaluation(top1=0.5)
-    stall = Stall(
-        since=time.time() - 2, ranks=[1], phase="data", call="a.py:1 in f", waiting="comm"
-    )
+    since = time.time() - 2
+    absent = RankPosition(rank=1, since=since, step=15, phase="data", call="a.py:1 in f")
+    waits = RankPosition(rank=0, since=since, step=15, collective="all_reduce", sequence=7)
+    stall = Stall(since=since, ranks=[1], waiting="backward", positions=[waits, absent])
     run.writer.set_state(stall=stall, reason="", waiting_for=["a sentence"])
     run.writer.close()
     return run.dir
@@ -95,7 +96,7 @@ def _script(folder: Path) -> Path:
     settings = ScriptSettings(
         time=run.now,
         rank=0,
-        config={"lr": 0.1, "nested": {"a": [1]}},
+        config={"lr": 0.1, "data": "digits"},
         sources={"steps": "optimizer"},
         missing={"lr": "no optimizer"},
     )
