@@ -21,7 +21,7 @@ help:
 	@echo "make test-hosts    run the tests with several hosts (Linux, as root)"
 	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
 	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
-	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: an hour"
+	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: half an hour or more"
 	@echo "make horovod       build Horovod for the installed torch and install it"
 	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down    stop that cluster"

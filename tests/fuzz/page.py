@@ -51,7 +51,10 @@ def table() -> str:
             cells[3] = f"{result['seconds'] / 60:,.1f} min"
             cells[4:7] = [result["date"], result["commit"], str(len(result["found"]))]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    notes = [
+        f"`{name}`: {stored[name]['note']}" for name in FULL if stored.get(name, {}).get("note")
+    ]
+    return "\n".join([*lines, *(f"\n{note}" for note in notes)])
 
 
 def _git(*words: str) -> str:
