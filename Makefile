@@ -7,7 +7,9 @@ BIN    := $(VENV)/bin
 # More workers than cores, because tests wait most of their time.
 PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(nproc)))
 
-.PHONY: help demo tui horovod browser slurm slurm-down check test test-cluster test-horovod \
+FUZZ   ?= short
+
+.PHONY: help demo tui horovod browser slurm slurm-down check test fuzz test-cluster test-horovod \
 	test-hosts test-slurm test-integrations lint types layers bench clean
 help:
 	@echo "make demo          train with two-process DDP on the digits images"
@@ -19,6 +21,7 @@ help:
 	@echo "make test-hosts    run the tests with several hosts (Linux, as root)"
 	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
 	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
+	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: half an hour or more"
 	@echo "make horovod       build Horovod for the installed torch and install it"
 	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down    stop that cluster"
@@ -84,6 +87,14 @@ test-integrations: $(INTEGRATIONS)/ready
 	PYTHONDONTWRITEBYTECODE= DISTRAIN_INTEGRATIONS=required $(INTEGRATIONS)/bin/python -m pytest --durations=25 \
 	  --dist worksteal -n $$(nproc) tests/integrations
 
+# Atheris is of no use to other targets, and has wheels for few platforms.
+$(VENV)/fuzz-ready: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[fuzz]"
+	@touch $@
+
+fuzz: $(VENV)/fuzz-ready
+	$(BIN)/python -m tests.fuzz $(if $(filter full,$(FUZZ)),--full)
+
 browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 	  export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
@@ -103,4 +114,4 @@ bench: $(VENV)/ready
 	@for name in overhead script peers startup ingest open open_logged listing tui plots stragglers agreement; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(INTEGRATIONS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,14 @@ import msgspec
 
 MIN_MEASUREMENTS = 7  # rounds, or stretches of a run; a median of fewer gets no interval
 
+# Rates per second, and durations in seconds, whose ratios can be computed.
+LEAST, MOST = 1e-9, 1e18
+
+
+def is_measured(value: float | None) -> bool:
+    """Return whether a rate or a duration can be compared with others: positive and plausible."""
+    return value is not None and LEAST <= value <= MOST
+
 
 class Interval(msgspec.Struct, frozen=True):
     """An estimate and the ends of its confidence interval."""

@@ -21,7 +21,7 @@ from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS
 from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.validation import Section, build
+from distrain.runners.config.validation import Section, build, shown
 from distrain.runners.errors import ConfigError
 from distrain.runners.runs import check
 
@@ -153,7 +153,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         configs = {}
         for table in (OLD_CANDIDATES_TABLE, "candidates"):
             for name, values in _read_table(data, table).items():
-                configs[name] = build(RunConfig, values, f"{table}.{name}.", problems)
+                configs[name] = RunConfig.read(values, f"{table}.{name}.", problems)
         if problems:
             raise ConfigError(problems)
         return make(configs, msgspec.structs.asdict(rules), target)  # type: ignore[arg-type]
@@ -226,5 +226,5 @@ def _format_values(difference: Difference, names: Sequence[str]) -> str:
 def _read_table(data: dict[str, Any], key: str) -> dict[str, Any]:
     value = data.get(key, {})
     if not isinstance(value, dict):
-        raise ConfigError([(key, f"must be a table, not {value!r}")])
+        raise ConfigError([(key, f"must be a table, not {shown(value)}")])
     return value

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.figures import compute_figures, step_kind
 from distrain.runners.analysis.diagnosis import diagnose
+from distrain.runners.analysis.interval import is_measured
 from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.measured_part import (
     STALL_S,
@@ -128,18 +129,21 @@ def _read_figures(
     if problem := _describe_problem(run, part):
         raise TooShortError(problem)
     figures = compute_figures(record, part.warm_after, None if target else part.until)
-    if not figures.step_rate:
+    if not is_measured(figures.step_rate):
         raise DistrainError(f"{record.id} ended before anything was measured")
     diagnosis = diagnose(record, part.warm_after)
+    # A clock that was set back makes a time that is none.
+    time_to_target = seconds_to_target(target, record) if target else None
     return {
         **asdict(figures),
+        "rate": figures.rate if is_measured(figures.rate) else None,
         "run_id": run.id,
         "ended_early": ended_early,
         "declared": record.script_settings().config if record.config.is_script else {},
         "step_kind": step_kind(record),
         "warmup_s": part.warmup_s,
         "steady": part.steady and part.windows >= windows_wanted(rules),
-        "seconds_to_target": seconds_to_target(target, record) if target else None,
+        "seconds_to_target": time_to_target if is_measured(time_to_target) else None,
         "metrics": _last_metrics(record),
         "kind": diagnosis.kind,
         "diagnosis": diagnosis.sentence,

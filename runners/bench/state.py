@@ -8,6 +8,7 @@ import msgspec
 
 from distrain.runners.analysis.comparison.fairness import OPTIMIZER_STEPS
 from distrain.runners.analysis.comparison.model import Unit
+from distrain.runners.analysis.interval import LEAST, MOST
 from distrain.runners.config.plan import Plan
 from distrain.runners.protocol.events import Int
 from distrain.runners.records.state import Pid
@@ -16,6 +17,8 @@ FORMAT = 1
 BenchStatus = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
 # The name of a folder, which cannot lead to another place.
 RunId = Annotated[str, msgspec.Meta(pattern=r"^([^./\0][^/\0]*)?$")]
+# A rate or a duration of which ratios are computed.
+Measured = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
 LIVE: tuple[BenchStatus, ...] = ("starting", "running", "stopping")
 
 
@@ -33,12 +36,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = msgspec.field(name="contestant")
     round: Int
     run_id: RunId
-    rate: float | None
+    rate: Measured | None
     seconds: float
     warmup_s: float
     steady: bool
     duration_s: float = msgspec.field(name="took")
-    step_rate: float | None = None
+    step_rate: Measured | None = None
     steps: Int = 0
     samples_per_step: float | None = None
     ended_early: bool = False
@@ -52,7 +55,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     gpu: float | None = None
     other_cores: float | None = msgspec.field(name="others", default=None)
     joules_per_sample: float | None = None
-    seconds_to_target: float | None = None
+    seconds_to_target: Measured | None = None
     metrics: dict[str, float | None] = {}
     kind: str = ""
     diagnosis: str = ""
@@ -78,6 +81,10 @@ class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = msgspec.field(name="contestant")
     began: float
     run_id: RunId = ""
+
+    def __post_init__(self) -> None:
+        if self.candidate not in self.order:
+            raise ValueError("the current run is of no candidate of its round")
 
     @property
     def number(self) -> int:

@@ -47,6 +47,11 @@ MAX_SHARES = 4  # that are written out: "64 + 64 + 64 + 64"
 
 def collect_data(record: Record) -> dict[str, Any]:
     """Return the summary, and everything else that is known except time series."""
+    with record.one_moment():
+        return _collect_data(record)
+
+
+def _collect_data(record: Record) -> dict[str, Any]:
     state = record.state  # once: all that is shown belongs to one moment
     meta = record.meta
     events = [event for _, event in record.events(kinds=("notice", "saved"))]
@@ -69,6 +74,11 @@ def collect_data(record: Record) -> dict[str, Any]:
 
 def format_page(record: Record) -> str:
     """Return the page for a person."""
+    with record.one_moment():
+        return _format_page(record)
+
+
+def _format_page(record: Record) -> str:
     follower = Follower(record)
     events = follower.new_events()
     state = follower.state

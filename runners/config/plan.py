@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batch: list[Int] = []
     micro_batch: Int = 0
     loader_workers: list[Int] = []
-    threads: Int
+    threads: Size
     lr: float = 0.0
     precision: Arithmetic | Literal[""] = ""
     backend: str

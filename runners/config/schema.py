@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from datetime import date, time
+from datetime import date, datetime, time
 from typing import Annotated, Any
 
 import msgspec
@@ -42,6 +42,8 @@ from distrain.runners.errors import ConfigError
 LAUNCHERS_OWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # What only the training loop of distrain uses: a script decides all this itself.
 OF_THE_LOOP = ("precision", "task", "model", "data", "train", "eval", "checkpoint", "ddp")
+
+_DATES = (datetime, date, time)
 
 
 class RunConfig(Section, frozen=True):
@@ -110,20 +112,26 @@ class RunConfig(Section, frozen=True):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
-        """Validate plain data; raises ConfigError with every problem and its key.
+        """Validate plain data; raises ConfigError with every problem and its key."""
+        problems: list[tuple[str, str]] = []
+        config = cls.read(data, "", problems)
+        if config is None:
+            raise ConfigError(problems)
+        return config
+
+    @classmethod
+    def read(cls, data: object, prefix: str, problems: list[tuple[str, str]]) -> RunConfig | None:
+        """Return the config of a table, or None if there are problems: see `build`.
 
         A script without a launcher is one process, or one for each of the devices that are named.
         """
-        problems: list[tuple[str, str]] = []
-        if "script" in data or data.get("strategy") == SCRIPT:
+        if isinstance(data, dict) and ("script" in data or data.get("strategy") == SCRIPT):
             is_single = data.get("devices", "auto") == "auto"
             defaults = {"strategy": SCRIPT, "launcher": "inline" if is_single else "torchrun"}
             data = {**defaults, **data}
-            problems += _script_problems(data)
-        config = build(cls, data, "", problems)
-        if problems:
-            raise ConfigError(problems)
-        assert isinstance(config, RunConfig)
+            problems += [(prefix + key, text) for key, text in _script_problems(data)]
+        config = build(cls, data, prefix, problems)
+        assert config is None or isinstance(config, RunConfig)
         return config
 
     @classmethod
@@ -141,7 +149,8 @@ class RunConfig(Section, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data without unset (None) fields; `from_dict` gives the same config."""
-        data: dict[str, Any] = _without_none(msgspec.to_builtins(self))
+        # TOML has dates, which arguments of a factory may be.
+        data: dict[str, Any] = _without_none(msgspec.to_builtins(self, builtin_types=_DATES))
         return {key: value for key, value in data.items() if key not in self.unused_keys}
 
     def to_toml(self, whole: bool = True) -> str:

@@ -54,6 +54,11 @@ def build(
             # TOML has infinities, and a bound on one side lets them through.
             if isinstance(values[key], float) and not math.isfinite(values[key]):
                 problems.append((prefix + key, _problem(key, value, hint)))
+    problems += [
+        (prefix + name, f"is missing; it must be {wanted(hints[name])}")
+        for name in _required(kind)
+        if name not in data
+    ]
     return kind(**values) if not problems else None
 
 
@@ -74,6 +79,11 @@ def paths_of(kind: type[Section], key: str) -> list[str]:
 @cache
 def _hints(kind: type[Section]) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
+
+
+@cache
+def _required(kind: type[Section]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(kind) if field.required]
 
 
 def _problem(key: str, value: Any, hint: Any) -> str:

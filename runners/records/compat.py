@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from distrain.runners.records.timeseries.rollup import Series
 
 
@@ -30,8 +28,7 @@ def add_missing_curves(db: sqlite3.Connection) -> None:
 
 
 def _default(series: Series[Any], name: str) -> Any:
-    fields = {field.name: field.default for field in msgspec.structs.fields(series.kind)}
-    value = fields.get(name)
+    value = series.defaults.get(name)
     return value if isinstance(value, int | float) else "NULL"
 
 

@@ -378,21 +378,31 @@ class Record:
         """
         state = state or self.state
         if not state.summary:
-            return summarize(
-                self.dir,
-                state,
-                self.config,
-                self.totals(),
-                self.evaluations(),
-                self.attempts(),
-                self.last_logged(),
-                self.script_settings(),
-                bool(self.keys(PROCS)),
-            )
+            with self.one_moment():
+                return summarize(
+                    self.dir,
+                    state,
+                    self.config,
+                    self.totals(),
+                    self.evaluations(),
+                    self.attempts(),
+                    self.last_logged(),
+                    self.script_settings(),
+                    bool(self.keys(PROCS)),
+                )
         defaults = {"attempts": 0, "steps_again": 0}  # not in summaries of older versions
         # The folder may have been moved, and the status is checked: both may differ from run.json.
         current = {"run_id": self.id, "dir": str(self.dir), "status": state.status}
         return {**defaults, **state.summary, **current}
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Read the database in the block as it is at one moment, so that figures fit together.
+
+        Keep the block short: it delays the writer's checkpoints.
+        """
+        with self._transaction():
+            yield
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection | None]:

@@ -139,6 +139,10 @@ class Follower:
 
     def snapshot(self) -> Snapshot:
         """Return the figures now, with the events up to the last `new_events`."""
+        with self.record.one_moment():
+            return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
         windows = self.record.latest(STEPS)
         facts = self.state.facts
         rows = self._ranks(windows)

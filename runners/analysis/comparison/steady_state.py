@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distrain.runners.analysis.comparison.model import Unit
+from distrain.runners.analysis.interval import is_measured
 from distrain.runners.analysis.statistics import FloatArray, find_steady_start
 from distrain.runners.records.reader import Record
 from distrain.runners.records.timeseries.series import STEPS
@@ -55,9 +56,12 @@ def find_steady_part(record: Record, unit: Unit = "samples/s") -> SteadyPart | N
     windows = min((len(rank.seconds) - 1 for rank in ranks), default=0)
     if windows < 1:
         return None
-    left_out = _unsteady_share(1 / _rates(ranks, 0.0, min(windows, 2 * MAX_STRETCHES)))
+    coarse = _rates(ranks, 0.0, min(windows, 2 * MAX_STRETCHES))
+    left_out = _unsteady_share(1 / coarse) if _are_measured(coarse) else 0.0
     stretches = max(1, min(MAX_STRETCHES, int(windows * (1 - left_out))))
     rates = _rates(ranks, left_out, stretches)
+    if not _are_measured(rates):  # a record that somebody has edited
+        return None
     if unit == "steps/s":
         rates /= len(ranks)
     first = ranks[0]
@@ -70,6 +74,10 @@ def find_steady_part(record: Record, unit: Unit = "samples/s") -> SteadyPart | N
         step=int(step),
         left_out=left_out,
     )
+
+
+def _are_measured(rates: FloatArray) -> bool:
+    return all(map(is_measured, rates.tolist()))
 
 
 def _unsteady_share(costs: FloatArray) -> float:
@@ -100,10 +108,12 @@ def _read_rank(record: Record, rank: int, points: int, unit: Unit) -> _RankSums:
     )
 
 
+@np.errstate(all="ignore")
 def _cumulative(values: FloatArray) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
+@np.errstate(all="ignore")
 def _rates(ranks: list[_RankSums], left_out: float, stretches: int) -> FloatArray:
     """Return the rates of all ranks together in equal stretches of each rank's seconds."""
     total = np.zeros(stretches)

@@ -79,6 +79,11 @@ class Series(Generic[T]):
         return [self.key, *(name for name in self.kind.__struct_fields__ if name != self.key)]
 
     @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of the struct's fields; every opening of a record asks for them."""
+        return {field.name: field.default for field in msgspec.structs.fields(self.kind)}
+
+    @cached_property
     def nested(self) -> list[str]:
         """The fields that are stored as JSON."""
         return [name for name, kind in self._types.items() if kind not in _SQL_TYPES]

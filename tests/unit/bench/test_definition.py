@@ -35,6 +35,17 @@ def test_a_definition_survives_a_round_trip_through_toml() -> None:
     assert Definition.from_toml(defined.to_toml()) == defined
 
 
+def test_all_problems_of_a_file_are_reported_with_their_keys() -> None:
+    text = "[target]\nvalue = 1.0\n[candidates.a.script]\nenv = { RANK = '1' }\n"
+    with pytest.raises(ConfigError) as caught:
+        Definition.from_toml(text)
+    assert dict(caught.value.problems) == {
+        "target.metric": "is missing; it must be text",
+        "candidates.a.script": "name one program, by script.path or by script.module",
+        "candidates.a.script.env.RANK": "is set by the launcher",
+    }
+
+
 def test_candidates_are_presets_or_files_with_changes_of_their_own(folder: Path) -> None:
     (folder / "mine.toml").write_text('strategy = "allreduce"\n')
     found = bench.candidates(["ddp", "ddp,precision=bf16", "./mine.toml"], {"train.lr": 0.5})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -101,6 +102,13 @@ OWN_PROGRAM = st.builds(
 def test_every_config_survives_toml(config: RunConfig) -> None:
     assert RunConfig.from_toml(config.to_toml()) == config
     assert RunConfig.from_dict(config.to_dict()) == config
+
+
+def test_dates_of_toml_stay_dates() -> None:
+    text = "[model]\nname = 'a:b'\nargs = { day = 2026-11-23, at = [2026-11-23T07:30:00Z] }"
+    config = RunConfig.from_toml(text)
+    assert config.model.args["day"] == date(2026, 11, 23)
+    assert RunConfig.from_toml(config.to_toml()) == RunConfig.from_dict(config.to_dict()) == config
 
 
 @settings(max_examples=25, deadline=None)
