@@ -130,7 +130,7 @@ def first_error(evidence: Evidence) -> RunError:
     if suspects:
         return _rank_error(evidence, min(suspects, key=lambda rank: suspects[rank]), suspects)
     reported = _reported(evidence)
-    if evidence.launcher_killed and reported:  # by ranks of other hosts: its own die with it
+    if _launcher_was_first(evidence) and reported:  # by ranks that noticed before they ended
         return _launcher_failed(evidence)
     if reported and (absent := [r for r in range(evidence.world_size) if r not in reported]):
         return _hang(evidence, absent)
@@ -167,7 +167,7 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
         if rank in aborted or when > evidence.launcher_signalled:
             continue
         code = _exit_code(evidence, rank)
-        died_with_launcher = code is None and evidence.launcher_killed
+        died_with_launcher = code is None and _launcher_was_first(evidence)
         if code not in (None, 0, -signal.SIGTERM):
             suspects[rank] = (FAILED, when)
         elif when <= first_failure + REACTION_S and not died_with_launcher:
@@ -177,6 +177,14 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
         unknown = [rank for rank in _unexplained_exits(evidence) if rank not in evidence.ended]
         suspects |= dict.fromkeys(unknown, (FAILED, math.inf))
     return suspects
+
+
+def _launcher_was_first(evidence: Evidence) -> bool:
+    """Return whether the launcher was killed, or failed without a failed rank."""
+    has_failed = bool(evidence.launcher_code) and not evidence.launcher_ended
+    return evidence.launcher_killed or (
+        evidence.reports_exits and has_failed and not evidence.exits
+    )
 
 
 def _reported(evidence: Evidence) -> dict[int, float]:
