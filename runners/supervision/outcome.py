@@ -46,7 +46,8 @@ def judge(evidence: Evidence) -> Outcome:
         return _failed(_nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:
         return Outcome(status="stopped", reason=_stop_of_script(evidence))
-    has_failed = evidence.is_script and bool(evidence.launcher_code)
+    # A launcher that did not end after its ranks was ended by distrain.
+    has_failed = evidence.is_script and bool(evidence.launcher_code) and not evidence.launcher_ended
     if len(evidence.finished) == evidence.world_size and not has_failed:
         return _finished(evidence)
     if evidence.missing:
@@ -205,12 +206,15 @@ def _unexplained_exits(evidence: Evidence) -> list[int]:
     """Return the ranks that ended by themselves before they connected, or after they had finished.
 
     The rank of launcher `inline` is the launcher, whose exit code explains nothing of a training.
-    Launchers report the first rank that has ended first, and have ended the others by SIGTERM.
+    Launchers report the first rank that has ended first, and have ended the others by SIGTERM: one
+    that ended so is only to blame where no other exit explains it.
     """
     expected = [0]
     if not evidence.is_script:
         expected.append(evidence.launcher_code or 0)
-    first = None if evidence.launcher_ended else next(iter(evidence.exits), None)
+    silent = [each.code for rank, each in evidence.exits.items() if rank not in evidence.failures]
+    was_sent = set(silent) <= {0, -signal.SIGTERM} and not evidence.launcher_ended
+    first = next(iter(evidence.exits), None) if was_sent else None
     return [
         rank
         for rank, exited in evidence.exits.items()
