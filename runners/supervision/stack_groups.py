@@ -15,6 +15,13 @@ _PHASES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (COLLECTIVE, "torch/distributed/distributed_c10d.py", ()),
     (COLLECTIVE, "torch/distributed/_functional_collectives.py", ()),
     (COLLECTIVE, "horovod/torch/mpi_ops.py", ()),
+    # DDP compares and sends buffers and buckets in C++, before and after the forward pass.
+    (COLLECTIVE, "torch/nn/parallel/distributed.py", ("_pre_forward", "_sync_buffers")),
+    (
+        COLLECTIVE,
+        "torch/distributed/utils.py",
+        ("_sync_module_states", "_verify_param_shape_across_processes"),
+    ),
     ("data", "torch/utils/data/", ()),
     ("checkpoint", "torch/serialization.py", ()),
     ("checkpoint", "safetensors/", ()),
