@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,7 @@ from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, rank_info
 from distrain.runners.records.state import (
     LOST,
+    LOST_READ_ONLY,
     UNSUPERVISED,
     RunState,
     Status,
@@ -121,7 +122,17 @@ class Record:
         state = check_supervisor(stored, self.id)
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
+        if state.error and state.reason == LOST and self._is_read_only:
+            error = msgspec.structs.replace(state.error, message=LOST_READ_ONLY)
+            state = msgspec.structs.replace(state, reason=LOST_READ_ONLY, error=error)
         return state
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Whether no supervisor could have written how the run ended."""
+        with suppress(OSError):
+            return bool(os.statvfs(self.dir).f_flag & os.ST_RDONLY)
+        return False
 
     @property
     def is_unsupervised(self) -> bool:

@@ -28,6 +28,10 @@ Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LAUNCH_S = 60.0  # a run without a supervisor after this long will never have one
 
 LOST = "the supervisor exited unexpectedly (killed?); data up to that point is kept"
+LOST_READ_ONLY = (
+    "the supervisor exited unexpectedly (killed, or because the file system of the run's folder is "
+    "read-only?); data up to that point is kept"
+)
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 

@@ -45,12 +45,14 @@ def try_case(case: Case, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     began = time.time()
     module = "tests.faults.special" if case.target == "special" else "tests.faults.case"
+    cluster = Cluster.found() if case.launcher == "slurm" else None
+    environment = cluster.environment if cluster else os.environ
     words = [case.fault] if case.target == "special" else list(map(str, case))
     try:
         done = subprocess.run(
             [*namespace(), sys.executable, "-m", module, str(folder), *words],
             cwd=ROOT,
-            env={**os.environ, "FAULT_NAMESPACE": "1" if namespace() else ""},
+            env={**environment, "FAULT_NAMESPACE": "1" if namespace() else ""},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -75,7 +75,7 @@ def read_only(folder: Path) -> list[str]:
             )
             trial.viewer.wait(120)
             problems = checks.nothing_runs(trial)[1]
-            if "Read-only file system" not in trial.printed:
+            if "is read-only" not in trial.printed:
                 problems.append(trial.printed[-300:])
             return problems + checks.readable(trial.record, 1)
         finally:

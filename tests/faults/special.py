@@ -66,7 +66,7 @@ def port_in_use(folder: Path) -> list[str]:
     with trial_in(folder) as trial, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = trial.distrain("run", *words_of("spawn", report__listen=f"127.0.0.1:{port}"))
-        is_clear = done.returncode == 1 and "Address already in use" in done.stderr
+        is_clear = done.returncode == 1 and "address already in use" in done.stderr.lower()
         problems = [] if is_clear and "Traceback" not in done.stderr else [done.stderr]
         return problems + checks.nothing_runs(trial)[1] + checks.nothing_left(trial, True)
 

@@ -325,6 +325,19 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
     writer.close()
 
 
+def test_a_run_that_could_not_write_its_end_names_the_file_system(
+    writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.set_state(status="running", supervisor_pid=2**30, supervisor_started=1.0)
+    record = Record(writer.dir)
+    assert "read-only" not in record.state.reason
+    known = os.statvfs(writer.dir)
+    read_only = os.statvfs_result([*known[:8], known.f_flag | os.ST_RDONLY, known.f_namemax])
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    assert "the file system of the run's folder is read-only" in record.state.reason
+    writer.close()
+
+
 def test_another_process_with_the_same_pid_is_not_the_supervisor(writer: RecordWriter) -> None:
     identity = own_identity()
     identity["supervisor_started"] -= 5
