@@ -30,6 +30,7 @@ PAUSE_S = 30.0  # of "SIGSTOP 30 s"
 HANG_S = 12.0  # until a collective, or the wait for a batch, gives up
 PATIENT_S = 100.0  # the same where the pause is to be survived
 RESUME_EVERY = 5  # one of so many repeats is resumed too; the checkpoint of each is checked
+BEFORE_S = 3.0  # from the last progress to the fault
 END_S = 150.0  # longest wait for the end of a run
 
 
@@ -159,7 +160,8 @@ def _wait_for_stall(trial: Trial, case: Case, at: float, problems: list[str]) ->
         state = trial.record.state
         if not state.live:
             raise FaultError(f"ended without a stall: {state.reason}")
-        return state.stall is not None and state.stall.ranks == [rank]
+        stall = state.stall  # and not one of a slow start, before the fault
+        return stall is not None and stall.ranks == [rank] and stall.since > at - BEFORE_S
 
     try:
         wait_until(named, PAUSE_S)
