@@ -37,8 +37,9 @@ def expected(case: Case) -> Expected:
     if case.target == "launcher" and case.fault in HANGS:
         # The ranks train on. Where they were not started yet, the launcher is continued.
         return Expected(("completed",), notice=True)
-    # What a script does before its first step, or apart from its steps, is not known.
-    stall = case.fault in HANGS and (case.launcher != "script" or case.phase == "training")
+    # The usual pace is not known before some steps, and of a script only that of its steps.
+    has_pace = case.phase == "training" or (case.launcher != "script" and case.phase != "start")
+    stall = case.fault in HANGS and has_pace
     if case.fault == "SIGSTOP 30 s":
         return Expected(("completed",), stall=stall)
     return Expected(("failed",), culprit, stall)

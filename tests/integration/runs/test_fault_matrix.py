@@ -8,13 +8,11 @@ from tests.faults import page
 from tests.faults.__main__ import namespace, try_case
 from tests.faults.cases import Case, covering_set, everything
 
-# One fault for each process that distrain starts, each in another phase; then the disk.
+# One fault of a rank, the launcher and the supervisor, each in another phase; then the disk.
 SAMPLE = [
     Case("rank", "SIGKILL", "checkpoint", "spawn"),
-    Case("loader", "memory", "training", "spawn"),
     Case("launcher", "raises", "evaluation", "torchrun"),
     Case("supervisor", "SIGTERM", "start", "spawn"),
-    Case("script", "exits 0", "training", "script"),
     Case("special", "out of inodes at the start", "", ""),
 ]
 
