@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(
 FUZZ   ?= short
 
 .PHONY: help demo tui horovod browser slurm slurm-down check test fuzz test-cluster test-horovod \
-	test-hosts test-slurm test-integrations lint types layers bench clean
+	test-hosts test-slurm test-integrations test-faults lint types layers bench clean
 help:
 	@echo "make demo          train with two-process DDP on the digits images"
 	@echo "make tui           open the terminal app"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
 	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
 	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: half an hour or more"
+	@echo "make test-faults   break runs in 280 ways; writes docs/reliability.md (Linux, as root; 45 minutes)"
 	@echo "make horovod       build Horovod for the installed torch and install it"
 	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down    stop that cluster"
@@ -71,6 +72,10 @@ test-slurm: slurm
 
 test-hosts: $(VENV)/ready
 	DISTRAIN_HOSTS=required $(PYTEST) tests/cluster/hosts
+
+# The one case with Slurm needs a cluster that make slurm has started.
+test-faults: horovod
+	$(BIN)/python -m tests.faults
 
 # transformers and Lightning import torchvision where they find it, and its wheel from PyPI cannot be
 # imported with a CPU-only torch. Scripts do not need it.

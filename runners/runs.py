@@ -37,7 +37,7 @@ from distrain.runners.records.folder import create_run
 from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
-from distrain.runners.records.state import RunError, read_state, write_state
+from distrain.runners.records.state import RunError, overwrite_state, read_state, write_state
 from distrain.runners.session import POLL_S, choose, folders_of
 from distrain.runners.system import processes, scheduler_env
 
@@ -443,10 +443,13 @@ def launch(
 
 def _supervisor_failure(folder: Path) -> str:
     """Return why the supervisor did not start: the last line of its log."""
+    log = log_path(folder, "supervisor")
     lines: list[str] = []
-    with suppress(OSError):
-        end = read_end(log_path(folder, "supervisor"), LOG_END)
-        lines = end.decode(errors="replace").strip().splitlines()
+    try:
+        log.touch()  # it may be what could not be written
+        lines = read_end(log, LOG_END).decode(errors="replace").strip().splitlines()
+    except OSError as error:
+        lines = [str(error)]
     return f"the supervisor did not start: {lines[-1] if lines else 'its log is empty'}"
 
 
@@ -455,7 +458,12 @@ def _record_supervisor_failure(folder: Path) -> DistrainError:
     reason = _supervisor_failure(folder)
     error = RunError(rank=None, type="SupervisorLost", message=reason)
     state = read_state(folder)
-    write_state(folder, structs.replace(state, status="failed", reason=reason, error=error))
+    failed = structs.replace(state, status="failed", reason=reason, error=error)
+    try:
+        write_state(folder, failed)
+    except OSError:  # such as of a full disk
+        with suppress(OSError):
+            overwrite_state(folder, failed)
     return DistrainError(f"{reason}; see {folder / 'logs' / 'supervisor.log'}")
 
 

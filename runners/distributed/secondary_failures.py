@@ -9,6 +9,7 @@ _CONNECTION_ERRORS = (
     "connection closed by peer",
     "connection reset by peer",
     "connection refused",
+    "connect timeout",
     "broken pipe",
     "timed out waiting",
     "socket timeout",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distrain.runners.distributed.secondary_failures import is_secondary_failure
 from distrain.runners.protocol.events import Failure
+from distrain.runners.protocol.reporter import Reporter
 
 SIGNAL_S = 0.2  # from the end of a child's connections to the signal of its end
 MAX_LOADERS = 16  # that raise, once each, in one program
@@ -30,6 +31,14 @@ def redirect_output(path: Path, errors: str | None = None) -> None:
     os.close(log)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors=errors)  # type: ignore[union-attr]
+
+
+def report_no_log(rank: int, error: OSError) -> int:
+    """Report that this rank cannot write its log, and return its exit code."""
+    traceback.print_exception(error)
+    with Reporter.from_env() as reporter:
+        reporter.send(make_failure(rank, error))
+    return 1
 
 
 def exit_without_supervisor() -> None:

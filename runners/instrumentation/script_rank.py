@@ -23,6 +23,7 @@ from distrain.runners.instrumentation.rank_process import (
     make_exit_failure,
     make_failure,
     redirect_output,
+    report_no_log,
 )
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.protocol.events import Failure, Finished, Phase
@@ -44,7 +45,10 @@ def main() -> int:
     rank = int(os.environ.get("RANK", "0"))
     folder = Path(os.environ["DISTRAIN_RUN"])
     config = RunConfig.from_toml((folder / "config.toml").read_text("utf-8"))
-    redirect_output(folder / "logs" / f"rank-{rank}.log")
+    try:
+        redirect_output(folder / "logs" / f"rank-{rank}.log")
+    except OSError as error:
+        return report_no_log(rank, error)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     script = config.script

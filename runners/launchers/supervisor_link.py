@@ -69,8 +69,10 @@ class SupervisorLink:
         self._reporter = Reporter(address, self._hello, self._on_lost, self._on_event)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._reporter.close()
+        if isinstance(error, SystemExit) and not error.code:
+            raise DistrainError("the launcher has left its ranks") from error
 
     @property
     def address(self) -> str:

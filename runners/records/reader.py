@@ -6,6 +6,7 @@ checkpoints. Readers never write to the database, and any number may read at onc
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -37,6 +38,7 @@ from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, rank_info
 from distrain.runners.records.state import (
     LOST,
+    LOST_READ_ONLY,
     UNSUPERVISED,
     RunState,
     Status,
@@ -121,7 +123,21 @@ class Record:
         state = check_supervisor(stored, self.id)
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
+        if state.error and state.reason == LOST and self._is_read_only:
+            error = msgspec.structs.replace(state.error, message=LOST_READ_ONLY)
+            state = msgspec.structs.replace(state, reason=LOST_READ_ONLY, error=error)
         return state
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Whether no supervisor could have written how the run ended."""
+        # What a mount tells is not enough: Linux 6.12 keeps "rw" where ext4 has had an error.
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            os.close(os.open(self.dir / "run.json", flags))
+        except OSError as error:
+            return error.errno == errno.EROFS
+        return False
 
     @property
     def is_unsupervised(self) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import read_regular, write_json
+from distrain.runners.system.files import encode_json, read_regular, write_json
 from distrain.runners.system.processes import is_running
 
 FORMAT = 1
@@ -27,6 +28,10 @@ Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LAUNCH_S = 60.0  # a run without a supervisor after this long will never have one
 
 LOST = "the supervisor exited unexpectedly (killed?); data up to that point is kept"
+LOST_READ_ONLY = (
+    "the supervisor exited unexpectedly (killed, or because the file system of the run's folder is "
+    "read-only?); data up to that point is kept"
+)
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 
@@ -128,6 +133,19 @@ class _Format(msgspec.Struct):
 def write_state(folder: Path, state: RunState) -> None:
     """Write run.json atomically. Raises OSError."""
     write_json(folder / "run.json", state)
+
+
+def overwrite_state(folder: Path, state: RunState) -> None:
+    """Write run.json where there is no room for a second file. Raises OSError.
+
+    A reader may see half of it for a moment.
+    """
+    content = encode_json(state)
+    with (folder / "run.json").open("r+b") as file:
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(file.fileno(), 0, len(content))  # all of it fits, or none is written
+        file.write(content)
+        file.truncate()
 
 
 def read_state(folder: Path) -> RunState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -235,7 +236,19 @@ class RecordWriter:
         self._curves = {(name, rank): curve for curve, name, rank in curves}
 
     def _cannot_write(self, error: Exception) -> RunsFolderError:
-        return RunsFolderError(f"the record {self.dir} cannot be written: {error}")
+        reason = str(error)
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CANTOPEN:
+            reason = _why_no_new_file(self.dir) or reason  # which SQLite does not tell
+        return RunsFolderError(f"the record {self.dir} cannot be written: {reason}")
+
+
+def _why_no_new_file(folder: Path) -> str:
+    """Return why no file can be created in a folder; empty where one can."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 @contextmanager

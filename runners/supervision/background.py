@@ -19,13 +19,14 @@ from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
 from distrain.runners.supervision.membership import hosts_join
 from distrain.runners.supervision.state_writer import StateWriter
-from distrain.runners.system.processes import owner_is_gone
+from distrain.runners.system.processes import is_suspended, owner_is_gone
 from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
 
 COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
 RANKS_PER_SECOND = 512
 CHECK_S = 1.0
+SUSPENDED_CHECKS = 3  # in a row that find a suspended launcher
 MOST_MISSES = 5  # checks in a row that do not find a run's folder
 
 
@@ -84,6 +85,17 @@ async def watch_for_stalls(coordinator: Coordinator) -> None:
     while True:
         await asyncio.sleep(CHECK_S)
         await coordinator.stall_probe.check()
+
+
+async def watch_launcher(pid: int, coordinator: Coordinator) -> None:
+    """Tell that the launcher is suspended: its ranks train on, but nothing starts or ends them."""
+    checks = 0
+    while True:
+        await asyncio.sleep(CHECK_S)
+        checks = checks + 1 if is_suspended(pid) else 0
+        if checks == SUSPENDED_CHECKS:
+            text = f"the launcher (process {pid}) was stopped by a signal; `kill -CONT {pid}`"
+            coordinator.run.notice(f"{text} continues it")
 
 
 async def watch_owner(coordinator: Coordinator) -> None:

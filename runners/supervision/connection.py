@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import sys
 import time
@@ -212,9 +213,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_waiting_for_hello()
+        if isinstance(error, BrokenPipeError | ConnectionResetError) and not self._is_refused:
+            self._receive_rest()
         self.timed_out = isinstance(error, OSError) and error.errno in PEER_TIMEOUT_ERRORS
         if self._has_greeted:
             self._listener.disconnected(self)
+
+    def _receive_rest(self) -> None:
+        """Receive what the peer sent before it closed.
+
+        asyncio reads no more once writing has failed, but the socket is still open here.
+        """
+        assert self._transport
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        with suppress(OSError):
+            while count := os.readv(descriptor, [_receive_buffer]):
+                self.buffer_updated(count)
 
     def send(self, event: Event) -> None:
         """Send an event; one that comes after the end of the connection is dropped."""

@@ -21,6 +21,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     world_size: int
     is_script: bool = False  # a program of the user's: its exit code decides how it ended
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
+    reports_exits: bool = False  # whether the launcher reports how each rank failed, then fails
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
     disconnected: dict[int, float] = {}  # ranks that left without having finished or failed
@@ -70,6 +71,7 @@ class Evidence(msgspec.Struct, kw_only=True):
             world_size=self.world_size,
             is_script=self.is_script,
             watchdog_aborts=self.watchdog_aborts,
+            reports_exits=self.reports_exits,
             **kept,
         )
         for name in self.__struct_fields__:

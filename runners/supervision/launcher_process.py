@@ -70,6 +70,10 @@ class LauncherProcess:
                 preexec_fn=_block_signals if self._scheduler else None,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def wait(self) -> None:
         """Wait until the launcher is over, restarting it if it is killed while its job runs."""
         await self._wait_for_end()

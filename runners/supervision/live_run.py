@@ -23,6 +23,7 @@ from distrain.runners.supervision.script_evaluations import ScriptEvaluations
 from distrain.runners.supervision.stall_watch import StallWatch
 
 MAX_JOINED = 65_536  # ranks that a program may start by itself
+STARTERS = ("spawn", "torchrun", "horovodrun")  # launchers that are the parents of all ranks
 
 
 class StateSetter(Protocol):
@@ -58,6 +59,7 @@ class LiveRun:
             world_size=plan.world_size,
             is_script=config.is_script,
             watchdog_aborts=plan.backend in ("nccl", "horovod"),
+            reports_exits=config.launcher in STARTERS and config.dist.nodes == 1,
             queued=writer.state.status == "queued",
         )
         self.stall_watch = StallWatch(self.evidence, config.report.stall_s)

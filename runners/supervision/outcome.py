@@ -46,7 +46,8 @@ def judge(evidence: Evidence) -> Outcome:
         return _failed(_nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:
         return Outcome(status="stopped", reason=_stop_of_script(evidence))
-    has_failed = evidence.is_script and bool(evidence.launcher_code)
+    # A launcher that did not end after its ranks was ended by distrain.
+    has_failed = evidence.is_script and bool(evidence.launcher_code) and not evidence.launcher_ended
     if len(evidence.finished) == evidence.world_size and not has_failed:
         return _finished(evidence)
     if evidence.missing:
@@ -130,7 +131,7 @@ def first_error(evidence: Evidence) -> RunError:
     if suspects:
         return _rank_error(evidence, min(suspects, key=lambda rank: suspects[rank]), suspects)
     reported = _reported(evidence)
-    if evidence.launcher_killed and reported:  # by ranks of other hosts: its own die with it
+    if _launcher_was_first(evidence) and reported:  # by ranks that noticed before they ended
         return _launcher_failed(evidence)
     if reported and (absent := [r for r in range(evidence.world_size) if r not in reported]):
         return _hang(evidence, absent)
@@ -167,7 +168,7 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
         if rank in aborted or when > evidence.launcher_signalled:
             continue
         code = _exit_code(evidence, rank)
-        died_with_launcher = code is None and evidence.launcher_killed
+        died_with_launcher = code is None and _launcher_was_first(evidence)
         if code not in (None, 0, -signal.SIGTERM):
             suspects[rank] = (FAILED, when)
         elif when <= first_failure + REACTION_S and not died_with_launcher:
@@ -177,6 +178,14 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
         unknown = [rank for rank in _unexplained_exits(evidence) if rank not in evidence.ended]
         suspects |= dict.fromkeys(unknown, (FAILED, math.inf))
     return suspects
+
+
+def _launcher_was_first(evidence: Evidence) -> bool:
+    """Return whether the launcher was killed, or failed without a failed rank."""
+    has_failed = bool(evidence.launcher_code) and not evidence.launcher_ended
+    return evidence.launcher_killed or (
+        evidence.reports_exits and has_failed and not evidence.exits
+    )
 
 
 def _reported(evidence: Evidence) -> dict[int, float]:
@@ -197,12 +206,15 @@ def _unexplained_exits(evidence: Evidence) -> list[int]:
     """Return the ranks that ended by themselves before they connected, or after they had finished.
 
     The rank of launcher `inline` is the launcher, whose exit code explains nothing of a training.
-    Launchers report the first rank that has ended first, and have ended the others by SIGTERM.
+    Launchers report the first rank that has ended first, and have ended the others by SIGTERM: one
+    that ended so is only to blame where no other exit explains it.
     """
     expected = [0]
     if not evidence.is_script:
         expected.append(evidence.launcher_code or 0)
-    first = None if evidence.launcher_ended else next(iter(evidence.exits), None)
+    silent = [each.code for rank, each in evidence.exits.items() if rank not in evidence.failures]
+    was_sent = set(silent) <= {0, -signal.SIGTERM} and not evidence.launcher_ended
+    first = next(iter(evidence.exits), None) if was_sent else None
     return [
         rank
         for rank, exited in evidence.exits.items()

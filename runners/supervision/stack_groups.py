@@ -15,6 +15,13 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.COLLECTIVE, "torch/distributed/distributed_c10d.py", ()),
     (RankPhase.COLLECTIVE, "torch/distributed/_functional_collectives.py", ()),
     (RankPhase.COLLECTIVE, "horovod/torch/mpi_ops.py", ()),
+    # DDP compares and sends buffers and buckets in C++, before and after the forward pass.
+    (RankPhase.COLLECTIVE, "torch/nn/parallel/distributed.py", ("_pre_forward", "_sync_buffers")),
+    (
+        RankPhase.COLLECTIVE,
+        "torch/distributed/utils.py",
+        ("_sync_module_states", "_verify_param_shape_across_processes"),
+    ),
     (RankPhase.DATA, "torch/utils/data/", ()),
     (RankPhase.CHECKPOINT, "torch/serialization.py", ()),
     (RankPhase.CHECKPOINT, "safetensors/", ()),

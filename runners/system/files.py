@@ -69,7 +69,12 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a file with `value` as indented JSON, atomically and durably. Raises OSError."""
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_atomically(path, encode_json(value))
+
+
+def encode_json(value: Any) -> bytes:
+    """Return `value` as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def sync_folder(folder: Path) -> None:

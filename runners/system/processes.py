@@ -70,14 +70,19 @@ def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
     """Fork a process that outlives the caller and prints to a log.
 
     `work` is called in it, with a function that it calls when it is ready, and returns its exit
-    code. In the caller the result is 0 once the process is ready, 1 if it ends before.
+    code. In the caller the result is 0 once the process is ready, 1 if it ends before or the log
+    cannot be written.
     """
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        return 1
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
+        os.close(output)
         return 0 if os.read(reading, 1) else 1
     os.setsid()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     no_input = os.open(os.devnull, os.O_RDONLY)
     for number, target in ((0, no_input), (1, output), (2, output)):
         os.dup2(target, number)

@@ -63,7 +63,7 @@ class Checkpoints:
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException as error:
-            partial.unlink()  # the disk may be full because of it
+            partial.unlink(missing_ok=True)  # the disk may be full because of it
             # torch hides an OSError behind an error of its own.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None

@@ -21,6 +21,7 @@ from distrain.runners.instrumentation.rank_process import (
     exit_without_supervisor,
     make_failure,
     redirect_output,
+    report_no_log,
 )
 from distrain.runners.protocol.events import Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
@@ -43,7 +44,10 @@ def main() -> int:
     set_rank_variables()
     rank = int(os.environ.get("RANK", "0"))
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
-    redirect_output(record.dir / "logs" / f"rank-{rank}.log", errors="replace")
+    try:
+        redirect_output(record.dir / "logs" / f"rank-{rank}.log", errors="replace")
+    except OSError as problem:
+        return report_no_log(rank, problem)
     plan = record.state.plan
     assert plan is not None
     if plan.scheduled:

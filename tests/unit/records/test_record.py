@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -330,6 +331,25 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
         state.reason
         == "the supervisor exited unexpectedly (killed?); data up to that point is kept"
     )
+    writer.close()
+
+
+def test_a_run_that_could_not_write_its_end_names_the_file_system(
+    writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.set_state(status="running", supervisor_pid=2**30, supervisor_started=1.0)
+    record = Record(writer.dir)
+    assert "read-only" not in record.state.reason
+    open_file = os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_WRONLY:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return open_file(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert "the file system of the run's folder is read-only" in record.state.reason
+    monkeypatch.undo()
     writer.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import socket
 import tempfile
 from collections.abc import Awaitable, Callable
 
@@ -296,3 +297,22 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("distrain.runners.supervision.connection.compare_digest", compare)
     received_from(sending(encode(Hello(token="secret"))), token="secret")
     assert compared == [(b"secret", b"secret")]
+
+
+def test_what_a_peer_sent_before_it_closed_is_received_though_writing_to_it_fails() -> None:
+    collector = Collector()
+
+    async def peer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        while not collector.connections:
+            writer.write(encode(Phase(time=1.0, rank=3, phase="training")))
+            await asyncio.sleep(0.01)
+        # Nothing of this gives the supervisor's end a turn to read.
+        own = writer.get_extra_info("socket")
+        writer.write(encode(Finished(time=2.0, rank=3, step=7, stopped=False)))
+        own.shutdown(socket.SHUT_RDWR)
+        collector.connections[0].send(Stop())
+
+    received_from(peer, collector=collector)
+    assert isinstance(collector.events[-1], Finished)
+    assert collector.disconnections == 1

@@ -250,6 +250,17 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"launcher_code": 1, "launcher_log": "Traceback …\n  …\nImportError: no torch\n"},
         None, "LauncherFailed", "before its ranks did; its last output: ImportError: no torch", [],
     ),
+    "the launcher fails, and has ended its ranks": (
+        {
+            "reports_exits": True,
+            "failures": {0: (5.0 + SOON, secondary_failure(0))},
+            "disconnected": {1: 5.0},
+            "launcher_code": 1,
+            "launcher_log": "MemoryError\n",
+        },
+        None, "LauncherFailed", "exited with code 1 before its ranks did; its last output: MemoryE",
+        [],
+    ),
     "the launcher is killed before it prints anything": (
         {"launcher_code": -9},
         None, "LauncherFailed", "the launcher was killed by SIGKILL while its ranks ran", [],

@@ -93,6 +93,8 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
         ([(f"{TORCH}/nn/modules/module.py", "_call_impl"), ("/home/me/net.py", "forward")],
          "forward"),
         ([(f"{TORCH}/distributed/distributed_c10d.py", "all_reduce")], "collective"),
+        ([(f"{TORCH}/nn/modules/module.py", "_call_impl"),
+          (f"{TORCH}/nn/parallel/distributed.py", "_pre_forward")], "collective"),
         ([("/src/distrain/runners/training/evaluation.py", "evaluate"),
           (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce")], "collective"),
         ([("/src/distrain/runners/training/evaluation.py", "evaluate"),
