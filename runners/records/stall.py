@@ -27,6 +27,8 @@ class RankPhase(StrEnum):
 class Condition(StrEnum):
     """Why a rank does not answer its supervisor."""
 
+    EXITED = "exited"
+
     UNRESPONSIVE = "not responding"
     STOPPED = "stopped by a signal"
 
@@ -52,6 +54,8 @@ class RankPosition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> str:
         """Return where it is, such as "in data (data.py:7 in load)"."""
+        if self.condition == Condition.EXITED:
+            return "has exited"
         parts = [self.condition or f"in {self.phase or 'other code'}"]
         if self.condition and self.phase:
             parts.append(f"in {self.phase}")
@@ -94,8 +98,12 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         if self.mismatch:
             return f"{text}: {formatting.single_line(self.mismatch)}"
         who = formatting.ranks(self.ranks)
-        verb = "is" if len(self.ranks) == 1 else "are"
-        text += f": {who} {verb} {self.first.place if self.first else 'in other code'}"
+        is_one = len(self.ranks) == 1
+        if self.first and self.first.condition == Condition.EXITED:
+            text += f": {who} {'has' if is_one else 'have'} exited"
+        else:
+            place = self.first.place if self.first else "in other code"
+            text += f": {who} {'is' if is_one else 'are'} {place}"
         return f"{text}; the others wait in {self.waiting}" if self.waiting else text
 
     def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:

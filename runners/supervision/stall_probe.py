@@ -114,6 +114,9 @@ class StallProbe:
         active = run.ranks.by_rank.keys() - run.evidence.ended
         ranks = {*stalled, *active, *run.lingering}
         positions = [self._position(rank, answers.get(rank)) for rank in sorted(ranks)]
+        if all(each.collective or each.phase in stack_groups.MAY_WAIT for each in positions):
+            gone = run.evidence.ended - run.lingering - run.ranks.leaving.keys()
+            positions += [self._position_of_gone(rank) for rank in sorted(gone)]
         are_same = _main_frames(before) == _main_frames(answers)
         if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
             return
@@ -143,6 +146,12 @@ class StallProbe:
             collective=group.pending if group else "",
             sequence=(group.pending_number or group.newest) if group else None,
         )
+
+    def _position_of_gone(self, rank: int) -> RankPosition:
+        """Return the position of a rank that has exited, for which others may wait for ever."""
+        step = self._run.evidence.steps.get(rank, 0)
+        since = self._since([rank])
+        return RankPosition(rank=rank, since=since, step=step, condition=Condition.EXITED)
 
     def _phase(self, rank: int, found: str) -> str:
         if rank in self._run.lingering:

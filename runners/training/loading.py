@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -24,6 +25,8 @@ from distrain.runners.system.processes import (
 )
 from distrain.runners.training.batch_plan import BatchPlan
 
+CHECK_S = 5.0  # between two looks for loader processes that have ended
+
 
 class Batches:
     """The training micro-batches of one rank, on its device."""
@@ -32,6 +35,7 @@ class Batches:
         self, task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
     ) -> None:
         self._task = task
+        self._timeout_s = config.data.timeout_s
         self._seed = config.train.seed
         self._rank = rank
         self._mover = mover
@@ -56,7 +60,7 @@ class Batches:
         else:
             self._sampler.batches = slices
         self._generator.manual_seed(_mix_seed(self._seed, epoch, self._rank + 1))
-        return self._mover.move(iter(self._loader))
+        return self._mover.move(_wait_for_batches(self._loader, self._timeout_s))
 
 
 def epoch_permutation(epoch: int, seed: int, samples: int) -> list[int]:
@@ -90,6 +94,7 @@ class EvaluationBatches:
         indices = range(start, start + sizes[rank])
         size = config.eval.batch_size or plan.micro_batch
         pieces = [list(indices[i : i + size]) for i in range(0, len(indices), size)]
+        self._timeout_s = config.data.timeout_s
         self._counts = [len(piece) for piece in pieces] or [0]
         self._mover = mover
         self._loader = _make_loader(
@@ -103,7 +108,8 @@ class EvaluationBatches:
         )
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
-        return zip(self._mover.move(iter(self._loader)), self._counts, strict=True)
+        batches = _wait_for_batches(self._loader, self._timeout_s)
+        return zip(self._mover.move(batches), self._counts, strict=True)
 
 
 def _make_loader(
@@ -118,7 +124,7 @@ def _make_loader(
         options |= {
             "persistent_workers": True,
             "prefetch_factor": config.prefetch,
-            "timeout": config.timeout_s,
+            "timeout": min(config.timeout_s, CHECK_S),
             "multiprocessing_context": config.worker_context,
             "worker_init_fn": _init_loader_process,
         }
@@ -129,6 +135,35 @@ def _make_loader(
         pin_memory=config.pin_memory and device.type == "cuda",
         **options,
     )
+
+
+def _wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
+    """Yield the batches of a loader, each within so many seconds. Raises RuntimeError.
+
+    The loader's own timeout is shorter: when it is over, torch looks for processes that have ended.
+    """
+    batches = iter(loader)
+    if not loader.num_workers:
+        return batches
+    return _retry(batches, timeout_s)
+
+
+def _retry(batches: Iterator[Any], timeout_s: float) -> Iterator[Any]:
+    while True:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                batch = next(batches)
+                break
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                if "DataLoader timed out" not in str(error):
+                    raise
+                if time.monotonic() >= deadline:
+                    text = f"no batch came from the loader processes within {timeout_s:g} s"
+                    raise RuntimeError(f"{text} (data.timeout_s)") from None
+        yield batch
 
 
 def _init_loader_process(_: int) -> None:

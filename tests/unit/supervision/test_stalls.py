@@ -191,6 +191,10 @@ def test_a_stall_is_described_in_a_sentence() -> None:
     assert all_ranks.describe(109.0) == "no progress for 9.0 s: ranks 0–1 are in collective"
     stopped = Stall(since=100.0, ranks=[0], positions=[at(0, "data", condition="not responding")])
     assert stopped.describe(109.0) == "no progress for 9.0 s: rank 0 is not responding in data"
+    exited = [at(0, "collective"), at(1, condition=Condition.EXITED)]
+    gone = Stall(since=100.0, ranks=[1], waiting="collective", positions=exited)
+    text = "no progress for 9.0 s: rank 1 has exited; the others wait in collective"
+    assert gone.describe(109.0) == text
     assert stopped.as_json(101.0)["since_s"] == 1.0
 
 

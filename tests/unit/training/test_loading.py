@@ -19,6 +19,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.system.devices import Device
+from distrain.runners.training import loading
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loading import (
     Batches,
@@ -250,7 +251,25 @@ def test_the_wait_for_a_loader_process_is_bounded() -> None:
     task = Plain(Indices(SAMPLES))
     task.eval = Stuck(1)
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=0.2)
-    with pytest.raises(RuntimeError, match=r"timed out after 0\.2 seconds"):
+    with pytest.raises(RuntimeError, match=r"within 0\.2 s \(data\.timeout_s\)"):
+        list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
+
+
+class Leaving(Indices):
+    """A data set whose loader process exits as if all were well."""
+
+    def __getitem__(self, _: int) -> Tensor:
+        os._exit(0)
+
+
+def test_a_loader_process_that_exits_without_an_error_is_noticed_before_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loading, "CHECK_S", 0.2)
+    task = Plain(Indices(SAMPLES))
+    task.eval = Leaving(1)
+    config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
