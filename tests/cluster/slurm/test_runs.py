@@ -485,6 +485,17 @@ def test_a_stop_reaches_ranks_that_report_by_files(started: Start) -> None:
     assert run.record.last_checkpoint is not None
 
 
+def test_a_stall_of_ranks_that_report_by_files_is_named(started: Start) -> None:
+    hang = {"what": "hang", "rank": 1, "step": 20}
+    run = started(slurm__report="files", task__args=hang)
+    stall = wait_until(lambda: run.record.state.current_stall, LONG)
+    assert stall.ranks == [1]
+    assert stall.first.call.startswith("faulty.py:")
+    assert (run.dir / "logs" / "stacks.log").exists()
+    run.stop(now=True)
+    assert ended(run) == "stopped"
+
+
 def test_a_job_outlives_its_supervisor_and_is_merged_later(started: Start) -> None:
     run = started(slurm__report="files", task__args={"pace": 0.1}, train__epochs=4)
     wait_for_step(run, 1)
