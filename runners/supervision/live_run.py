@@ -137,6 +137,7 @@ class LiveRun:
             self.plan = structs.replace(self.plan, world_size=world_size)
             self.evidence.world_size = world_size
             self.set_state(plan=self.plan)
+            self.stall_watch.restart()  # the program may have started them late
 
     def _save_hosts(self) -> None:
         self.set_state(hosts=self.membership.hosts)

@@ -96,7 +96,9 @@ class StallWatch:
 
     def is_overdue(self, rank: int) -> bool:
         """Return whether the pause is too long for a script, whatever the script may be doing."""
-        return self.pause_of(rank) > max(self._stall_s, self._limit(self._of(rank)))
+        progress = self._ranks.get(rank)
+        limit = self._limit(progress) if progress else self._stall_s
+        return self.pause_of(rank) > max(self._stall_s, limit)
 
     def _limit(self, progress: _Progress) -> float:
         if progress.phase not in STEPPING:
