@@ -17,6 +17,7 @@ from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
 from distrain.runners.records.writer import RecordWriter, report_write_errors
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
+from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.membership import hosts_join
 from distrain.runners.supervision.state_writer import StateWriter
 from distrain.runners.system.processes import is_suspended, owner_is_gone
@@ -87,11 +88,12 @@ async def watch_for_stalls(coordinator: Coordinator) -> None:
         await coordinator.stall_probe.check()
 
 
-async def watch_launcher(pid: int, coordinator: Coordinator) -> None:
+async def watch_launcher(launcher: LauncherProcess, coordinator: Coordinator) -> None:
     """Tell that the launcher is suspended: its ranks train on, but nothing starts or ends them."""
     checks = 0
     while True:
         await asyncio.sleep(CHECK_S)
+        pid = launcher.pid  # another one once it was restarted
         checks = checks + 1 if is_suspended(pid) else 0
         if checks == SUSPENDED_CHECKS:
             text = f"the launcher (process {pid}) was stopped by a signal; `kill -CONT {pid}`"

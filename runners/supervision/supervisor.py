@@ -172,7 +172,7 @@ class Supervisor:
                 self.lease,
             ),
             partial(background.watch_for_stalls, self.coordinator),
-            partial(background.watch_launcher, self.launcher.pid, self.coordinator),
+            partial(background.watch_launcher, self.launcher, self.coordinator),
             partial(background.watch_owner, self.coordinator),
             partial(background.watch_folder, self.folder, self.coordinator),
             partial(
