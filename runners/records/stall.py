@@ -28,7 +28,6 @@ class Condition(StrEnum):
     """Why a rank does not answer its supervisor."""
 
     EXITED = "exited"
-
     UNRESPONSIVE = "not responding"
     STOPPED = "stopped by a signal"
 

@@ -93,6 +93,11 @@ class RankConnections:
         """The processes on this host whose connection has ended and that have not exited."""
         return {rank: each.pid for rank, each in self._leaving.items() if _exists(each)}
 
+    @property
+    def processes(self) -> dict[int, int]:
+        """The processes of ranks on this host that have not exited, connected or not."""
+        return self.pids | self.leaving
+
     def broadcast(self, event: Event) -> None:
         for connection in self.by_rank.values():
             connection.send(event)

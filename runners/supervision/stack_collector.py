@@ -29,6 +29,7 @@ class StackCollector:
         self._ranks = ranks
         self._number = 0
         self._requests: dict[int, _Request] = {}
+        self._reading = asyncio.Lock()  # two dumps of a process at a time would mix
 
     async def collect(self) -> dict[int, Stacks]:
         """Return the stacks of each rank; of one on another host only what it answers."""
@@ -40,12 +41,11 @@ class StackCollector:
             with suppress(TimeoutError):
                 await asyncio.wait_for(request.complete.wait(), ANSWER_S)
         del self._requests[number]
-        silent = {
-            rank: pid
-            for rank, pid in (self._ranks.pids | self._ranks.leaving).items()
-            if rank not in request.answers
-        }
-        for rank, threads in (await asyncio.to_thread(_read_all, silent)).items():
+        pids = self._ranks.processes
+        silent = {rank: pid for rank, pid in pids.items() if rank not in request.answers}
+        async with self._reading:
+            found = await asyncio.to_thread(_read_all, silent)
+        for rank, threads in found.items():
             request.answers[rank] = Stacks(
                 time=time.time(), rank=rank, threads=threads, is_from_outside=True
             )

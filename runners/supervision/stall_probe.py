@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from distrain.runners.protocol.events import StackRequest, Stacks
+from distrain.runners.protocol.events import Frame, StackRequest, Stacks
 from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import Condition, RankPhase, RankPosition, Stall
 from distrain.runners.supervision import pending_collectives, stack_groups
@@ -48,9 +48,10 @@ class StallProbe:
         if not self._stalled():
             self._end()
         elif self._judged_at is None or time.monotonic() - self._judged_at >= REPEAT_S:
+            asked = set(self._run.ranks.by_rank)
             answers = await self.collector.collect()
             if stalled := self._stalled():  # still
-                self._judge(stalled, answers)
+                self._judge(stalled, asked, answers)
 
     def answer(self, viewer: Connection) -> None:
         """Begin to send the stacks of all ranks to a viewer, and to keep them in the record."""
@@ -103,19 +104,24 @@ class StallProbe:
         stall = self._run.writer.state.stall
         if stall is not None and (self._run.ranks or self._judged_at is not None):
             self._run.set_state(stall=None)
-            seconds = time.time() - stall.since
-            self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
+            if not self._run.evidence.ended:  # otherwise the run may be about to end
+                seconds = time.time() - stall.since
+                self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._judged_at = None
         self._before = {}
 
-    def _judge(self, stalled: list[int], answers: _Answers) -> None:
+    def _judge(self, stalled: list[int], asked: set[int], answers: _Answers) -> None:
+        """Record the stall, if it is certain; `asked` are the ranks that could have answered."""
         run = self._run
         before, self._before = self._before, answers
-        active = run.ranks.by_rank.keys() - run.evidence.ended
-        ranks = {*stalled, *active, *run.lingering}
-        positions = [self._position(rank, answers.get(rank)) for rank in sorted(ranks)]
+        connected, lingering, pids = run.ranks.by_rank.keys(), run.lingering, run.ranks.processes
+        active = (asked & connected) - run.evidence.ended
+        positions = [
+            self._position(rank, answers.get(rank), pids.get(rank), rank in lingering)
+            for rank in sorted({*stalled, *active, *lingering})
+        ]
         if all(each.collective or each.phase in stack_groups.MAY_WAIT for each in positions):
-            gone = run.evidence.ended - run.lingering - run.ranks.leaving.keys()
+            gone = run.evidence.ended - connected - pids.keys()
             positions += [self._position_of_gone(rank) for rank in sorted(gone)]
         are_same = _main_frames(before) == _main_frames(answers)
         if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
@@ -132,7 +138,9 @@ class StallProbe:
         """Return the Unix time of the last progress."""
         return time.time() - max(map(self._run.stall_watch.pause_of, stalled))
 
-    def _position(self, rank: int, answer: Stacks | None) -> RankPosition:
+    def _position(
+        self, rank: int, answer: Stacks | None, pid: int | None, is_lingering: bool
+    ) -> RankPosition:
         run = self._run
         frames = stack_groups.main_frames(answer) if answer else []
         group = pending_collectives.pending_of(answer.collectives) if answer else None
@@ -140,8 +148,8 @@ class StallProbe:
             rank=rank,
             since=self._since([rank]),
             step=run.evidence.steps.get(rank, 0),
-            phase=self._phase(rank, stack_groups.phase_of(frames)),
-            condition=self._condition(rank, answer),
+            phase=RankPhase.EXIT if is_lingering else self._phase(rank, frames),
+            condition=self._condition(rank, answer, pid),
             call=stack_groups.users_call(frames),
             collective=group.pending if group else "",
             sequence=(group.pending_number or group.newest) if group else None,
@@ -153,21 +161,18 @@ class StallProbe:
         since = self._since([rank])
         return RankPosition(rank=rank, since=since, step=step, condition=Condition.EXITED)
 
-    def _phase(self, rank: int, found: str) -> str:
-        if rank in self._run.lingering:
-            return RankPhase.EXIT
+    def _phase(self, rank: int, frames: list[Frame]) -> str:
         if not self._run.ranks.has_greeted(rank):
             return RankPhase.START
-        return found or _REPORTED.get(self._run.stall_watch.phase_of(rank), "")
+        reported = _REPORTED.get(self._run.stall_watch.phase_of(rank), "")
+        return stack_groups.phase_of(frames) or reported
 
-    def _condition(self, rank: int, answer: Stacks | None) -> str:
+    def _condition(self, rank: int, answer: Stacks | None, pid: int | None) -> str:
         """Return why a rank does not answer, as far as this host knows."""
-        ranks = self._run.ranks
-        pid = ranks.pids.get(rank) or ranks.leaving.get(rank)
         if pid is not None and is_suspended(pid):
             return Condition.STOPPED
         is_silent = answer is None or answer.is_from_outside
-        return Condition.UNRESPONSIVE if is_silent and rank in ranks else ""
+        return Condition.UNRESPONSIVE if is_silent and rank in self._run.ranks else ""
 
     def _save(self, answers: Iterable[Stacks]) -> None:
         with suppress(OSError):  # such as of a full disk

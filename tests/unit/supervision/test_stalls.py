@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distrain.runners.protocol.collectives import DEFAULT_GROUP, summarize
-from distrain.runners.protocol.events import Finished, Frame, GroupCollectives
+from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol import collectives
+from distrain.runners.protocol.collectives import DEFAULT_GROUP, read_collectives, summarize
+from distrain.runners.protocol.events import Failure, Finished, Frame, GroupCollectives, Hello
+from distrain.runners.records.folder import create_run
 from distrain.runners.records.stall import Condition, RankPosition, Stall
-from distrain.runners.supervision import pending_collectives, stack_groups, stall_watch
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision import (
+    background,
+    pending_collectives,
+    stack_collector,
+    stack_groups,
+    stall_watch,
+)
+from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.evidence import Evidence
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.stall_watch import StallWatch
+from distrain.runners.system.devices import Device
+from tests.support.connections import SentEvents
 
 STALL_S = 60.0
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -204,3 +222,72 @@ def test_ranks_that_never_connect_are_overdue_after_the_limit(clock: Clock) -> N
     assert ranks.is_start_overdue
     ranks.restart()
     assert not ranks.is_start_overdue
+
+
+def test_the_pause_of_a_script_that_never_connects_is_counted_from_its_start(clock: Clock) -> None:
+    ranks = StallWatch(Evidence(world_size=2, is_script=True), STALL_S)
+    clock.now += STALL_S + 1
+    assert ranks.is_overdue(1)
+    assert ranks.pause_of(1) == STALL_S + 1
+
+
+def test_a_flight_recorder_in_an_unknown_format_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = SimpleNamespace(_dump_fr_trace_json=lambda *_: b'{"entries": [{"strange": 1}]}')
+    monkeypatch.setitem(sys.modules, collectives.MODULE, recorder)
+    assert read_collectives() == []
+
+
+def test_a_rank_that_connects_while_the_others_are_asked_is_not_unresponsive(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_collector, "ANSWER_S", 0.05)
+    notices: list[str] = []
+    plan = Plan(world_size=3, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
+    monkeypatch.setattr(run, "notice", lambda text, _: notices.append(text))
+    coordinator = Coordinator(run)
+    clock.now += run.config.report.stall_s + 1
+
+    def connect(rank: int) -> None:
+        coordinator.received(SentEvents(coordinator), Hello(rank=rank, world_size=3))
+
+    async def check() -> None:
+        connect(0)
+        check = asyncio.create_task(coordinator.stall_probe.check())
+        await asyncio.sleep(0)  # rank 0 is asked
+        connect(2)
+        await check
+        stall = writer.state.stall
+        assert stall is not None
+        assert {each.rank: each.condition for each in stall.positions} == {
+            0: Condition.UNRESPONSIVE,
+            1: "",
+        }
+        run.evidence.failures[0] = (0.0, Failure(time=1.0, rank=0, error="E", message=""))
+        connect(1)
+        await coordinator.stall_probe.check()
+
+    asyncio.run(check())
+    assert writer.state.stall is None
+    assert len(notices) == 1  # of the stall; a run with a failed rank does not continue
+
+
+def test_a_launcher_that_was_restarted_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "CHECK_S", 0.001)
+    monkeypatch.setattr(background, "is_suspended", lambda pid: pid == 2)
+    launcher = SimpleNamespace(pid=1)
+    notices: asyncio.Queue[str] = asyncio.Queue()
+    coordinator = SimpleNamespace(run=SimpleNamespace(notice=notices.put_nowait))
+
+    async def restart() -> str:
+        watch = asyncio.create_task(background.watch_launcher(launcher, coordinator))
+        await asyncio.sleep(0.01)
+        launcher.pid = 2
+        text = await notices.get()
+        watch.cancel()
+        return text
+
+    assert "process 2" in asyncio.run(restart())
