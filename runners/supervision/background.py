@@ -18,6 +18,7 @@ from distrain.runners.records.writer import RecordWriter, report_write_errors
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
 from distrain.runners.supervision.launcher_process import LauncherProcess
+from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.membership import hosts_join
 from distrain.runners.supervision.state_writer import StateWriter
 from distrain.runners.system.processes import is_suspended, owner_is_gone
@@ -34,13 +35,15 @@ MOST_MISSES = 5  # checks in a row that do not find a run's folder
 BackgroundTask = Callable[[], Awaitable[None]]
 
 
-async def log_failure(task: BackgroundTask) -> None:
-    """Run a task whose failure goes to the supervisor's log and ends nothing else."""
+async def log_failure(task: BackgroundTask, run: LiveRun) -> None:
+    """Run a task whose failure goes to the log and the record, and ends nothing else."""
     try:
         await task()
-    except Exception:
+    except Exception as error:
         with suppress(OSError):
             traceback.print_exc()
+        name = getattr(task, "func", task).__qualname__
+        run.notice(f"internal error: {name} has ended: {formatting.single_line(repr(error))}")
 
 
 async def commit_regularly(

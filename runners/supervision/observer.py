@@ -80,7 +80,10 @@ class RunObserver:
             observer = Observer(addresses.local, str(self._folder), os.getpid())
             observers.publish(self._request.key, observer)
             on_ready()
-            tasks = [asyncio.create_task(background.log_failure(each)) for each in self._tasks()]
+            run = self._coordinator.run
+            tasks = [
+                asyncio.create_task(background.log_failure(each, run)) for each in self._tasks()
+            ]
             await self._wait_for_end()
             observers.withdraw(self._request.key, os.getpid())
             for task in tasks:

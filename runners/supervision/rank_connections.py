@@ -49,7 +49,7 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
-        if hello.pid and hello.host in ("", self._host):
+        if hello.pid > 0 and hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
             self._leaving.pop(hello.rank, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +26,11 @@ from distrain.runners.supervision import (
     stack_groups,
     stall_watch,
 )
+from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.live_run import LiveRun
+from distrain.runners.supervision.rank_connections import RankConnections
 from distrain.runners.supervision.stall_watch import StallWatch
 from distrain.runners.system.devices import Device
 from tests.support.connections import SentEvents
@@ -291,3 +294,22 @@ def test_a_launcher_that_was_restarted_is_watched(monkeypatch: pytest.MonkeyPatc
         return text
 
     assert "process 2" in asyncio.run(restart())
+
+
+def test_an_impossible_process_number_is_that_of_no_process() -> None:
+    ranks = RankConnections("here")
+    connection = Connection(SimpleNamespace())
+    ranks.add(connection, Hello(rank=0, pid=-5))
+    assert ranks.processes == {}
+    assert ranks.remove(connection) == 0
+
+
+def test_a_background_task_that_fails_is_reported() -> None:
+    notices: list[str] = []
+
+    async def watch() -> None:
+        raise KeyError(3)
+
+    asyncio.run(background.log_failure(partial(watch), SimpleNamespace(notice=notices.append)))
+    assert len(notices) == 1
+    assert notices[0].endswith("watch has ended: KeyError(3)")
