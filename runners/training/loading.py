@@ -124,7 +124,7 @@ def _make_loader(
         options |= {
             "persistent_workers": True,
             "prefetch_factor": config.prefetch,
-            "timeout": min(config.timeout_s, CHECK_S),
+            "timeout": config.timeout_s,
             "multiprocessing_context": config.worker_context,
             "worker_init_fn": _init_loader_process,
         }
@@ -138,20 +138,23 @@ def _make_loader(
 
 
 def _wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
-    """Yield the batches of a loader, each within so many seconds. Raises RuntimeError.
-
-    The loader's own timeout is shorter: when it is over, torch looks for processes that have ended.
-    """
+    """Yield the batches of a loader, each within so many seconds. Raises RuntimeError."""
     batches = iter(loader)
     if not loader.num_workers:
         return batches
     return _retry(batches, timeout_s)
 
 
-def _retry(batches: Iterator[Any], timeout_s: float) -> Iterator[Any]:
+def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
+    """Look for loader processes that have ended while none of them sends a batch.
+
+    torch looks for them when its own timeout is over, which is therefore shorter here. At the start
+    of an epoch it waits for all of them, and cannot try that again: there the timeout is the whole.
+    """
     while True:
         deadline = time.monotonic() + timeout_s
         while True:
+            batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
             try:
                 batch = next(batches)
                 break
@@ -163,6 +166,8 @@ def _retry(batches: Iterator[Any], timeout_s: float) -> Iterator[Any]:
                 if time.monotonic() >= deadline:
                     text = f"no batch came from the loader processes within {timeout_s:g} s"
                     raise RuntimeError(f"{text} (data.timeout_s)") from None
+            finally:
+                batches._timeout = timeout_s
         yield batch
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -253,6 +256,21 @@ def test_the_wait_for_a_loader_process_is_bounded() -> None:
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=0.2)
     with pytest.raises(RuntimeError, match=r"within 0\.2 s \(data\.timeout_s\)"):
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
+
+
+def test_a_loader_process_that_pauses_between_two_epochs_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loading, "CHECK_S", 0.2)
+    task = Plain(Indices(SAMPLES))
+    config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
+    batches = EvaluationBatches(task, config, plan, 0, make_mover(task))
+    first = len(list(batches))
+    (process,) = multiprocessing.active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, (process.pid, signal.SIGCONT)).start()
+    assert len(list(batches)) == first
 
 
 class Leaving(Indices):
