@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from threading import Event
 
@@ -51,10 +52,11 @@ class StacksScreen(AppScreen):
             self.problem = problem
 
     class StallRead(Message):
-        """The stall that lasts, if there is one."""
+        """The status, and the stall that lasts, if there is one."""
 
-        def __init__(self, stall: Stall | None) -> None:
+        def __init__(self, status: str, stall: Stall | None) -> None:
             super().__init__()
+            self.status = status
             self.stall = stall
 
     def __init__(self, run: Run) -> None:
@@ -84,18 +86,20 @@ class StacksScreen(AppScreen):
 
     @work(thread=True, group="stall")
     def _follow_stall(self) -> None:
-        while not self._has_left.is_set():
-            self.post_message(self.StallRead(self.run.record.state.current_stall))
-            self._has_left.wait(REFRESH_S)
+        with suppress(DistrainError):  # the run was deleted
+            while not self._has_left.is_set():
+                state = self.run.record.state
+                self.post_message(self.StallRead(state.status, state.current_stall))
+                self._has_left.wait(REFRESH_S)
 
     @work(thread=True, exclusive=True, group="stacks")
     def _read(self) -> None:
         """Take the stacks, which the supervisor keeps in the record, and show what it keeps."""
         self.post_message(self.StacksRead(read_last_stacks(self.run.dir)))
-        if not self.run.is_live:
-            return
         problem = ""
         try:
+            if not self.run.is_live:
+                return
             if not self.run.read_stacks():
                 problem = "no rank answers"
         except DistrainError as error:
@@ -111,8 +115,7 @@ class StacksScreen(AppScreen):
         sentence.set_class(stall is not None, "-stalled")
         positions.display = bool(stall and stall.positions)
         if stall is None:
-            status = self.run.record.state.status
-            sentence.update(f"{self.run.record.name or self.run.id} is {status}")
+            sentence.update(f"{self.run.record.name or self.run.id} is {event.status}")
             return
         sentence.update(f"◑ stalled: {stall.describe(now)}")
         lines = _table(stall, now)
