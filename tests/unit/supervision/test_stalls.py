@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from distrain.runners.protocol.collectives import DEFAULT_GROUP, summarize
+from distrain.runners.protocol.collectives import DEFAULT_GROUP, Entry, summarize
 from distrain.runners.protocol.events import Finished, Frame, GroupCollectives
 from distrain.runners.records.stall import Condition, RankPosition, Stall
 from distrain.runners.supervision import pending_collectives, stack_groups, stall_watch
@@ -139,17 +138,15 @@ def test_the_absent_rank_is_the_one_that_does_not_wait(
 
 def entry(
     number: int, *, retired: bool = True, call: str = "gloo:all_reduce", group: str = "0"
-) -> dict[str, Any]:
-    """Return an entry of torch's flight recorder, as far as it is read."""
-    return {
-        "process_group": [group, DEFAULT_GROUP if group == "0" else "undefined"],
-        "collective_seq_id": number,
-        "retired": retired,
-        "is_p2p": False,
-        "profiling_name": call,
-        "input_dtypes": ["Float"],
-        "input_sizes": [[3, 5]],
-    }
+) -> Entry:
+    return Entry(
+        process_group=(group, DEFAULT_GROUP if group == "0" else "undefined"),
+        collective_seq_id=number,
+        retired=retired,
+        profiling_name=call,
+        input_dtypes=["Float"],
+        input_sizes=[[3, 5]],
+    )
 
 
 def test_the_rank_that_has_not_begun_the_collective_is_behind() -> None:
