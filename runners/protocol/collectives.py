@@ -6,11 +6,11 @@ done so, there are no collectives.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+
+import msgspec
 
 from distrain.runners.protocol.events.stacks import GroupCollectives
 
@@ -19,35 +19,49 @@ DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")  # of NCCL, and of othe
 DEFAULT_GROUP = "default_pg"
 
 
+class Entry(msgspec.Struct):
+    """An entry of a flight recorder, as far as it is read here; there are thousands."""
+
+    process_group: tuple[str, str]  # its number and its description
+    collective_seq_id: int
+    retired: bool
+    is_p2p: bool = False
+    profiling_name: str = ""
+    input_dtypes: list[str] = []
+    input_sizes: list[list[int]] = []
+
+
+class _Trace(msgspec.Struct):
+    entries: list[Entry] = []
+
+
 def read_collectives() -> list[GroupCollectives]:
     """Return the state of each process group in which this process has begun a collective."""
-    # Its format belongs to torch and may change; stacks are sent without it too.
-    with suppress(Exception):
-        return summarize(_entries())
-    return []
+    return summarize(_entries())
 
 
-def _entries() -> Iterable[Mapping[str, Any]]:
+def _entries() -> Iterable[Entry]:
     module = sys.modules.get(MODULE)
     for name in DUMPS:
         dump: Callable[[bool, bool], bytes] | None = getattr(module, name, None)
         if dump is None:
             continue
+        # Its format belongs to torch and may change; stacks are sent without it too.
         with suppress(Exception):
-            yield from json.loads(dump(True, False)).get("entries", [])
+            yield from msgspec.json.decode(dump(True, False), type=_Trace).entries
 
 
-def summarize(entries: Iterable[Mapping[str, Any]]) -> list[GroupCollectives]:
+def summarize(entries: Iterable[Entry]) -> list[GroupCollectives]:
     """Return the state of each process group, given the entries of a flight recorder in order."""
     groups: dict[str, GroupCollectives] = {}
     for entry in entries:
-        if entry.get("is_p2p"):
+        if entry.is_p2p:
             continue
-        number, description = entry["process_group"]
-        name = DEFAULT_GROUP if description == DEFAULT_GROUP else str(number)
+        number, description = entry.process_group
+        name = DEFAULT_GROUP if description == DEFAULT_GROUP else number
         group = groups.get(name, GroupCollectives(group=name))
-        sequence = int(entry["collective_seq_id"])
-        is_first_pending = not entry["retired"] and group.pending_number is None
+        is_first_pending = not entry.retired and group.pending_number is None
+        sequence = entry.collective_seq_id
         groups[name] = GroupCollectives(
             group=name,
             newest=max(group.newest, sequence),
@@ -57,7 +71,7 @@ def summarize(entries: Iterable[Mapping[str, Any]]) -> list[GroupCollectives]:
     return list(groups.values())
 
 
-def _describe(entry: Mapping[str, Any]) -> str:
+def _describe(entry: Entry) -> str:
     """Return name, types and sizes: "gloo:all_reduce Float[3, 5]"."""
-    tensors = zip(entry["input_dtypes"], entry["input_sizes"], strict=False)
-    return " ".join([entry["profiling_name"], *(f"{dtype}{sizes}" for dtype, sizes in tensors)])
+    tensors = zip(entry.input_dtypes, entry.input_sizes, strict=False)
+    return " ".join([entry.profiling_name, *(f"{dtype}{sizes}" for dtype, sizes in tensors)])

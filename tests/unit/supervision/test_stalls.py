@@ -7,14 +7,18 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol import collectives
-from distrain.runners.protocol.collectives import DEFAULT_GROUP, read_collectives, summarize
+from distrain.runners.protocol.collectives import (
+    DEFAULT_GROUP,
+    Entry,
+    read_collectives,
+    summarize,
+)
 from distrain.runners.protocol.events import Failure, Finished, Frame, GroupCollectives, Hello
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.stall import Condition, RankPosition, Stall
@@ -160,17 +164,15 @@ def test_the_absent_rank_is_the_one_that_does_not_wait(
 
 def entry(
     number: int, *, retired: bool = True, call: str = "gloo:all_reduce", group: str = "0"
-) -> dict[str, Any]:
-    """Return an entry of torch's flight recorder, as far as it is read."""
-    return {
-        "process_group": [group, DEFAULT_GROUP if group == "0" else "undefined"],
-        "collective_seq_id": number,
-        "retired": retired,
-        "is_p2p": False,
-        "profiling_name": call,
-        "input_dtypes": ["Float"],
-        "input_sizes": [[3, 5]],
-    }
+) -> Entry:
+    return Entry(
+        process_group=(group, DEFAULT_GROUP if group == "0" else "undefined"),
+        collective_seq_id=number,
+        retired=retired,
+        profiling_name=call,
+        input_dtypes=["Float"],
+        input_sizes=[[3, 5]],
+    )
 
 
 def test_the_rank_that_has_not_begun_the_collective_is_behind() -> None:
