@@ -105,7 +105,7 @@ def probe_environment() -> dict[str, str]:
 def _start_pair(
     backend: str, devices: tuple[str, str], operations: list[str]
 ) -> Iterator[_RankPair]:
-    with scratch_folder("probe-") as folder:
+    with scratch_folder("probe-", for_sockets=False) as folder:
         pair = _RankPair(folder, backend, devices, operations)
         try:
             yield pair

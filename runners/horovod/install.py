@@ -95,7 +95,7 @@ class Installation:
 
     def _pip(self, stage: str, *arguments: str) -> None:
         self._begin_stage(stage)
-        with scratch_folder("horovod-") as scratch:
+        with scratch_folder("horovod-", for_sockets=False) as scratch:
             self._commands.run(stage, [*PIP, *arguments], scratch, pip_environment(scratch))
 
     def _begin_stage(self, stage: str) -> None:

@@ -44,7 +44,7 @@ def build(toolchain: Toolchain, commands: Commands, on_stage: OnStage) -> Path:
 
     Raises InstallError; then only the log is left.
     """
-    with scratch_folder("horovod-") as scratch:
+    with scratch_folder("horovod-", for_sockets=False) as scratch:
         environment = pip_environment(scratch)
         on_stage("downloading")
         tools = _install_tools(commands, scratch, environment)

@@ -24,12 +24,13 @@ SEMAPHORES = Path("/dev/shm")  # where Linux has the named semaphores of multipr
 
 
 @contextlib.contextmanager
-def scratch_folder(kind: str = "") -> Iterator[Path]:
+def scratch_folder(kind: str = "", *, for_sockets: bool = True) -> Iterator[Path]:
     """Create a folder that only this user can read, and remove it after the block.
 
-    `kind` is part of its name. Folders of processes that were killed are removed first.
+    `kind` is part of its name. A folder for sockets is in /tmp if the path of the usual one is too
+    long. Folders of processes that were killed are removed first.
     """
-    parent = Path(_short_tmpdir())
+    parent = Path(_short_tmpdir() if for_sockets else tempfile.gettempdir())
     _remove_leftovers(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}", dir=parent))
     try:

@@ -148,7 +148,10 @@ class Verification:
 
     def results(self, cases: Iterable[Case]) -> Iterator[VerificationResult]:
         """Run each case and yield its result."""
-        with scratch_folder("verify-") as folder, suppress(_VerificationStoppedError):
+        with (
+            scratch_folder("verify-", for_sockets=False) as folder,
+            suppress(_VerificationStoppedError),
+        ):
             for case in cases:
                 yield self._run(case, folder)
 
