@@ -178,7 +178,7 @@ def test_the_stack_of_a_rank_that_cannot_run_python_is_read_from_outside(start: 
     what = "hold the lock of Python"
     run = start(task__args={"what": what, "rank": 1, "step": 20}, report__stall_s=2)
     position = wait_until(lambda: stall_of(run, [1])).first
-    assert (position.condition, position.phase) == ("not responding", "")
+    assert (position.condition, position.phase) == ("not responding", "forward")
     assert position.call.startswith("faulty.py:")
     run.stop(now=True)
     run.wait(120)
