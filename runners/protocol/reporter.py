@@ -34,7 +34,7 @@ from distrain.runners.protocol.events import (
     encode,
 )
 from distrain.runners.protocol.own_sockets import OwnSockets
-from distrain.runners.protocol.stacks import make_stacks_readable, read_stacks
+from distrain.runners.protocol.stacks import main_cpu_s, make_stacks_readable, read_stacks
 
 QUEUE_SIZE = 8  # events that may be queued before windows are merged
 FLUSH_S = 10.0
@@ -310,6 +310,7 @@ class Reporter:
                         number=event.number,
                         threads=read_stacks(),
                         collectives=read_collectives(),
+                        cpu_s=main_cpu_s(),
                     )
                 )
             elif isinstance(event, StopAt) and event.step == NEVER:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from types import FrameType
 
@@ -31,6 +32,14 @@ def read_stacks() -> list[ThreadStack]:
         if ident != threading.get_ident()
     }
     return sorted(found.values(), key=lambda each: each.name != names[main])[:MOST_THREADS]
+
+
+def main_cpu_s() -> float:
+    """Return the CPU time of the main thread; 0 where the system does not tell."""
+    ident = threading.main_thread().ident
+    if ident is None or not hasattr(time, "pthread_getcpuclockid"):
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 def _frames(innermost: FrameType | None) -> list[Frame]:

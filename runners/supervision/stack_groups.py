@@ -66,6 +66,14 @@ def phase_of(frames: list[Frame]) -> str:
     return RankPhase.START if imports else ""
 
 
+def are_computing(positions: Iterable[RankPosition], busy: Collection[int]) -> bool:
+    """Return whether ranks that do not wait for others use the CPU, as an evaluation does."""
+    return any(
+        each.rank in busy and not each.collective and each.phase not in MAY_WAIT
+        for each in positions
+    )
+
+
 def find_absent(positions: Collection[RankPosition], behind: Collection[int]) -> list[int]:
     """Return the ranks that the others wait for; all ranks if they cannot be told apart.
 
@@ -74,6 +82,8 @@ def find_absent(positions: Collection[RankPosition], behind: Collection[int]) ->
     last = min((each.step for each in positions), default=0)
     for absent in (
         [each.rank for each in positions if each.condition],
+        # With several process groups, a rank that is behind in one may wait in another.
+        [each.rank for each in positions if each.rank in behind and not _waits(each)],
         [each.rank for each in positions if each.rank in behind],
         [each.rank for each in positions if each.phase not in MAY_WAIT],
         [each.rank for each in positions if each.phase != RankPhase.COLLECTIVE],
@@ -82,6 +92,12 @@ def find_absent(positions: Collection[RankPosition], behind: Collection[int]) ->
         if 0 < len(absent) < len(positions):
             return absent
     return [each.rank for each in positions]
+
+
+def _waits(position: RankPosition) -> bool:
+    """Return whether a rank waits in a collective, and does not only overlap it with other code."""
+    is_pending = bool(position.collective) and position.phase in MAY_WAIT
+    return is_pending or position.phase == RankPhase.COLLECTIVE
 
 
 def describe_others(positions: Iterable[RankPosition], absent: Collection[int]) -> str:

@@ -20,6 +20,7 @@ from distrain.runners.system.processes import is_suspended
 
 REPEAT_S = 10.0  # between two requests, once a stall is recorded
 MOST_VIEWERS = 64  # that wait for stacks at a time
+BUSY = 0.01  # of a core; a thread that sleeps or waits for a lock uses nothing
 _SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
 _REPORTED = {  # phases of the trainer, where calls do not tell
     "loading": RankPhase.START,
@@ -33,7 +34,8 @@ class StallProbe:
     """Keeps the `stall` of a run's state; `check` is to be called about once per second.
 
     Of a script it is unknown whether it evaluates or saves. So before its limit of `stall_s` it is
-    stalled only while its stacks do not change, and not in a phase that may take long.
+    stalled only while its stacks do not change, and not in a phase that may take long. A loop looks
+    the same at many moments, so a rank that uses the CPU counts only if it waits for others.
     """
 
     def __init__(self, run: LiveRun) -> None:
@@ -44,7 +46,9 @@ class StallProbe:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def check(self) -> None:
-        """Look for a stall, or for the end of one."""
+        """Look for a stall, or for the end of one, unless the ranks are being ended."""
+        if self._run.conditions.end_now.is_set():
+            return
         if not self._stalled():
             self._end()
         elif self._judged_at is None or time.monotonic() - self._judged_at >= REPEAT_S:
@@ -92,7 +96,8 @@ class StallProbe:
     def _is_certain(self, stalled: list[int], positions: list[RankPosition], same: bool) -> bool:
         """Return whether a script has stalled; `same`: its calls have not changed."""
         watch = self._run.stall_watch
-        if any(each.phase == RankPhase.EXIT for each in positions):
+        exiting = (each.rank for each in positions if each.phase == RankPhase.EXIT)
+        if any(map(watch.is_exit_overdue, exiting)):
             return True
         if any(map(watch.is_overdue, stalled)):
             return True
@@ -104,7 +109,8 @@ class StallProbe:
         stall = self._run.writer.state.stall
         if stall is not None and (self._run.ranks or self._judged_at is not None):
             self._run.set_state(stall=None)
-            if not self._run.evidence.ended:  # otherwise the run may be about to end
+            # Otherwise the run has ended, or is about to.
+            if self._run.ranks and not self._run.evidence.ended:
                 seconds = time.time() - stall.since
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._judged_at = None
@@ -124,6 +130,8 @@ class StallProbe:
             gone = run.evidence.ended - connected - pids.keys()
             positions += [self._position_of_gone(rank) for rank in sorted(gone)]
         are_same = _main_frames(before) == _main_frames(answers)
+        if stack_groups.are_computing(positions, busy_ranks(before, answers)):
+            are_same = False
         if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
             return
         self._judged_at = time.monotonic()
@@ -181,6 +189,15 @@ class StallProbe:
 
 def _main_frames(answers: _Answers) -> dict[int, object]:
     return {rank: stack_groups.main_frames(each) for rank, each in answers.items()}
+
+
+def busy_ranks(before: Mapping[int, Stacks], answers: Mapping[int, Stacks]) -> set[int]:
+    """Return the ranks whose main thread has used the CPU between two answers."""
+    return {
+        rank
+        for rank, each in answers.items()
+        if (last := before.get(rank)) and each.cpu_s - last.cpu_s > BUSY * (each.time - last.time)
+    }
 
 
 def _stall(positions: list[RankPosition], answers: _Answers, since: float) -> Stall:

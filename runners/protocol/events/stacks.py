@@ -46,7 +46,8 @@ class StackRequest(Event, frozen=True, tag="stack_request"):
 class Stacks(Event, frozen=True, tag="stacks"):
     """A rank's answer to a StackRequest with the same number, main thread first.
 
-    `is_from_outside`: the rank has not answered, and its stacks were read by another process.
+    `cpu_s` is the CPU time that the main thread has used, 0 if unknown. `is_from_outside`: the rank
+    has not answered, and its stacks were read by another process.
     """
 
     time: float
@@ -54,4 +55,5 @@ class Stacks(Event, frozen=True, tag="stacks"):
     threads: list[ThreadStack]
     collectives: list[GroupCollectives] = []
     number: Int = 0
+    cpu_s: float = 0.0
     is_from_outside: bool = False

@@ -183,6 +183,8 @@ def test_the_stack_of_a_rank_that_cannot_run_python_is_read_from_outside(start: 
     run.stop(now=True)
     run.wait(120)
     assert "in act" in (run.dir / "logs" / "stacks.log").read_text()
+    notices = [event.text for _, event in run.record.events(kinds=("notice",))]
+    assert "continues" not in notices[-1]  # it may have stalled before its first step
 
 
 def test_a_rank_that_has_finished_and_does_not_exit_is_named(start: Start) -> None:

@@ -19,7 +19,14 @@ from distrain.runners.protocol.collectives import (
     read_collectives,
     summarize,
 )
-from distrain.runners.protocol.events import Failure, Finished, Frame, GroupCollectives, Hello
+from distrain.runners.protocol.events import (
+    Failure,
+    Finished,
+    Frame,
+    GroupCollectives,
+    Hello,
+    Stacks,
+)
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.stall import Condition, RankPosition, Stall
 from distrain.runners.records.writer import RecordWriter
@@ -28,6 +35,7 @@ from distrain.runners.supervision import (
     pending_collectives,
     stack_collector,
     stack_groups,
+    stall_probe,
     stall_watch,
 )
 from distrain.runners.supervision.connection import Connection
@@ -138,8 +146,17 @@ def test_the_users_call_is_the_innermost_one_of_no_library() -> None:
     assert stack_groups.users_call(frames) == "net.py:1 in forward"
 
 
-def at(rank: int, phase: str = "", step: int = 8, condition: str = "") -> RankPosition:
-    return RankPosition(rank=rank, since=100.0, step=step, phase=phase, condition=condition)
+def at(
+    rank: int, phase: str = "", step: int = 8, condition: str = "", pending: bool = False
+) -> RankPosition:
+    return RankPosition(
+        rank=rank,
+        since=100.0,
+        step=step,
+        phase=phase,
+        condition=condition,
+        collective="gloo:all_reduce" if pending else "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,6 +169,10 @@ def at(rank: int, phase: str = "", step: int = 8, condition: str = "") -> RankPo
         ([at(0, "backward"), at(1, condition=Condition.STOPPED)], [], [1]),
         ([at(0, "collective"), at(1, "collective", 7)], [], [1]),
         ([at(0, "forward"), at(1, "forward")], [1], [1]),
+        ([at(0, "collective"), at(1, "collective"), at(2)], [1, 2], [2]),
+        ([at(0, "collective"), at(1, "backward", pending=True), at(2)], [1, 2], [2]),
+        ([at(0, "collective"), at(1, pending=True), at(2)], [1, 2], [1, 2]),
+        ([at(0, "collective"), at(1, "collective"), at(2, "collective")], [1, 2], [1, 2]),
         ([at(0, "backward"), at(1, "backward")], [], [0, 1]),
         ([at(0, "data")], [], [0]),
     ],
@@ -160,6 +181,28 @@ def test_the_absent_rank_is_the_one_that_does_not_wait(
     positions: list[RankPosition], behind: list[int], absent: list[int]
 ) -> None:
     assert stack_groups.find_absent(positions, behind) == absent
+
+
+@pytest.mark.parametrize(
+    ("position", "cpu_s", "computes"),
+    [
+        (at(0), 0.5, True),
+        (at(0, "forward"), 0.5, True),
+        (at(0), 0.0, False),
+        (at(0, "collective"), 0.5, False),  # some libraries wait with a loop
+        (at(0, pending=True), 0.5, False),
+    ],
+)
+def test_a_rank_that_computes_has_not_stalled(
+    position: RankPosition, cpu_s: float, computes: bool
+) -> None:
+    before, now = (
+        {0: Stacks(time=time_s, rank=0, threads=[], cpu_s=2.0 + used)}
+        for time_s, used in ((100.0, 0.0), (101.0, cpu_s))
+    )
+    busy = stall_probe.busy_ranks(before, now)
+    assert stack_groups.are_computing([position], busy) is computes
+    assert stall_probe.busy_ranks({}, now) == set()  # not known yet
 
 
 def entry(
