@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
@@ -61,5 +62,7 @@ def make_stacks_readable() -> None:
     if _is_readable or not hasattr(os, "memfd_create"):
         return
     with suppress(OSError, RuntimeError):
-        faulthandler.register(DUMP_SIGNAL, os.memfd_create(DUMP_FILE), all_threads=True)
+        file = os.memfd_create(DUMP_FILE)
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)  # the reader empties it before each dump
+        faulthandler.register(DUMP_SIGNAL, file, all_threads=True)
         _is_readable = True

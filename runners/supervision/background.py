@@ -29,21 +29,30 @@ COMMIT_S = 0.5  # pause between commits
 RANKS_PER_SECOND = 512
 CHECK_S = 1.0
 SUSPENDED_CHECKS = 3  # in a row that find a suspended launcher
+RETRY_S = 1.0  # from a task's error to its next try
+MOST_TRIES = 100
 MOST_MISSES = 5  # checks in a row that do not find a run's folder
 
 
 BackgroundTask = Callable[[], Awaitable[None]]
 
 
-async def log_failure(task: BackgroundTask, run: LiveRun) -> None:
-    """Run a task whose failure goes to the log and the record, and ends nothing else."""
-    try:
-        await task()
-    except Exception as error:
-        with suppress(OSError):
-            traceback.print_exc()
-        name = getattr(task, "func", task).__qualname__
-        run.notice(f"internal error: {name} has ended: {formatting.single_line(repr(error))}")
+async def keep_running(task: BackgroundTask, run: LiveRun) -> None:
+    """Run a task, and begin it again after an error; errors go to the log, the first as a notice.
+
+    After MOST_TRIES it is given up, and the run continues without it.
+    """
+    for attempt in range(MOST_TRIES):
+        try:
+            await task()
+            return
+        except Exception as error:
+            with suppress(OSError):
+                traceback.print_exc()
+            if attempt == 0:
+                name = getattr(task, "func", task).__qualname__
+                run.notice(f"internal error in {name}: {formatting.single_line(repr(error))}")
+        await asyncio.sleep(RETRY_S)
 
 
 async def commit_regularly(

@@ -82,7 +82,7 @@ class RunObserver:
             on_ready()
             run = self._coordinator.run
             tasks = [
-                asyncio.create_task(background.log_failure(each, run)) for each in self._tasks()
+                asyncio.create_task(background.keep_running(each, run)) for each in self._tasks()
             ]
             await self._wait_for_end()
             observers.withdraw(self._request.key, os.getpid())

@@ -109,7 +109,7 @@ async def run_recorded(
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(number, process.send_signal, number)
         stalls = asyncio.create_task(
-            background.log_failure(partial(background.watch_for_stalls, coordinator), run)
+            background.keep_running(partial(background.watch_for_stalls, coordinator), run)
         )
         while not exit_task.done():
             await asyncio.wait([exit_task], timeout=CHECK_S)

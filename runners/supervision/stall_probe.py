@@ -18,7 +18,8 @@ from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.stack_collector import StackCollector
 from distrain.runners.system.processes import is_suspended
 
-REPEAT_S = 10.0  # between two requests, once a stall is recorded
+FIRST_PAUSE_S = 1.0  # between two requests; each is twice as long as the one before
+REPEAT_S = 10.0  # the longest
 MOST_VIEWERS = 64  # that wait for stacks at a time
 BUSY = 0.01  # of a core; a thread that sleeps or waits for a lock uses nothing
 _SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
@@ -41,7 +42,9 @@ class StallProbe:
     def __init__(self, run: LiveRun) -> None:
         self._run = run
         self.collector = StackCollector(run.ranks)
-        self._judged_at: float | None = None
+        self._is_recorded = False
+        self._next_s = 0.0  # when the ranks may be asked again
+        self._pause_s = FIRST_PAUSE_S
         self._before: _Answers = {}
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -51,7 +54,7 @@ class StallProbe:
             return
         if not self._stalled():
             self._end()
-        elif self._judged_at is None or time.monotonic() - self._judged_at >= REPEAT_S:
+        elif time.monotonic() >= self._next_s:
             asked = set(self._run.ranks.by_rank)
             answers = await self.collector.collect()
             if stalled := self._stalled():  # still
@@ -63,6 +66,8 @@ class StallProbe:
             task = asyncio.get_running_loop().create_task(self._answer(viewer))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
+        else:
+            viewer.send(StackRequest())  # an answer without stacks
 
     async def _answer(self, viewer: Connection) -> None:
         answers = await self.collector.collect()
@@ -107,13 +112,14 @@ class StallProbe:
 
     def _end(self) -> None:
         stall = self._run.writer.state.stall
-        if stall is not None and (self._run.ranks or self._judged_at is not None):
+        if stall is not None and (self._run.ranks or self._is_recorded):
             self._run.set_state(stall=None)
             # Otherwise the run has ended, or is about to.
             if self._run.ranks and not self._run.evidence.ended:
                 seconds = time.time() - stall.since
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
-        self._judged_at = None
+        self._is_recorded = False
+        self._next_s, self._pause_s = 0.0, FIRST_PAUSE_S
         self._before = {}
 
     def _judge(self, stalled: list[int], asked: set[int], answers: _Answers) -> None:
@@ -132,9 +138,11 @@ class StallProbe:
         are_same = _main_frames(before) == _main_frames(answers)
         if stack_groups.are_computing(positions, busy_ranks(before, answers)):
             are_same = False
+        self._next_s = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, REPEAT_S)
         if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
             return
-        self._judged_at = time.monotonic()
+        self._is_recorded = True
         first = run.writer.state.stall
         stall = _stall(positions, answers, first.since if first else self._since(stalled))
         run.set_state(stall=stall)

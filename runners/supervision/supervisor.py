@@ -156,7 +156,7 @@ class Supervisor:
             self.state.set(status="running")
 
     def _start_task(self, task: background.BackgroundTask) -> asyncio.Task[None]:
-        return asyncio.create_task(background.log_failure(task, self.coordinator.run))
+        return asyncio.create_task(background.keep_running(task, self.coordinator.run))
 
     def _background_tasks(self, addresses: ServerAddresses) -> list[background.BackgroundTask]:
         tasks: list[background.BackgroundTask] = [

@@ -42,16 +42,16 @@ def _dump(pid: int) -> list[ThreadStack]:
     if file is None or not _is_handled(pid):
         return []
     with suppress(OSError):
-        begin = size = file.stat().st_size
+        os.truncate(file, 0)
+        size = 0
         os.kill(pid, DUMP_SIGNAL)
         deadline = time.monotonic() + DUMP_S
         while time.monotonic() < deadline:
             time.sleep(PAUSE_S)
             before, size = size, file.stat().st_size
-            if before == size > begin:
+            if before == size > 0:
                 break
         with file.open("rb") as opened:
-            opened.seek(begin)
             return parse_dump(opened.read(MOST_BYTES).decode(errors="backslashreplace"))
     return []
 

@@ -95,16 +95,15 @@ class StacksScreen(AppScreen):
     @work(thread=True, exclusive=True, group="stacks")
     def _read(self) -> None:
         """Take the stacks, which the supervisor keeps in the record, and show what it keeps."""
-        self.post_message(self.StacksRead(read_last_stacks(self.run.dir)))
+        self.post_message(self.StacksRead(read_last_stacks(self.run.dir) or "\nreading…"))
         problem = ""
         try:
-            if not self.run.is_live:
-                return
-            if not self.run.read_stacks():
+            if self.run.is_live and not self.run.read_stacks():
                 problem = "no rank answers"
         except DistrainError as error:
             problem = str(error)
-        self.post_message(self.StacksRead(read_last_stacks(self.run.dir), problem))
+        text = read_last_stacks(self.run.dir) or "\nno stacks were taken"
+        self.post_message(self.StacksRead(text, problem))
 
     # --- what they have read --------------------------------------------------------------------
 
@@ -126,12 +125,9 @@ class StacksScreen(AppScreen):
         pane = self.query_one("#stacks", TextPane)
         if event.problem:
             self.distrain.refuse(event.problem)
-        if event.text:
-            self._text = event.text
-        elif not self._text and (event.problem or not self.run.is_live):
-            self._text = "no stacks were taken"
-        heading, _, stacks = self._text.partition("\n")
-        pane.border_subtitle = heading.removeprefix("--- ") or "reading…"
+        self._text = event.text
+        heading, _, stacks = event.text.partition("\n")
+        pane.border_subtitle = heading.removeprefix("--- ")
         pane.put([*_styled_lines(stacks.splitlines())])
 
     # --- actions --------------------------------------------------------------------------------

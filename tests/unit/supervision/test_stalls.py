@@ -349,12 +349,18 @@ def test_an_impossible_process_number_is_that_of_no_process() -> None:
     assert ranks.remove(connection) == 0
 
 
-def test_a_background_task_that_fails_is_reported() -> None:
+def test_a_background_task_that_fails_is_reported_once_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "RETRY_S", 0.0)
     notices: list[str] = []
+    errors = [KeyError(3), OSError("gone")]
 
     async def watch() -> None:
-        raise KeyError(3)
+        if errors:
+            raise errors.pop(0)
 
-    asyncio.run(background.log_failure(partial(watch), SimpleNamespace(notice=notices.append)))
+    asyncio.run(background.keep_running(partial(watch), SimpleNamespace(notice=notices.append)))
+    assert not errors
     assert len(notices) == 1
-    assert notices[0].endswith("watch has ended: KeyError(3)")
+    assert notices[0].endswith("watch: KeyError(3)")
