@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -156,6 +157,8 @@ def _execute(command: Sequence[str]) -> None:
             code = main(words)
     except SystemExit as error:
         raise AssertionError(f"{' '.join(command)} is not understood") from error
+    finally:
+        gc.unfreeze()  # `runs` is made for a process that ends with it
     assert code in (0, 1, 2), f"exit code {code}"
     for stream in (out, err):
         stream.flush()
