@@ -22,6 +22,7 @@ from tests.fuzz import page
 from tests.fuzz.page import FULL, HERE
 
 SHORT_S = 60.0  # of each target
+PROCESSES_OF_RECORDS = 10  # in a full run
 KEPT = Path(".fuzz")  # in the current folder: new inputs of all runs, and what they found
 
 
@@ -39,6 +40,8 @@ def main() -> int:
         return 0
     if arguments.full:  # the target with the most inputs has a process for each core but one
         jobs[:1] = [("decoder", number) for number in range(max(1, cores - 1))]
+        # One after another: tensorboardX keeps what it has exported until its process ends.
+        jobs += [("records", number) for number in range(1, PROCESSES_OF_RECORDS)]
     began = time.time()
     with ThreadPoolExecutor(cores) as pool:
         found = [*pool.map(lambda job: _fuzz(*job, jobs, arguments.full), jobs)]
@@ -84,7 +87,7 @@ def _added(
     own = [result for (name, _), result in zip(jobs, results, strict=True) if name == target]
     return {
         "inputs": sum(result["inputs"] for result in own),
-        "seconds": max(result["seconds"] for result in own),
+        "seconds": sum(result["seconds"] for result in own),
         "found": sorted({problem for result in own for problem in result["found"]}),
     }
 

@@ -39,7 +39,7 @@ def write_page() -> None:
 def table() -> str:
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     lines = [
-        "| target | inputs | of | duration | date | commit | found in this run | found so far |",
+        "| target | inputs | of | process time | date | commit | found now | found so far |",
         "| --- | ---: | ---: | ---: | --- | --- | ---: | ---: |",
     ]
     for target, wanted in FULL.items():
