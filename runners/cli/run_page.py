@@ -20,7 +20,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
 from distrain.runners.records.stacks import read_last_stacks
-from distrain.runners.records.stall import COLUMNS
+from distrain.runners.records.stall import COLUMNS, PROGRESS_UNKNOWN
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.series import PROCS
 
@@ -195,6 +195,8 @@ def _progress(
     steps = ""
     if summary["steps"] is not None:
         steps = f"{summary['steps']:,}"
+    elif "script" in summary and state.status == "running":
+        steps = PROGRESS_UNKNOWN
     if state.facts:
         steps += f" of {state.facts.total_steps:,}"
     if summary["epochs"] is not None:

@@ -17,6 +17,7 @@ from distrain.runners.protocol.events import OTHER, PHASES, Evaluation
 from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
+from distrain.runners.records.stall import PROGRESS_UNKNOWN
 
 STATUS_STYLES = {
     "queued": "magenta",
@@ -137,6 +138,8 @@ def _describe_job(snapshot: Snapshot) -> str:
 def _render_bar(snapshot: Snapshot, width: int) -> Text:
     if snapshot.total_steps is None:
         phases = sorted({rank.info.phase for rank in snapshot.ranks}) or ["starting"]
+        if phases == ["running"] and not snapshot.step:  # a script
+            return Text(PROGRESS_UNKNOWN, "dim")
         return Text(f"{' and '.join(phases)} …", "dim")
     text = (
         f"step {snapshot.step:,}/{snapshot.total_steps:,}  {formatting.percent(snapshot.fraction)}"

@@ -63,6 +63,7 @@ class RankPosition(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(parts)
 
 
+PROGRESS_UNKNOWN = "progress unknown: no step reported yet"  # of a script, which never stalls
 COLUMNS = ("rank", "step", "where", "no progress", "pending collective")
 
 

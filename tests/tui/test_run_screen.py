@@ -652,7 +652,7 @@ def test_a_script_that_logs_nothing_shows_its_output_and_the_machine(make: Make)
         await until(pilot, lambda: "hello from the script" in shown(app), "log shown")
         text = shown(app)
         assert "train.py --lr 1" in text
-        assert "no step reported yet" in text
+        assert "progress unknown: no step reported yet" in text
         assert "CPU of the ranks" in text
         assert "Training loss" not in text
         assert "loss" not in screen.query_one(RankTable).lines[0].plain

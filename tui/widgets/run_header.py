@@ -13,6 +13,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import Evaluation, Job
 from distrain.runners.records import job_status
 from distrain.runners.records.snapshot import RECENT_S, Snapshot
+from distrain.runners.records.stall import PROGRESS_UNKNOWN
 from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
 from distrain.tui.widgets.text_pane import TextLines
 
@@ -121,7 +122,7 @@ def _script_progress(now: Snapshot, config: RunConfig) -> Text:
     elapsed = f"{verb} {formatting.duration(seconds)}"
     if now.step:
         return Text(f"step {now.step:,}  {elapsed}")
-    none = "no step reported yet" if state.live else "the script reported no steps"
+    none = PROGRESS_UNKNOWN if state.live else "the script reported no steps"
     is_early = state.live and seconds < config.report.stall_s * STEPS_EXPECTED
     return Text(elapsed if is_early else f"{none}  {elapsed}", "dim")
 
