@@ -29,6 +29,7 @@ MAX_HELLO_BYTES = 1 << 12
 MAX_REASON = 400  # characters
 PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
+MAX_LAST_READS = 64  # of a connection that is closed: a peer could go on writing
 NOT_JSON = b"\xff"
 # What is read of one connection in a second; a rank sends some tens of short lines.
 MAX_LINES_PER_S = 10_000
@@ -227,7 +228,10 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport
         descriptor = self._transport.get_extra_info("socket").fileno()
         with suppress(OSError):
-            while count := os.readv(descriptor, [_receive_buffer]):
+            for _ in range(MAX_LAST_READS):
+                count = os.readv(descriptor, [_receive_buffer])
+                if not count or self._is_refused:
+                    return
                 self.buffer_updated(count)
 
     def send(self, event: Event) -> None:
