@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from distrain.runners.protocol.events import StackRequest, Stacks, ThreadStack
 from distrain.runners.supervision.rank_connections import RankConnections
 from distrain.runners.system.outside_stacks import read_outside
 
+AT_ONCE = 16  # processes that are read from outside
 ANSWER_S = 1.0  # a rank that runs Python code answers within this time
 
 
@@ -60,5 +62,6 @@ class StackCollector:
 
 
 def _read_all(pids: dict[int, int]) -> dict[int, list[ThreadStack]]:
-    found = {rank: read_outside(pid) for rank, pid in pids.items()}
-    return {rank: threads for rank, threads in found.items() if threads}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = zip(pids, pool.map(read_outside, pids.values()), strict=True)
+        return {rank: threads for rank, threads in found if threads}

@@ -20,6 +20,7 @@ from distrain.runners.system.processes import is_suspended
 
 FIRST_PAUSE_S = 1.0  # between two requests; each is twice as long as the one before
 REPEAT_S = 10.0  # the longest
+LAST_S = 5.0  # for stacks before ranks are ended
 MOST_VIEWERS = 64  # that wait for stacks at a time
 BUSY = 0.01  # of a core; a thread that sleeps or waits for a lock uses nothing
 _SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
@@ -77,9 +78,11 @@ class StallProbe:
         self._save(answers.values())
 
     async def save(self) -> None:
-        """Keep the stacks of ranks that are about to be ended."""
+        """Keep the stacks of ranks that are about to be ended, unless that takes too long."""
         if self._run.ranks or self._run.ranks.leaving:
-            self._save((await self.collector.collect()).values())
+            with suppress(TimeoutError):
+                answers = await asyncio.wait_for(self.collector.collect(), LAST_S)
+                self._save(answers.values())
 
     # --- which ranks -----------------------------------------------------------------------
 
