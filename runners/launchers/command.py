@@ -128,9 +128,9 @@ def _script_variables(config: RunConfig, folder: Path) -> dict[str, str]:
     variables = {}
     if parent := read_state(folder).parent:
         variables[PREVIOUS_RUN] = str(folder.parent / parent)
-    # Keep the last collectives of each rank, to inspect them when one hangs.
-    variables["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
     if config.launcher != "inline":
+        # Keep the last collectives of each rank, to inspect them when one hangs.
+        variables["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
         # torchrun waits so long for ranks that it has asked to end.
         timeout = math.ceil(config.report.stop_timeout_s)
         variables["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(timeout)

@@ -75,11 +75,12 @@ def test_ranks_see_what_they_see_under_torchrun(
         assert found == alone
         assert isinstance(variables, dict)
         assert isinstance(expected, dict)
-        # CPU ranks see no GPU, and gloo is told which interface to use.
+        # CPU ranks see no GPU, gloo is told which interface to use, and collectives are noted.
         assert variables.keys() - expected.keys() <= {
             "CUDA_VISIBLE_DEVICES",
             "GLOO_SOCKET_IFNAME",
             "TP_SOCKET_IFNAME",
+            "TORCH_FR_BUFFER_SIZE",
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
         }
         assert expected.keys() <= variables.keys()
