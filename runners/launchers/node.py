@@ -41,6 +41,7 @@ from distrain.runners.protocol.events import (
     Failure,
     NodeFinished,
     Notice,
+    OutsideRequest,
     Rendezvous,
     Stop,
     Welcome,
@@ -50,6 +51,7 @@ from distrain.runners.records.state import RunState
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.devices import Device, has_device_for
 from distrain.runners.system.network import choose_interface
+from distrain.runners.system.outside_stacks import read_ranks
 from distrain.runners.system.processes import end_descendants
 from distrain.runners.system.rank_identity import AgentIdentity
 from distrain.runners.system.scratch import scratch_folder
@@ -168,10 +170,17 @@ class NodeAgent:
         match event:
             case Welcome():
                 self._answers.put(event)
+            case OutsideRequest():
+                # Not in this thread, which receives what ends the ranks.
+                threading.Thread(target=self._read_ranks, args=(event,), daemon=True).start()
             case Stop(now=True):
                 self._end_now()
             case Stop() if self._is_working:  # only to the agents of a script
                 os.kill(os.getpid(), signal.SIGINT)
+
+    def _read_ranks(self, request: OutsideRequest) -> None:
+        for each in read_ranks(request.pids, request.number):
+            self._link.send(each)
 
     def _on_lost(self) -> None:
         """End the ranks: the supervisor is gone, and nobody receives what they report."""

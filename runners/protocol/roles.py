@@ -18,6 +18,7 @@ from distrain.runners.protocol.events import (
     NodeFinished,
     NonFinite,
     Notice,
+    OutsideRequest,
     Phase,
     Printed,
     RankEvaluation,
@@ -62,7 +63,7 @@ SENDERS: dict[type[Event], tuple[Role, ...]] = {
     Finished: RANK,
     Stopping: RANK,
     StopSupport: RANK,
-    Stacks: RANK,
+    Stacks: (*RANK, *AGENTS),
     Failure: (*RANK, *AGENTS),
     Notice: ROLES,
     Exited: (*LAUNCHER, *AGENTS),
@@ -78,6 +79,7 @@ SENDERS: dict[type[Event], tuple[Role, ...]] = {
     Welcome: SUPERVISOR,
     RunEnded: SUPERVISOR,
     Requeue: SUPERVISOR,
+    OutsideRequest: SUPERVISOR,
     Attempt: SUPERVISOR,
 }
 

@@ -123,6 +123,11 @@ class Membership:
         node, _, ranks, _ = self._members[connection]
         return "" if rank in ranks else f"host {node} may not report for rank {rank}"
 
+    def agent_of(self, rank: int) -> Connection | None:
+        """Return the connection of the node agent that has started a rank."""
+        found = (agent for agent, member in self._members.items() if rank in member.ranks)
+        return next(found, None)
+
     def _waiting_text(self, node: int, rank: int) -> str:
         run_id = self._welcome.run_id
         if self._plan.tasks:

@@ -15,16 +15,17 @@ from distrain.runners.system.processes import is_running
 class RankConnections:
     """Knows the connection of each rank, and the processes of the ranks on this host.
 
-    `host` is the name of this host. `pids` maps ranks to processes; those of other hosts are left
-    out, because their numbers mean nothing here. `joined` are the ranks whose process was started
-    by the program and has joined by itself, `programs` the connections of programs that have handed
-    their rank over to such a process.
+    `host` is the name of this host. `pids` maps ranks to processes on this host, `distant_pids` to
+    those on other hosts, whose numbers mean nothing here. `joined` are the ranks whose process was
+    started by the program and has joined by itself, `programs` the connections of programs that
+    have handed their rank over to such a process.
     """
 
     def __init__(self, host: str) -> None:
         self._host = host
         self.by_rank: dict[int, Connection] = {}
         self.pids: dict[int, int] = {}
+        self.distant_pids: dict[int, int] = {}
         self._leaving: dict[int, psutil.Process] = {}
         self.joined: set[int] = set()
         self.programs: set[Connection] = set()
@@ -49,9 +50,13 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
-        if hello.pid > 0 and hello.host in ("", self._host):
+        if hello.pid <= 0:
+            return
+        if hello.host in ("", self._host):
             self.pids[hello.rank] = hello.pid
             self._leaving.pop(hello.rank, None)
+        else:
+            self.distant_pids[hello.rank] = hello.pid
 
     def is_plain(self, connection: Connection) -> bool:
         """Return whether what a connection sends about its rank is recorded as it is.
@@ -75,6 +80,7 @@ class RankConnections:
         if rank in self.by_rank and rank not in self.joined:
             self.programs.add(self.by_rank.pop(rank))
             self.pids.pop(rank, None)
+            self.distant_pids.pop(rank, None)
 
     def remove(self, connection: Connection) -> int | None:
         """Remove a connection that has ended; return its rank, None if it is no rank's."""
@@ -83,6 +89,7 @@ class RankConnections:
         if rank is None or self.by_rank.get(rank) is not connection:
             return None
         del self.by_rank[rank]
+        self.distant_pids.pop(rank, None)
         if pid := self.pids.pop(rank, None):
             with suppress(psutil.Error):
                 self._leaving[rank] = psutil.Process(pid)
@@ -114,6 +121,7 @@ class RankConnections:
             connection.discard()
         self.by_rank.clear()
         self.pids.clear()
+        self.distant_pids.clear()
         self._leaving.clear()
         self.joined.clear()
         self._have_greeted.clear()

@@ -42,7 +42,7 @@ class StallProbe:
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
-        self.collector = StackCollector(run.ranks)
+        self.collector = StackCollector(run.ranks, run.membership)
         self._is_recorded = False
         self._next_s = 0.0  # when the ranks may be asked again
         self._pause_s = FIRST_PAUSE_S
@@ -73,7 +73,8 @@ class StallProbe:
     async def _answer(self, viewer: Connection) -> None:
         answers = await self.collector.collect()
         for each in answers.values():
-            viewer.send(each)
+            if each.threads:
+                viewer.send(each)
         viewer.send(StackRequest())  # the end of the answer
         self._save(answers.values())
 
@@ -188,14 +189,14 @@ class StallProbe:
 
     def _condition(self, rank: int, answer: Stacks | None, pid: int | None) -> str:
         """Return why a rank does not answer, as far as this host knows."""
-        if pid is not None and is_suspended(pid):
+        if (answer and answer.is_suspended) or (pid is not None and is_suspended(pid)):
             return Condition.STOPPED
         is_silent = answer is None or answer.is_from_outside
         return Condition.UNRESPONSIVE if is_silent and rank in self._run.ranks else ""
 
     def _save(self, answers: Iterable[Stacks]) -> None:
         with suppress(OSError):  # such as of a full disk
-            append_stacks(self._run.writer.dir, answers)
+            append_stacks(self._run.writer.dir, [each for each in answers if each.threads])
 
 
 def _main_frames(answers: _Answers) -> dict[int, object]:

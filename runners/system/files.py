@@ -19,24 +19,33 @@ def open_regular(path: Path | str) -> BinaryIO:
     Raises OSError, also for a symbolic link, a pipe or a device: these could lead elsewhere, or
     block for ever.
     """
-    require_regular(os.lstat(path))  # before it is opened, because that may affect a device
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags)
-    try:
-        require_regular(os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    descriptor, _ = _open_descriptor(path)
+    return os.fdopen(descriptor, "rb")
 
 
 def read_regular(path: Path | str) -> bytes:
     """Return the content of a file, under the conditions of `open_regular`. Raises OSError."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+    descriptor, size = _open_descriptor(path)
+    try:
         if size > MOST_BYTES:
             raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes")
-        return file.read(size)  # a larger number would allocate as much memory first
+        return os.read(descriptor, size)  # a larger number would allocate as much memory first
+    finally:
+        os.close(descriptor)
+
+
+def _open_descriptor(path: Path | str) -> tuple[int, int]:
+    """Return the descriptor of an open file, and its size in bytes."""
+    require_regular(os.lstat(path))  # before it is opened, because that may affect a device
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        require_regular(found)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, found.st_size
 
 
 def require_regular(found: os.stat_result) -> None:

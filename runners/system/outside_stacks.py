@@ -9,21 +9,43 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from distrain.runners.protocol.events import Frame, ThreadStack
+from distrain.runners.protocol.events import Frame, Stacks, ThreadStack
 from distrain.runners.protocol.stacks import DUMP_FILE, DUMP_SIGNAL, MOST_FRAMES, MOST_THREADS
 from distrain.runners.system.processes import is_suspended
 
+AT_ONCE = 16  # processes that are read
 DUMP_S = 0.5  # for the handler to begin
 PAUSE_S = 0.05  # in which a handler that has begun writes more
 PY_SPY_S = 10.0
 MOST_BYTES = 1 << 18
 _THREAD = re.compile(r"(Current thread|Thread) 0x(\w+)")
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+
+
+def read_ranks(pids: Mapping[int, int], number: int = 0) -> list[Stacks]:
+    """Return what ranks on this host are doing, as far as it can be told without their help.
+
+    `pids` maps ranks to processes, `number` is that of the request.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = [
+            Stacks(
+                time=time.time(),
+                rank=rank,
+                number=number,
+                threads=threads,
+                is_from_outside=True,
+                is_suspended=is_suspended(pids[rank]),
+            )
+            for rank, threads in zip(pids, pool.map(read_outside, pids.values()), strict=True)
+        ]
+    return [each for each in found if each.threads or each.is_suspended]
 
 
 def read_outside(pid: int) -> list[ThreadStack]:

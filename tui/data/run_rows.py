@@ -120,9 +120,10 @@ def sort_rows(rows: Iterable[RunRow], by: str = "age", descending: bool = True) 
     `by` is a key of SORTS; "age" descending is the newest first.
     """
     key = SORTS.get(by, SORTS["age"])
-    newest = sorted(rows, key=lambda row: (row.created, row.id), reverse=True)
-    known = [row for row in newest if key(row) not in (None, "", ())]
-    unknown = [row for row in newest if key(row) in (None, "", ())]
+    known: list[RunRow] = []
+    unknown: list[RunRow] = []
+    for row in sorted(rows, key=lambda row: (row.created, row.id), reverse=True):
+        (unknown if key(row) in (None, "", ()) else known).append(row)
     known.sort(key=key, reverse=descending)
     return sorted([*known, *unknown], key=lambda row: not row.pinned)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BENCH_STATE = "bench.json"
 FIRST_BATCH = 32  # rows, about what a screen shows
+GROWTH = 4  # of the next batch: each of them is sorted and painted
 DETAILS = 64  # configs that are read for one batch
 MOST_DETAILS = 4 * DETAILS  # of a scan, so that live runs need not wait for the rest
 _SETTLED_S = 2.0  # a folder may change again within one tick of the file system's clock
@@ -108,7 +109,7 @@ class RunScanner:
             if len(batch) >= size:
                 yield FolderChanges(rows=batch)
                 batch = []
-                size *= 2
+                size *= GROWTH
         if batch:
             yield FolderChanges(rows=batch)
 

@@ -47,6 +47,7 @@ from distrain.runners.protocol.events.scripts import (
 from distrain.runners.protocol.events.stacks import (
     Frame,
     GroupCollectives,
+    OutsideRequest,
     StackRequest,
     Stacks,
     ThreadStack,
@@ -95,6 +96,7 @@ __all__ = [
     "NodeFinished",
     "NonFinite",
     "Notice",
+    "OutsideRequest",
     "Phase",
     "Printed",
     "RankEvaluation",
@@ -152,6 +154,7 @@ Message = (
     | StopSupport
     | StopAt
     | StackRequest
+    | OutsideRequest
     | Stacks
 )
 _encoder = msgspec.json.Encoder()

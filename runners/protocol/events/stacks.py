@@ -43,11 +43,22 @@ class StackRequest(Event, frozen=True, tag="stack_request"):
     number: Int = 0
 
 
+class OutsideRequest(Event, frozen=True, tag="outside_request"):
+    """Asks a node agent for the stacks of ranks on its host that have not answered.
+
+    `pids` maps these ranks to their processes, `number` is that of the StackRequest.
+    """
+
+    number: Int
+    pids: dict[int, int]
+
+
 class Stacks(Event, frozen=True, tag="stacks"):
     """A rank's answer to a StackRequest with the same number, main thread first.
 
     `cpu_s` is the CPU time that the main thread has used, 0 if unknown. `is_from_outside`: the rank
-    has not answered, and its stacks were read by another process.
+    has not answered, and its stacks were read by another process of its host; there may be none.
+    `is_suspended`: it was found to be suspended by a signal.
     """
 
     time: float
@@ -57,3 +68,4 @@ class Stacks(Event, frozen=True, tag="stacks"):
     number: Int = 0
     cpu_s: float = 0.0
     is_from_outside: bool = False
+    is_suspended: bool = False

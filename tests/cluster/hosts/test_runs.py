@@ -62,6 +62,20 @@ def test_a_killed_rank_is_named_with_its_host(pair: Pair, number: int) -> None:
     pair.assert_nothing_left()
 
 
+def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair) -> None:
+    both = pair.train(report__stall_s=2)
+    frozen = pair.rank(2)
+    frozen.suspend()
+    stall = wait_until(lambda: pair.record.state.stall, 60)
+    assert (stall.ranks, stall.first.condition) == ([2], "stopped by a signal")
+    shown = pair.run_to_end("stacks", "latest").stdout
+    assert re.search(r"rank 2\b", shown), shown
+    frozen.resume()
+    wait_until(lambda: pair.record.state.stall is None, 60)
+    pair.run_to_end("stop", "latest", "--wait")
+    assert [pair.exit_code(process) for process in both] == [130, 130], pair.output
+
+
 def test_a_host_with_a_killed_agent_is_named(pair: Pair) -> None:
     both = pair.train()
     (agent,) = [

@@ -74,6 +74,7 @@ EVENTS: list[events.Event] = [
     events.RankFacts(time=2.0, rank=1, step=10, has_process_group=False, saved=["/tmp/model.pt"]),
     events.StopAt(step=6, save=False),
     events.StackRequest(number=3),
+    events.OutsideRequest(number=3, pids={1: 4711}),
     events.Stacks(
         time=2.0,
         rank=1,
