@@ -497,7 +497,7 @@ def test_a_stall_of_ranks_that_report_by_files_is_named(started: Start) -> None:
 
 
 def test_a_job_outlives_its_supervisor_and_is_merged_later(started: Start) -> None:
-    run = started(slurm__report="files", task__args={"pace": 0.1}, train__epochs=4)
+    run = started(slurm__report="files", task__args={"pace": 0.2}, train__epochs=4)
     wait_for_step(run, 1)
     began = run.record.state.started
     assert began is not None
