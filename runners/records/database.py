@@ -23,6 +23,7 @@ UNDONE = "undone"  # the kind of a discarded event; its body is unchanged
 PLACE_KIB = 16
 LEAST_CACHE_KIB = 2000
 MOST_CACHE_KIB = 16_000
+READER_CACHE_KIB = 500  # the operating system keeps the pages too
 
 _TABLES = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time REAL, kind TEXT, rank INTEGER, "
@@ -107,6 +108,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
     try:
+        db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
         if db.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone():
             raise sqlite3.DataError("it has views or triggers")
         add_missing_curves(db)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ LAST_PART = 0.1  # of a short run that has ended, for its loss
 MOST_VALUES = 32  # of a script that logs many names
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
 _OF_ALL_STEPS = ("timed_samples", "timed_seconds", "seconds", *PHASES, *OVERLAPPING)
+_NEEDED = ("evaluation", "saved", "attempt")  # kinds of events
 _SUMS = ("loss_sum", "loss_samples", *_OF_ALL_STEPS)
 
 
@@ -112,14 +113,16 @@ class Follower:
         self._restarted = 0.0
         self._repeated_steps = 0
 
-    def new_events(self) -> list[Event]:
+    def new_events(self, kinds: Collection[str] | None = None) -> list[Event]:
         """Return the events since the last call, in order, after reading `state` again.
 
-        Once `state` is no longer live, these are the last ones.
+        `kinds` are the types on the wire of those that are wanted, by default all; what the figures
+        need is read in any case. Once `state` is no longer live, these are the last ones.
         """
         self.state = self.record.state
         events: list[Event] = []
-        for number, event in self.record.events(after_id=self._last_event):
+        wanted = None if kinds is None else {*_NEEDED, *kinds}
+        for number, event in self.record.events(after_id=self._last_event, kinds=wanted):
             self._last_event = number
             events.append(event)
             self._apply(event)

@@ -14,7 +14,9 @@ from distrain.runners.records.logs import open_log
 _LIBRARIES = ("/site-packages/", "/lib/python3", "distrain/runners/", "distrain/models/")
 HEAD = "--- stacks at "
 MOST_BYTES = 1 << 20  # that are read
+MOST_KEPT = 1 << 24  # bytes of a file until another is begun
 FILE = Path("logs") / "stacks.log"
+OLDER_FILE = Path("logs") / "stacks.older.log"
 
 
 def is_library(text: str) -> bool:
@@ -23,9 +25,15 @@ def is_library(text: str) -> bool:
 
 
 def append_stacks(folder: Path, answers: Iterable[Stacks]) -> None:
-    """Add stacks to the record in a folder. Raises OSError."""
+    """Add stacks to the record in a folder. Raises OSError.
+
+    A run may stall again and again for days: only the newest ones are kept.
+    """
     head = f"{HEAD}{formatting.time_of_day(time.time())}\n"
-    with (folder / FILE).open("a", encoding="utf-8", errors="backslashreplace") as file:
+    path = folder / FILE
+    if path.exists() and path.stat().st_size > MOST_KEPT:
+        path.replace(folder / OLDER_FILE)
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{head}{format_stacks(answers)}\n")
 
 

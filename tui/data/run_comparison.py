@@ -351,7 +351,7 @@ class _RunReader:
         names: Sequence[str] = ()
         logged: dict[str, Curve] = {}
         try:
-            self._follower.new_events()
+            self._follower.new_events(kinds=())
             settings = read_settings(record)
             if state.live:
                 row = live_row(self._follower.snapshot(), record)

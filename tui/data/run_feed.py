@@ -12,7 +12,7 @@ import psutil
 
 from distrain.runners.analysis.diagnosis import Diagnosis, diagnose
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.protocol.events import Attempt, Event, Notice
+from distrain.runners.protocol.events import Attempt, Notice
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, Snapshot
 from distrain.runners.records.timeseries.rollup import Series
@@ -39,17 +39,15 @@ LEAST_INTERVAL_S = 0.5  # runs whose interval would be shorter are read at each 
 class RunFrame(NamedTuple):
     """Everything about a run at one moment.
 
-    `events` are those since the frame before, `process_names` the names of processes on the GPUs
-    by host and pid. `known_charts` are the names in CHART_KINDS that have values. `diagnosis` and,
-    with many ranks, the charts may be a few seconds old. `warnings` are the notices of that level,
-    each once, the first one first.
+    `process_names` are the names of processes on the GPUs by host and pid. `known_charts` are the
+    names in CHART_KINDS that have values. `diagnosis` and, with many ranks, the charts may be a few
+    seconds old. `warnings` are the notices of that level, each once, the first one first.
     """
 
     snapshot: Snapshot
     config: RunConfig
     charts: dict[str, Chart]
     nodes: list[NodeStatus]
-    events: list[Event]
     process_names: dict[tuple[int, int], str]
     diagnosis: Diagnosis
     failure: FailureDetails | None
@@ -89,7 +87,7 @@ class RunFeed:
 
     def read(self, view: ChartView) -> RunFrame:
         """Return the run as it is now; raises DistrainError if the record cannot be read."""
-        events = self._follower.new_events()
+        events = self._follower.new_events(kinds=("notice",))
         restarted = any(isinstance(event, Attempt) for event in events)
         notices = (event for event in events if isinstance(event, Notice))
         self._warnings |= dict.fromkeys(each.text for each in notices if each.level == "warning")
@@ -103,7 +101,6 @@ class RunFeed:
             config=self.record.config,
             charts=self._draw_charts(view, due),
             nodes=node_statuses(snapshot.state, snapshot.ranks, hosts, gpus),
-            events=events,
             process_names=self._name_processes(pids),
             diagnosis=self._diagnose(due),
             failure=self._read_failure(),

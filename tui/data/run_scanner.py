@@ -193,7 +193,7 @@ class RunScanner:
             return self._follow_live_bench(name)
         follower = self._live[name]
         try:
-            follower.new_events()
+            follower.new_events(kinds=())
             if follower.state.live:
                 return self._keep(name, live_row(follower.snapshot(), follower.record))
         except Exception as error:

@@ -31,6 +31,7 @@ from distrain.runners.protocol.events import (
     Facts,
     Failure,
     Finished,
+    Frame,
     GpuSample,
     Hello,
     HostSample,
@@ -39,7 +40,10 @@ from distrain.runners.protocol.events import (
     Phase,
     RankSample,
     ScriptSettings,
+    Stacks,
+    ThreadStack,
 )
+from distrain.runners.records import stacks
 from distrain.runners.records import state as states
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
@@ -173,6 +177,18 @@ def test_a_reader_neither_follows_links_nor_waits_for_pipes(
     problem = "is a symbolic link" if is_link else "is not a regular file"
     with pytest.raises(DistrainError, match=problem):
         Record(folder).totals() if name == "metrics.db" else Record(folder).config.to_toml()
+
+
+def test_of_a_run_that_stalls_for_days_the_newest_stacks_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "MOST_KEPT", 300)
+    for rank in range(20):
+        frames = [Frame("train.py", 3, "load")]
+        thread = ThreadStack(name="MainThread", frames=frames)
+        stacks.append_stacks(folder, [Stacks(time=1.0, rank=rank, threads=[thread])])
+    assert "rank 19" in read_saved_stacks(folder)
+    assert sum(each.stat().st_size for each in (folder / "logs").glob("stacks*")) < 1000
 
 
 def test_stacks_are_not_read_through_a_link(folder: Path) -> None:
