@@ -6,6 +6,7 @@ checkpoints. Readers never write to the database, and any number may read at onc
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -116,17 +117,27 @@ class Record:
         """run.json, with a live status corrected where the supervisor is gone.
 
         The run has then failed with SupervisorLost, also where the supervisor writes to another
-        folder. A run whose job records it stays live as long as the job may continue, and
-        `reason` says that the supervisor is missing.
+        folder, and has ended when the record was last written. A run whose job records it stays
+        live as long as the job may continue, and `reason` says that the supervisor is missing.
         """
         stored = self._stored_state()
         state = check_supervisor(stored, self.id)
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
+        if stored.live and not state.live and state.started:
+            state = msgspec.structs.replace(state, ended=self._last_write(state.started))
         if state.error and state.reason == LOST and self._is_read_only:
             error = msgspec.structs.replace(state.error, message=LOST_READ_ONLY)
             state = msgspec.structs.replace(state, reason=LOST_READ_ONLY, error=error)
         return state
+
+    def _last_write(self, started: float) -> float:
+        """Return when something was measured last: the Unix time at which a lost run ended."""
+        times = [started]
+        for name in ("run.json", "metrics.db", "metrics.db-wal"):
+            with contextlib.suppress(OSError):
+                times.append(os.lstat(self.dir / name).st_mtime)
+        return max(times)
 
     @property
     def _is_read_only(self) -> bool:

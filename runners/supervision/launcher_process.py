@@ -93,7 +93,7 @@ class LauncherProcess:
         self._evidence.launcher_ended = self._process.returncode is None
         if not self._evidence.stopped_now:
             await self._coordinator.stall_probe.save()
-        await asyncio.to_thread(end_descendants, self._end_signals())
+        await self._end_processes()
         code = await self._process.wait()
         self._evidence.launcher_code = code
         if self._config.launcher == "inline" and 0 not in self._coordinator.run.ranks.joined:
@@ -112,6 +112,16 @@ class LauncherProcess:
         with suppress(FileNotFoundError):  # with the run's folder
             return self._log.read_bytes()[-size:].decode(errors="replace")
         return ""
+
+    async def _end_processes(self) -> None:
+        """End the launcher and all ranks; a request to end at once cuts their time short."""
+        ending = asyncio.create_task(asyncio.to_thread(end_descendants, self._end_signals()))
+        end_now = asyncio.create_task(self._conditions.end_now.wait())
+        await asyncio.wait([ending, end_now], return_when=asyncio.FIRST_COMPLETED)
+        end_now.cancel()
+        if not (ending.done() or self._scheduler):
+            await asyncio.to_thread(end_descendants, AT_ONCE)
+        await ending
 
     def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
         if self._scheduler:

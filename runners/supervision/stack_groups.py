@@ -26,6 +26,10 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.CHECKPOINT, "torch/serialization.py", ()),
     (RankPhase.CHECKPOINT, "safetensors/", ()),
     (RankPhase.CHECKPOINT, "distrain/runners/training/checkpoint.py", ()),
+    # Before a file is written, hooks of the user's gather its content, or restore it.
+    (RankPhase.CHECKPOINT, "distrain/runners/training/trainer.py", ("save", "_write_checkpoint")),
+    (RankPhase.CHECKPOINT, "torch/nn/modules/module.py", ("state_dict", "load_state_dict")),
+    (RankPhase.CHECKPOINT, "torch/optim/optimizer.py", ("state_dict", "load_state_dict")),
     (RankPhase.EVALUATION, "distrain/runners/training/evaluation.py", ()),
     (RankPhase.BACKWARD, "torch/autograd/__init__.py", ("backward", "grad")),
     (RankPhase.OPTIMIZER, "torch/optim/", ("step", "wrapper")),

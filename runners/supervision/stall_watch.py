@@ -12,6 +12,7 @@ from distrain.runners.supervision.evidence import Evidence
 LEAST_S = 5.0
 EXIT_S = 10.0  # within which a rank that has finished exits
 TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
+TIMES_PAUSE = 2.0  # a pause between steps that has occurred repeatedly
 STEPPING = ("training", "running")  # phases in which steps are reported
 _RECENT = 64  # windows
 
@@ -25,14 +26,21 @@ class _Progress:
     phase_began: float = 0.0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    pauses: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @property
+    def repeated_pause(self) -> float:
+        """The second longest of the last pauses between steps: one of a kind may be a hang."""
+        return sorted(self.pauses)[-2] if len(self.pauses) > 1 else 0.0
 
 
 class StallWatch:
     """Knows when each rank has made progress, and after which pause it is stalled.
 
-    Steps are judged by the median of the last ones, other phases by their own last duration. Until
-    that is known, the limit is `stall_s` seconds. A pause below LEAST_S, or `stall_s` if that is
-    shorter, is no stall. Of a script that has reported no step nothing is known: it never stalls.
+    Steps are judged by the median of the last ones and by pauses that recur, as steps that load a
+    shard cause; other phases are judged by their own last duration. Until that is known, the limit
+    is `stall_s` seconds. A pause below LEAST_S, or `stall_s` if that is shorter, is no stall. Of a
+    script that has reported no step nothing is known: it never stalls.
     """
 
     def __init__(self, evidence: Evidence, stall_s: float) -> None:
@@ -49,7 +57,9 @@ class StallWatch:
     def record_step(self, rank: int, seconds: float) -> None:
         """Note that a rank has finished steps, which have taken so long each."""
         progress = self._of(rank)
-        progress.at = time.monotonic()
+        now = time.monotonic()
+        progress.pauses.append(now - progress.at)
+        progress.at = now
         progress.step_seconds.append(seconds)
 
     def record_phase(self, rank: int, phase: str) -> None:
@@ -109,7 +119,10 @@ class StallWatch:
             return float("inf")
         else:
             usual = None
-        return self._stall_s if usual is None else max(self._least_s, TIMES * usual)
+        if usual is None:
+            return self._stall_s
+        repeated = progress.repeated_pause if progress.phase in STEPPING else 0.0
+        return max(self._least_s, TIMES * usual, TIMES_PAUSE * repeated)
 
     def _of(self, rank: int) -> _Progress:
         if rank not in self._ranks:

@@ -131,6 +131,7 @@ class Supervisor:
         """Start the launcher, wait for its end and receive everything its ranks have sent."""
         self._set_first_status()
         environment = launcher_environment(self.config, self.plan, self.folder, addresses)
+        self.coordinator.run.stall_watch.restart()  # the time in the queue does not count
         await self.launcher.start(environment)
         if not self.writer.recovered:
             for text in self.plan.notices:

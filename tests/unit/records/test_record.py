@@ -350,6 +350,17 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
     writer.close()
 
 
+def test_a_run_without_its_supervisor_lasted_until_its_last_write(writer: RecordWriter) -> None:
+    started = time.time() - 1000
+    gone = {"supervisor_pid": os.getpid(), "supervisor_started": started}
+    writer.set_state(status="running", started=started, **gone)
+    for each in writer.dir.iterdir():
+        os.utime(each, (started + 90, started + 90))
+    record = Record(writer.dir)
+    assert record.status == "failed"
+    assert record.summary()["duration_s"] == pytest.approx(90, abs=0.01)
+
+
 def test_a_run_that_could_not_write_its_end_names_the_file_system(
     writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,18 @@ def test_steps_are_judged_by_their_median(step_s: float, limit: float, clock: Cl
     assert ranks.stalled() == [0]
 
 
+def test_long_steps_that_recur_are_no_stall(clock: Clock) -> None:
+    ranks = watch()
+    for pause in (0.3, 0.3, 15.0, 0.3, 0.3, 15.0, 0.3, 0.3):
+        clock.now += pause
+        for rank in (0, 1):
+            ranks.record_step(rank, pause)
+    clock.now += 29
+    assert ranks.stalled() == []
+    clock.now += 2
+    assert ranks.stalled() == [0, 1]
+
+
 def test_before_the_first_step_the_limit_is_that_of_the_config(clock: Clock) -> None:
     ranks, script = watch(), watch(is_script=True)
     clock.now += STALL_S - 1
@@ -133,6 +145,10 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
         ([("/src/distrain/runners/training/evaluation.py", "evaluate"),
           (f"{TORCH}/nn/modules/module.py", "_call_impl")], "evaluation"),
         ([(f"{TORCH}/serialization.py", "save")], "checkpoint"),
+        ([(f"{TORCH}/nn/modules/module.py", "state_dict"), ("/home/me/net.py", "hook")],
+         "checkpoint"),
+        ([("/src/distrain/runners/training/trainer.py", "save"), ("/home/me/data.py", "state")],
+         "checkpoint"),
         ([("/home/me/train.py", "main")], ""),
     ],
 )  # fmt: skip

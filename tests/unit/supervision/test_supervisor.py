@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers import command
+from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import (
     Event,
     Exited,
@@ -40,6 +43,7 @@ from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.supervisor import Supervisor
+from distrain.runners.system.processes import AT_ONCE
 from tests.support.connections import SentEvents
 from tests.support.records import make_window
 
@@ -199,6 +203,54 @@ def test_a_program_that_ends_while_it_is_about_to_be_interrupted_has_ended_by_it
 
     monkeypatch.setattr(LauncherProcess, "_interrupt_children_of_ranks", wait_for_end)
     asyncio.run(run())
+
+
+def test_a_request_to_end_at_once_cuts_the_time_of_a_script_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "launcher_command", lambda *_: ["sleep", "600"])
+    config = RunConfig.from_dict({"script": {"path": "train.py"}, "launcher": "inline"})
+    supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+    is_killed = threading.Event()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        end_now = supervisor.coordinator.run.conditions.end_now
+
+        def end(steps: object) -> None:
+            if steps is AT_ONCE:
+                os.kill(supervisor.launcher.pid, signal.SIGKILL)
+                is_killed.set()
+            else:
+                loop.call_soon_threadsafe(end_now.set)
+                assert is_killed.wait(60)
+
+        monkeypatch.setattr(launcher_process, "end_descendants", end)
+        await supervisor.launcher.start(os.environ)
+        await supervisor.launcher.end()
+
+    asyncio.run(run())
+    assert supervisor.coordinator.run.evidence.launcher_code == -signal.SIGKILL
+
+
+def test_the_time_in_the_queue_is_no_time_of_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.from_dict({"report": {"stall_s": 0.5}})
+    supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+    watch = supervisor.coordinator.run.stall_watch
+    were_overdue = []
+
+    async def start(*_: object) -> None:
+        were_overdue.append(watch.is_start_overdue)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(supervisor.launcher, "start", start)
+    time.sleep(0.6)
+    assert watch.is_start_overdue
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(supervisor.run(ServerAddresses(local="unix:/nowhere")))
+    assert were_overdue == [False]
 
 
 def test_a_rank_that_returns_while_others_train_continues_alone(tmp_path: Path) -> None:
