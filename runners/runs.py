@@ -250,8 +250,6 @@ class Run:
         return plan is not None and plan.observed
 
     def untrusted_code(self) -> list[str]:
-        if self.is_observed:
-            return []
         return trust.untrusted_code(self.record.config, self.launched_from)
 
     def trust(self) -> None:

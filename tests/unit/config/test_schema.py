@@ -331,6 +331,11 @@ def test_the_schema_accepts_the_built_in_presets(path: Any) -> None:
         {"train": {"lr": 0}},
         {"train": {"batch_size": 1.5}},
         {"devices": 2},
+        {"strategy": "ddp\n"},
+        {"model": {"name": "mlp\n"}},
+        {"dist": {"interface": "lo\n"}},
+        {"slurm": {"time": "10\n"}},
+        {"script": {"module": "train\n"}},
     ],
 )
 def test_the_schema_rejects_what_a_config_rejects(data: dict[str, Any]) -> None:
