@@ -88,7 +88,7 @@ def _required(kind: type[Section]) -> list[str]:
 
 def _problem(key: str, value: Any, hint: Any) -> str:
     if isinstance(value, str) and (choices := choices_of(hint)):
-        return f"unknown {key} {value!r}{nearest(value, choices)}"
+        return f"unknown {key} {shown(value)}{nearest(value, choices)}"
     return f"must be {wanted(hint, value)}, not {shown(value)}"
 
 
