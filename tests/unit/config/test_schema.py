@@ -358,6 +358,11 @@ def test_every_key_is_described() -> None:
     assert undescribed(RunConfig, "") == []
 
 
+def test_an_argument_that_toml_cannot_store_is_a_problem() -> None:
+    with pytest.raises(ConfigError, match=r"model\.args: contains a value that TOML cannot store"):
+        RunConfig().with_changes({"model.args": {"layers": [object()]}})
+
+
 @pytest.mark.parametrize("value", ["1" * 5000, "[" * 3000 + "]" * 3000])
 def test_an_extreme_value_is_reported_in_one_sentence(value: str) -> None:
     with pytest.raises(ConfigError, match=r"the value of train\.lr cannot be read"):
