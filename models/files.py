@@ -5,6 +5,7 @@ Loads no torch: used to check a preset before a run starts, and by the ranks tha
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,13 +65,13 @@ def folder_of(data: str, root: str | None, download: bool = False) -> Path:
     """
     if root is None:
         raise TaskError("data.root", f"{data} is read from a folder; set data.root to its path")
-    folder = Path(root).expanduser()
+    folder = Path(os.path.expanduser(root))
     if download and data != "imagefolder":
         return folder
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise TaskError("data.root", f"there is no folder {folder}")
     if data == "imagefolder":
-        absent = [f"{name}/" for name in ("train", "val") if not (folder / name).is_dir()]
+        absent = [f"{name}/" for name in ("train", "val") if not os.path.isdir(folder / name)]
         fix = "it needs train/ and val/, each with a folder per class"
     else:
         absent = missing(data, folder)
@@ -81,4 +82,4 @@ def folder_of(data: str, root: str | None, download: bool = False) -> Path:
 
 
 def _first(paths: list[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in paths if os.path.isfile(path)), None)

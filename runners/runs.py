@@ -250,8 +250,6 @@ class Run:
         return plan is not None and plan.observed
 
     def untrusted_code(self) -> list[str]:
-        if self.is_observed:
-            return []
         return trust.untrusted_code(self.record.config, self.launched_from)
 
     def trust(self) -> None:
@@ -267,7 +265,7 @@ class Run:
     def launched_from(self) -> str | None:
         """The folder that relative paths in the config start from; None if it no longer exists."""
         cwd: str | None = self.record.state.provenance.get("cwd")  # text, if it is known
-        return cwd if cwd and Path(cwd).is_dir() else None
+        return cwd if cwd and os.path.isdir(cwd) else None
 
     def _rerun_config(self, changes: dict[str, Any] | None) -> RunConfig:
         self._check_startable()
@@ -364,7 +362,7 @@ def _file_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
         task=config.task.name,
         model=config.model.name,
         data=config.data.name,
-        root=str(base_dir / Path(root).expanduser()) if root else root,
+        root=str(base_dir / os.path.expanduser(root)) if root else root,
         download=config.data.download,
         folders=folders,
     )
@@ -375,7 +373,7 @@ def _file_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
             problems.append((error.key, error.sentence))
     if config.checkpoint.load:
         path = base_dir / config.checkpoint.load
-        if not path.is_file():
+        if not os.path.isfile(path):
             problems.append(("checkpoint.load", f"there is no file {path}"))
     if problem := scheduler_env.meeting_file_problem(config.dist.init_method):
         problems.append(("dist.init_method", problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -192,7 +193,7 @@ def _has_sessions(folder: Path) -> bool:
     """Return whether the runs folder holds a run or a bench."""
     try:
         files = ("run.json", "bench.json")
-        return any((entry / name).is_file() for entry in folder.iterdir() for name in files)
+        return any(os.path.isfile(entry / name) for entry in folder.iterdir() for name in files)
     except OSError:
         return False
 

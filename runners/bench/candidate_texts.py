@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,7 @@ def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None
     """
     preset = _ASSIGNMENT_COMMA.split(text)[0]
     is_name = len(preset.split()) == 1 and not preset.startswith("-") and not is_program(preset)
-    if is_name or (preset.endswith(".toml") and Path(preset).is_file()):  # a path may have spaces
+    if is_name or (preset.endswith(".toml") and os.path.isfile(preset)):  # a path may have spaces
         return None
     try:
         words = shlex.split(text)

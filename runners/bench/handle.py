@@ -174,7 +174,7 @@ class Bench:
         Raises DistrainError if it no longer exists.
         """
         cwd = self.state.cwd
-        if not Path(cwd).is_dir():
+        if not os.path.isdir(cwd):
             raise DistrainError(
                 f"the folder in which bench {self.id} was started no longer exists: {cwd}"
             )

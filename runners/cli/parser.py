@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from distrain.models.errors import nearest
@@ -123,9 +123,9 @@ def _suggest_key(option: str) -> str:
 def refuse_program(words: Sequence[str]) -> None:
     """Raise ConfigError if the first word names no preset, but a command or a file here."""
     word, *arguments = words
-    is_file = Path(word).is_file() and not word.endswith(".toml")
+    is_file = os.path.isfile(word) and not word.endswith(".toml")
     script = f"{word}.py"
-    has_script = Path(script).is_file()
+    has_script = os.path.isfile(script)
     if not (is_file or has_script or shutil.which(word)):
         return
     from distrain.runners.config.command_line import is_python_command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ def _show(arguments: Namespace) -> int:
     config, _ = presets.find(arguments.preset)
     print_message(f"{origin}: {path}", "dim")
     text = config.to_toml() if arguments.full else path.read_text(encoding="utf-8")
+    if sys.stdout.isatty():  # TOML allows characters that control a terminal
+        text = formatting.printable_lines(text)
     print(text.rstrip("\n"))
     return 0
 

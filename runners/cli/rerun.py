@@ -13,6 +13,7 @@ from distrain.runners.lookup import find
 def execute(arguments: Namespace) -> int:
     session = find(arguments.run, arguments.runs_dir)
     changes = config_changes(arguments)
+    session.rerun_configs()  # raises, before any question, if it cannot be started again at all
     ensure_trust(session, arguments.trust)
     queue = arguments.queue or None
     return start_session(arguments, lambda: session.rerun(changes, arguments.name, queue=queue))

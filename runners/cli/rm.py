@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from distrain.runners import formatting
 from distrain.runners.bench.handle import find as find_bench
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
@@ -29,9 +30,10 @@ def execute(arguments: Namespace) -> int:
             )
     for session in sessions.values():
         session.remove()
-    option = "" if arguments.runs_dir is None else f" --runs-dir {arguments.runs_dir}"
+    option = [] if arguments.runs_dir is None else ["--runs-dir", arguments.runs_dir]
+    undo = formatting.shell_words(["distrain", "rm", "--undo", *option, *sessions])
     print_message(f"moved to {runs_dir / TRASH}: {', '.join(sessions)}")
-    print_message(f"undo: distrain rm --undo{option} {' '.join(sessions)}")
+    print_message(f"undo: {undo}")
     return 0
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import platformdirs
 from msgspec import structs
 
 from distrain.models.errors import nearest
@@ -19,6 +18,7 @@ from distrain.runners.config.command_line import is_program
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.home_folders import config_folder
 
 # Next to this package, in a checkout as in an installed wheel.
 BUILT_IN = Path(__file__).resolve().parents[2] / "presets"
@@ -43,9 +43,11 @@ def user_folder() -> Path:
     """Return the folder of the user's own presets, which need not exist.
 
     It is below $DISTRAIN_CONFIG_DIR if that is set. Raises ConfigError if that begins with the home
-    of an unknown user.
+    of an unknown user, or if that of this user is unknown.
     """
-    base = os.environ.get("DISTRAIN_CONFIG_DIR") or platformdirs.user_config_dir("distrain")
+    base = os.environ.get("DISTRAIN_CONFIG_DIR")
+    if not base:
+        return config_folder() / "presets"
     try:
         return Path(base).expanduser() / "presets"
     except RuntimeError:
@@ -76,7 +78,7 @@ def locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
     """Return the file of a preset and its origin as in `find`, without reading it."""
     text = os.fspath(name_or_path)
     if text.endswith(".toml") or os.sep in text:
-        return Path(text).expanduser(), text
+        return Path(os.path.expanduser(text)), text
     own, built_in = _files(user_folder()), _files(BUILT_IN)
     if text in own:
         return own[text], "yours, hiding the built-in one" if text in built_in else "yours"
@@ -108,7 +110,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
             f"{name!r} cannot name a preset: use letters, digits, '-', '_' and '.', without .toml"
         )
     path = user_folder() / f"{name}.toml"
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
     if config.code_dir == str(path.parent.absolute()):
         config = structs.replace(config, code_dir=None)  # its default there
@@ -171,5 +173,5 @@ def _read(path: Path) -> RunConfig:
         raise ConfigError([("", f"{path} is not a valid preset:"), *error.problems]) from None
     if path.parent.resolve() == BUILT_IN and config.code_dir is None:
         return config
-    code_dir = path.parent.absolute() / Path(config.code_dir or "").expanduser()
+    code_dir = path.parent.absolute() / os.path.expanduser(config.code_dir or "")
     return structs.replace(config, code_dir=os.path.normpath(code_dir))

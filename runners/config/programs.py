@@ -1,4 +1,8 @@
-"""The program of a script's config: where it is, and what keeps it from starting."""
+"""The program of a script's config: where it is, and what keeps it from starting.
+
+Paths are looked up with `os.path`, which finds nothing where `pathlib` raises: in a folder that
+this user may not enter, under a name that is too long, in the home of an unknown user.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ def working_folder(config: RunConfig, base_dir: Path) -> Path:
     """Return the absolute folder that the program works in; `base_dir` is that of the launch."""
     if config.script.cwd is None:
         return base_dir.absolute()
-    return _config_folder(config, base_dir) / Path(config.script.cwd).expanduser()
+    return _config_folder(config, base_dir) / os.path.expanduser(config.script.cwd)
 
 
 def program_path(config: RunConfig, base_dir: Path) -> str:
@@ -23,16 +27,16 @@ def program_path(config: RunConfig, base_dir: Path) -> str:
     """
     given = config.script.path or ""
     folder = _config_folder(config, base_dir)
-    path = folder / Path(given).expanduser()
+    path = folder / os.path.expanduser(given)
     if not config.script.is_python and os.sep not in given:
-        return str(path) if path.is_file() else given
+        return str(path) if os.path.isfile(path) else given
     return given if folder == working_folder(config, base_dir) else str(path)
 
 
 def program_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
     """Return (key, reason) of what keeps the program from starting; imports and runs nothing."""
     folder = working_folder(config, base_dir)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return [("script.cwd", f"there is no folder {folder}")]
     if config.script.module:
         return []  # only an import can tell
@@ -45,9 +49,9 @@ def _file_problem(config: RunConfig, given: str, folder: Path) -> str:
     if not is_python and os.sep not in given:
         return "" if shutil.which(given) else f"there is no file or command {given}"
     path = folder / given
-    if path.is_dir():
+    if os.path.isdir(path):
         return f"{given} is a folder; name a script in it, or a package with -m"
-    if not path.exists():
+    if not os.path.exists(path):
         return f"there is no file {path}"
     if is_python:
         return "" if os.access(path, os.R_OK) else f"{path} cannot be read: permission denied"
@@ -70,11 +74,11 @@ def _first_line_problem(path: Path) -> str:
     interpreter = words.partition(" ")[
         0
     ]  # with the \r of a line of Windows, as the system reads it
-    if Path(interpreter).exists():
+    if os.path.exists(interpreter):
         return ""
     return f"the first line of {path} names {interpreter!r}, which does not exist"
 
 
 def _config_folder(config: RunConfig, base_dir: Path) -> Path:
     """Return the folder that relative paths of the config's script start from."""
-    return base_dir.absolute() / Path(config.code_dir or "").expanduser()
+    return base_dir.absolute() / os.path.expanduser(config.code_dir or "")

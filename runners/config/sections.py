@@ -16,10 +16,12 @@ from distrain.runners.config.validation import CHOICES, FORM, OR, Section
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
 SCRIPT = "script"  # the strategy of a program of the user's, which wraps its model itself
+# The end of a text: `$` alone also matches before a line break at the end.
+END = r"$(?!\n)"
 StrategyName = Annotated[
     str,
     Meta(
-        pattern=rf"^({'|'.join(STRATEGIES)}|{SCRIPT}|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
+        pattern=rf"^({'|'.join(STRATEGIES)}|{SCRIPT}|[A-Za-z_][\w.]*:[A-Za-z_]\w*){END}",
         extra={CHOICES: STRATEGIES, OR: '"package.module:Class"'},
         extra_json_schema={"examples": [*STRATEGIES, SCRIPT]},
     ),
@@ -37,9 +39,9 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Amount = Annotated[float, Meta(gt=0, le=LARGEST)]
 # Names are printed in tables, so they have no control characters.
-Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$")]
-Text = Annotated[str, Meta(pattern=r"^\S+$")]
-SlurmTime = Annotated[str, Meta(pattern=r"^([0-9]+(-[0-9]+)?(:[0-9]+){0,2}|UNLIMITED)$")]
+Name = Annotated[str, Meta(pattern=rf"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*{END}")]
+Text = Annotated[str, Meta(pattern=rf"^\S+{END}")]
+SlurmTime = Annotated[str, Meta(pattern=rf"^([0-9]+(-[0-9]+)?(:[0-9]+){{0,2}}|UNLIMITED){END}")]
 
 
 class ScriptConfig(Section, frozen=True):
@@ -53,7 +55,7 @@ class ScriptConfig(Section, frozen=True):
         Meta(description="Program: a Python script (.py), or anything executable."),
     ] = None
     module: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None,
+        Annotated[str, Meta(pattern=rf"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*{END}")] | None,
         Meta(
             description="Python module to run instead, as `python -m` does.",
             extra={FORM: 'the name of a module, e.g. "package.train"'},

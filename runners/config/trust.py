@@ -24,7 +24,8 @@ from distrain.models.importing import user_folders
 from distrain.runners import formatting
 from distrain.runners.config.command_line import format_toml
 from distrain.runners.config.schema import RunConfig, flatten
-from distrain.runners.errors import UntrustedError
+from distrain.runners.errors import ConfigError, UntrustedError
+from distrain.runners.system.home_folders import state_folder
 from distrain.runners.system.private_folder import is_private
 
 FACTORIES = ("task", "model", "data")
@@ -42,7 +43,7 @@ def remember(config: RunConfig, cwd: str | None = None) -> None:
     """
     digest = _digest(config, cwd)
     _trusted_here.add(digest)
-    with suppress(OSError):
+    with suppress(OSError, ConfigError):
         folder = store()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / digest).touch(mode=0o600)  # atomic, and safe for concurrent launches
@@ -51,7 +52,11 @@ def remember(config: RunConfig, cwd: str | None = None) -> None:
 def is_remembered(config: RunConfig, cwd: str | None = None) -> bool:
     """Return whether this user has launched or trusted exactly what a config executes."""
     digest = _digest(config, cwd)
-    return digest in _trusted_here or (is_private(store()) and (store() / digest).is_file())
+    if digest in _trusted_here:
+        return True
+    with suppress(OSError, ConfigError):
+        return is_private(store()) and (store() / digest).is_file()
+    return False
 
 
 def untrusted_code(config: RunConfig, cwd: str | None = None) -> list[str]:
@@ -108,10 +113,8 @@ def searched_folders(config: RunConfig, cwd: str | None = None) -> list[str]:
 
 
 def store() -> Path:
-    """Return the folder with one empty file for each hash, named by it."""
-    import platformdirs  # most commands do without
-
-    return Path(platformdirs.user_state_dir("distrain")) / "trusted"
+    """Return the folder with one empty file for each hash, named by it. Raises ConfigError."""
+    return state_folder() / "trusted"
 
 
 def _digest(config: RunConfig, cwd: str | None) -> str:

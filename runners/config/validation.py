@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import date, time
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -18,6 +19,7 @@ OR = "or"
 FORM = "form"
 
 DEEPEST = 16  # levels of a table of any values
+_STORABLE = (str, int, float, date, time, dict, list, tuple, set, type(None))
 LARGEST_INT = 2**63 - 1
 LONGEST_SHOWN = 80  # characters of a wrong value in a message
 
@@ -88,7 +90,7 @@ def _required(kind: type[Section]) -> list[str]:
 
 def _problem(key: str, value: Any, hint: Any) -> str:
     if isinstance(value, str) and (choices := choices_of(hint)):
-        return f"unknown {key} {value!r}{nearest(value, choices)}"
+        return f"unknown {key} {shown(value)}{nearest(value, choices)}"
     return f"must be {wanted(hint, value)}, not {shown(value)}"
 
 
@@ -113,6 +115,8 @@ def _table_problem(value: Any, depth: int = 0) -> str:
         return f"is nested more than {DEEPEST} levels deep"
     if isinstance(value, int) and not -LARGEST_INT <= value <= LARGEST_INT:
         return f"contains a number of more than 64 bits: {shown(value)}"
+    if not isinstance(value, _STORABLE):
+        return f"contains a value that TOML cannot store: {shown(value)}"
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next((text for part in parts if (text := _table_problem(part, depth + 1))), "")
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 
 from distrain.runners import formatting
+from distrain.runners.system import home_folders
 from distrain.runners.system.devices import Device, torch_build
 
 FIX = "distrain doctor --fix horovod"
@@ -131,7 +131,7 @@ def presence(refresh: bool = False) -> Presence:
 
 def cache_folder() -> Path:
     """Return the folder of answers and wheels: $XDG_CACHE_HOME/distrain/horovod, ~/.cache/…"""
-    return platformdirs.user_cache_path("distrain") / "horovod"
+    return home_folders.cache_folder() / "horovod"
 
 
 def _package_folder() -> Path | None:

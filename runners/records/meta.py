@@ -60,7 +60,14 @@ def check_printable(*texts: str) -> None:
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
-    """Write meta.json atomically. Raises ConfigError for text that is not printable, OSError."""
+    """Write meta.json atomically.
+
+    Raises ConfigError for a value of another type and text that is not printable, and OSError.
+    """
+    try:  # a file of other types could not be read again
+        msgspec.convert(msgspec.to_builtins(meta), Meta)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(f"this cannot be written to meta.json: {error}") from None
     check_printable(meta.name, *meta.notes.splitlines(), *meta.tags)
     write_json(folder / "meta.json", meta)
 

@@ -157,7 +157,7 @@ def read_state(folder: Path) -> RunState:
     try:
         data = read_regular(f"{folder}/run.json")
     except FileNotFoundError as error:
-        why = "there is no run.json in it" if folder.is_dir() else error.strerror
+        why = "there is no run.json in it" if os.path.isdir(folder) else error.strerror
         raise not_a_record(folder, why) from None
     except OSError as error:
         raise not_a_record(folder, f"its run.json: {error.strerror}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def move_to_trash(folder: Path) -> Path:
     trash = folder.parent / TRASH
     target = trash / folder.name
     numbers = count(2)
-    while target.exists():
+    while os.path.lexists(target):
         target = trash / f"{folder.name}{_SEPARATOR}{next(numbers)}"
     return _move(folder, target)
 
@@ -54,7 +55,7 @@ def restore(folder: Path) -> Path:
 
 
 def _move(source: Path, target: Path) -> Path:
-    if target.exists():
+    if os.path.lexists(target):
         raise RunsFolderError(f"{target} exists already; rename one of the two first")
     try:
         target.parent.mkdir(exist_ok=True)

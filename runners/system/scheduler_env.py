@@ -96,9 +96,9 @@ def meeting_file_problem(init_method: str | None) -> str:
     if not method.startswith(FILE):
         return ""
     path = Path(method.removeprefix(FILE))
-    if path.is_dir():
+    if os.path.isdir(path):
         return f"{path} is a folder; name a file in it"
-    return "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    return "" if os.path.isdir(path.parent) else f"there is no folder {path.parent}"
 
 
 def meeting_address(init_method: str | None) -> str:

@@ -9,23 +9,29 @@ import pytest
 from rich.style import Style
 from rich.text import Text
 
+from distrain.runners import formatting
 from distrain.runners.analysis.comparison import recorded_runs, sentences
+from distrain.runners.records.snapshot import Follower
 from distrain.tui import marks
 from distrain.tui.data.chart_catalog import ChartView
+from distrain.tui.data.form import Draft, used_fields
 from distrain.tui.data.run_comparison import (
     ComparisonFeed,
     ComparisonFrame,
     SettingValues,
     distinct_names,
+    read_settings,
     setting_values,
 )
-from distrain.tui.data.run_rows import RunRow
+from distrain.tui.data.run_rows import RunRow, live_row
+from distrain.tui.screens.config_screen import page
 from distrain.tui.widgets.diff_pane import (
     columns_of_values,
     has_room_for_columns,
     lists_of_values,
     summary_lines,
 )
+from distrain.tui.widgets.form_table import form_lines
 from tests.support.records import RunBuilder
 
 Make = Callable[..., RunBuilder]
@@ -52,6 +58,21 @@ def test_each_run_is_one_line_with_the_same_colour_everywhere(ended: Make) -> No
     for line in chart.lines:
         assert list(line.x) == list(range(1, 41))
         assert list(line.y) == pytest.approx([1 / step for step in line.x])
+
+
+def test_a_strangers_config_controls_no_terminal(make: Make) -> None:
+    text = "\x1b]0;title\x07 \x9b2J \u202e [@click=app.quit]"
+    table = {"script": {"path": text, "args": [text], "env": {"A": text}}, "code_dir": text}
+    run = make("theirs", description=text, **table)
+    settings = read_settings(run.record)
+    row = live_row(Follower(run.record).snapshot(), run.record)
+    config = run.record.config
+    draft = Draft.of("theirs", config)
+    fields = used_fields(config)
+    lines = [line.text.plain for line in form_lines(draft, fields, {}, 200)]
+    shown = [*settings, *settings.values(), row.model, *lines, *page(run.record).plain.split("\n")]
+    assert [line for line in shown if formatting.has_control_characters(line)] == []
+    assert "·]0;title· ·2J · [@click=app.quit]" in settings["code_dir"]
 
 
 def test_throughput_is_that_of_the_whole_run(ended: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from distrain.runners import formatting
 from distrain.runners.analysis.comparison.model import Comparison
 from distrain.runners.bench.estimate import RemainingTime, estimate_remaining, estimate_rounds
 from distrain.runners.bench.folder import RUNS, STATE
@@ -107,7 +108,9 @@ def bench_row(bench: Bench) -> RunRow:
         strategy="bench",
         launcher=", ".join(bench.definition.configs),
         devices=tuple(dict.fromkeys(labels)),
-        model=_common([config.script.name or config.model.name for config in configs]),
+        model=formatting.printable(
+            _common([config.script.name or config.model.name for config in configs])
+        ),
         data=_common(["" if config.is_script else config.data.name for config in configs]),
         step=state.current.round if state.live and state.current else state.rounds,
         most=bench.definition.rules.repeats,

@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from distrain.models.catalog import BUILTINS, torchvision_networks
+from distrain.runners import formatting
 from distrain.runners.config.command_line import (
     format_assigned,
     format_devices,
@@ -182,8 +183,10 @@ def editable_text(value: Any, field: Field | None = None) -> str:
 
 
 def display_text(value: Any, field: Field | None = None) -> str:
-    """Return a value for display."""
-    return editable_text(value, field) or ("unset" if value is None else "none")
+    """Return a value for display: printable, whoever made the preset."""
+    return formatting.printable(editable_text(value, field)) or (
+        "unset" if value is None else "none"
+    )
 
 
 def next_choice(field: Field, value: Any, direction: int) -> str | None:

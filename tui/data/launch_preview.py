@@ -106,7 +106,7 @@ class PreviewBuilder:
         known = training_samples(data)
         if data.name == "imagefolder" and data.root:
             if data.root not in self._counted:
-                self._counted[data.root] = _images_in(Path(data.root).expanduser() / "train")
+                self._counted[data.root] = _images_in(Path(os.path.expanduser(data.root), "train"))
             known = self._counted[data.root]
         if known is None or data.train_limit is None:
             return known
@@ -166,7 +166,7 @@ def _newest(runs_dir: Path) -> Iterator[Record]:
     except OSError:
         return
     for folder in folders[:SEARCHED]:
-        if (folder / "run.json").is_file():
+        if os.path.isfile(folder / "run.json"):
             try:
                 yield Record(folder)
             except DistrainError:

@@ -119,7 +119,9 @@ def read_settings(record: Record) -> dict[str, str]:
         **(origin.get("versions") or {}),
     }
     config = {
-        key: value if isinstance(value, str) else json.dumps(value)
+        formatting.printable(key): (
+            formatting.printable(value) if isinstance(value, str) else json.dumps(value)
+        )
         for key, value in flatten(record.config.to_dict()).items()
     }
     if record.config.is_script:

@@ -178,7 +178,7 @@ def live_row(now: Snapshot, record: Record) -> RunRow:
         strategy=config.strategy,
         launcher=config.launcher,
         precision=state.plan.precision if state.plan else config.precision,
-        model=config.script.name or config.model.name,
+        model=formatting.printable(config.script.name or config.model.name),
         data="" if config.is_script else config.data.name,
         step=now.step or None,
         fraction=now.fraction,

@@ -123,7 +123,7 @@ def complete_path(word: str) -> str | None:
     start = word.rpartition(os.sep)[2]
     prefix = word[: len(word) - len(start)]
     try:
-        entries = list(Path(prefix or ".").expanduser().iterdir())
+        entries = list(Path(os.path.expanduser(prefix or ".")).iterdir())
     except OSError:
         return None
     matches = [entry for entry in entries if entry.name.startswith(start)]

@@ -113,7 +113,7 @@ def _without_none(value: Any) -> Any:
 
 def _toml(text: str) -> list[Text]:
     lines = []
-    for line in text.strip().splitlines():
+    for line in map(formatting.printable, text.strip().splitlines()):
         key, equals, value = line.partition(" = ")
         if equals:
             lines.append(Text.assemble((key, "cyan"), (" = ", "dim"), value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class RunLogs:
 
         def save(path: str | None) -> None:
             if path:
-                target = Path(path).expanduser()
+                target = Path(os.path.expanduser(path))
                 self._screen.run_worker(
                     lambda: self._save(name, target), thread=True, group="save log"
                 )

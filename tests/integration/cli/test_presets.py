@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -22,6 +26,18 @@ def test_the_list_names_built_in_presets(distrain: Distrain) -> None:
     as_json = json.loads(distrain("presets", "list", "--json").stdout)
     assert {preset["name"] for preset in as_json} == names
     assert as_json == json.loads(distrain("presets", "--json").stdout)
+
+
+def test_a_preset_that_is_shown_controls_no_terminal(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "theirs.toml").write_text('description = "\x9b2J\u202e"\n# \x9b2J\n')
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "distrain", "presets", "show", "./theirs.toml"]
+    subprocess.run(words, env=environment, cwd=tmp_path, stdout=theirs, check=True)
+    os.close(theirs)
+    assert os.read(ours, 1000).decode() == 'description = "·2J·"\r\n# ·2J\r\n'
+    os.close(ours)
 
 
 def test_show_prints_toml_and_full_adds_the_defaults(distrain: Distrain) -> None:

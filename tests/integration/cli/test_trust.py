@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shutil
@@ -102,6 +103,17 @@ def test_a_foreign_config_becomes_no_preset_of_ones_own_without_trust(
     assert refused.returncode == 2
     assert "Add --trust" in refused.stderr
     assert distrain("presets", "save", "mine", "--from", "far", "--trust").returncode == 0
+
+
+def test_a_foreign_record_is_not_trusted_because_it_says_that_it_was_only_observed(
+    distrain: Distrain, foreign: SampledRun
+) -> None:
+    file = foreign.dir / "run.json"
+    state = json.loads(file.read_text())
+    state["plan"]["observed"] = True
+    file.write_text(json.dumps(state))
+    assert "Add --trust" in distrain("presets", "save", "mine", "--from", "far").stderr
+    assert "was not started by distrain" in distrain("rerun", "far").stderr
 
 
 def test_a_preset_that_is_named_by_its_path_is_trusted(distrain: Distrain, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ from distrain.runners.config.presets import (
 )
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sections import ONE_PROCESS, STRATEGIES, Launcher
+from distrain.runners.config.trust import is_remembered, remember
 from distrain.runners.errors import ConfigError
+from distrain.runners.runs import check
 from distrain.runners.system.devices import Device
 from tests.support import ROOT
 
@@ -179,6 +181,41 @@ def test_an_unknown_preset_is_reported_with_the_nearest_names(own_folder: Path) 
 def test_a_missing_file_is_named(path: str) -> None:
     with pytest.raises(ConfigError, match=r"there is no preset file .*(nothing|folder)"):
         load_preset(path)
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "x" * 5000])
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [
+        ("script.path", {}),
+        ("script.cwd", {"script.path": "train.py"}),
+        ("code_dir", {"script.path": "./train"}),
+        ("data.root", {"data.name": "mnist"}),
+        ("checkpoint.load", {}),
+    ],
+)
+def test_a_path_that_cannot_exist_is_named(path: str, key: str, others: dict[str, str]) -> None:
+    changes = {key: path, "devices": "cpu:1", **others}
+    if "script" in str(changes):
+        script = {"script": {"path": "train.py"}}
+        config = RunConfig.from_dict(script).with_changes(changes)
+    else:
+        config = RunConfig().with_changes(changes)
+    with pytest.raises(ConfigError) as raised:
+        check(config)
+    assert path in str(raised.value)
+
+
+def test_a_user_without_a_home_is_told_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "DISTRAIN_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as in a container
+    with pytest.raises(ConfigError, match=r"set \$HOME"):
+        find("ddp")
+    config = RunConfig.from_dict({"script": {"path": "train.py"}})
+    assert not is_remembered(config)
+    remember(config)
+    assert is_remembered(config), "by this process"
 
 
 def test_an_invalid_file_is_named_with_every_key(tmp_path: Path) -> None:

@@ -331,6 +331,11 @@ def test_the_schema_accepts_the_built_in_presets(path: Any) -> None:
         {"train": {"lr": 0}},
         {"train": {"batch_size": 1.5}},
         {"devices": 2},
+        {"strategy": "ddp\n"},
+        {"model": {"name": "mlp\n"}},
+        {"dist": {"interface": "lo\n"}},
+        {"slurm": {"time": "10\n"}},
+        {"script": {"module": "train\n"}},
     ],
 )
 def test_the_schema_rejects_what_a_config_rejects(data: dict[str, Any]) -> None:
@@ -351,6 +356,11 @@ def test_every_key_is_described() -> None:
         return missing
 
     assert undescribed(RunConfig, "") == []
+
+
+def test_an_argument_that_toml_cannot_store_is_a_problem() -> None:
+    with pytest.raises(ConfigError, match=r"model\.args: contains a value that TOML cannot store"):
+        RunConfig().with_changes({"model.args": {"layers": [object()]}})
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, "[" * 3000 + "]" * 3000])

@@ -131,6 +131,13 @@ def test_a_run_that_cannot_be_created_completely_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_value_of_another_type_leaves_what_people_added(folder: Path) -> None:
+    Record(folder).set_meta(name="best", tags=["a"])
+    with pytest.raises(ConfigError, match=r"cannot be written to meta\.json"):
+        Record(folder).set_meta(tags="b")
+    assert Record(folder).meta.tags == ["a"]
+
+
 def test_notes_are_kept_and_a_broken_file_of_notes_is_ignored(folder: Path) -> None:
     Record(folder).set_meta(name="best", tags=["a"])
     assert Record(folder).set_meta(pinned=True).name == "best"
