@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -261,7 +262,7 @@ class Run:
     def resume_configs(self) -> list[RunConfig]:
         return [self._resume_config(None)]
 
-    @property
+    @cached_property  # the same for the question of trust and for the launch
     def launched_from(self) -> str | None:
         """The folder that relative paths in the config start from; None if it no longer exists."""
         cwd: str | None = self.record.state.provenance.get("cwd")  # text, if it is known

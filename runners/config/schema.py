@@ -166,7 +166,7 @@ class RunConfig(Section, frozen=True):
     def with_changes(self, changes: dict[str, Any]) -> RunConfig:
         """Return a copy with dotted keys set, e.g. {"train.lr": 0.05}; None unsets a key.
 
-        Raises ConfigError.
+        A whole section, {"train": {"lr": 0.05}}, sets the keys that it has. Raises ConfigError.
         """
         data = self.to_dict()
         if self.is_script and self.launcher == "inline" and self.devices == "auto":
@@ -181,6 +181,9 @@ class RunConfig(Section, frozen=True):
                     problems.append((key, f"{'.'.join(path[: index + 1])} is not a table"))
                     break
             else:
+                before = None if path else table.get(last)
+                if isinstance(before, dict) and isinstance(value, dict):
+                    value = {**before, **value}
                 table[last] = value
         if problems:
             raise ConfigError(problems)
@@ -235,7 +238,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not value.strip():
         return key.strip(), None
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        table = tomllib.loads(f"value = {value}")
+        parsed = table["value"] if len(table) == 1 else value  # a line break may begin another key
         # 01:30:00 is a time of day in TOML, which no key takes.
         return key.strip(), value.strip() if isinstance(parsed, date | time) else parsed
     except tomllib.TOMLDecodeError:
@@ -264,13 +268,13 @@ def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested tables as one table with dotted keys."""
+    """Return nested tables as one table with dotted keys, which are printable."""
     found: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, dict):
             found |= flatten(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = value
+            found[formatting.printable(prefix + key)] = value
     return found
 
 

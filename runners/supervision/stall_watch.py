@@ -122,7 +122,9 @@ class StallWatch:
         if usual is None:
             return self._stall_s
         repeated = progress.repeated_pause if progress.phase in STEPPING else 0.0
-        return max(self._least_s, TIMES * usual, TIMES_PAUSE * repeated)
+        # A pause of this length was a stall.
+        repeated = min(TIMES_PAUSE * repeated, self._stall_s)
+        return max(self._least_s, TIMES * usual, repeated)
 
     def _of(self, rank: int) -> _Progress:
         if rank not in self._ranks:

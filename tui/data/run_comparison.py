@@ -119,9 +119,7 @@ def read_settings(record: Record) -> dict[str, str]:
         **(origin.get("versions") or {}),
     }
     config = {
-        formatting.printable(key): (
-            formatting.printable(value) if isinstance(value, str) else json.dumps(value)
-        )
+        key: (formatting.printable(value) if isinstance(value, str) else json.dumps(value))
         for key, value in flatten(record.config.to_dict()).items()
     }
     if record.config.is_script:

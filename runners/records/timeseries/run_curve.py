@@ -38,7 +38,7 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
         return Curve({name: array("d") for name in RUN_COLUMNS})
     guide = min(curves, key=len)
     last = min(curve["step"][-1] for curve in curves)
-    points = bisect_left(guide["step"], last) + 1
+    points = _row_of(last, guide["step"]) + 1
     edges = [*guide["step"][: points - 1], last]
     columns = {name: guide[name][:points] for name in ("time", "epoch", "lr")}
     ranks = [_resample(curve, edges) for curve in curves]
@@ -77,7 +77,7 @@ def _resample(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
             name: _replace_nan(curve[name][: len(edges)], _IF_MISSING.get(name, 0.0))
             for name in (*_SUMS, *_IF_MISSING)
         }
-    rows = [bisect_left(ends, edge) for edge in edges]  # the row that each edge lies in
+    rows = [_row_of(edge, ends) for edge in edges]
     parts = _parts_before(curve, rows, edges)
     resampled: dict[str, Sequence[float]] = {}
     for name in _SUMS:
@@ -91,6 +91,11 @@ def _resample(curve: Curve, edges: list[float]) -> dict[str, Sequence[float]]:
     resampled["loss_min"] = [min(low[span], default=inf) for span in spans]
     resampled["loss_max"] = [max(high[span], default=-inf) for span in spans]
     return resampled
+
+
+def _row_of(step: float, ends: Sequence[float]) -> int:
+    """Return the row that a step lies in; one of the rows also in a damaged record."""
+    return min(bisect_left(ends, step), len(ends) - 1)
 
 
 def _parts_before(curve: Curve, rows: list[int], edges: list[float]) -> list[float]:

@@ -275,6 +275,8 @@ def test_changes_apply_inside_tables_and_keep_the_rest() -> None:
     )
     assert (changed.train.lr, changed.model.args, changed.devices) == (0.5, {"hidden": [8]}, "all")
     assert set(differences(RunConfig(), changed)) == {"train.lr", "model.args.hidden", "devices"}
+    again = changed.with_changes({"train": {"epochs": 3}, "model.args": {"width": 2}})
+    assert (again.train.lr, again.train.epochs, again.model.args) == (0.5, 3, {"width": 2})
 
 
 def test_all_wrong_changes_are_reported_at_once() -> None:
@@ -294,6 +296,7 @@ def test_all_wrong_changes_are_reported_at_once() -> None:
         ('model.name="cnn"', "model.name", "cnn"),
         ("data.download=true", "data.download", True),
         ("description=a = b", "description", "a = b"),
+        ("description=1\nother = 2", "description", "1\nother = 2"),
     ],
 )
 def test_an_assignment_is_parsed_as_toml_if_possible(text: str, key: str, value: Any) -> None:

@@ -95,6 +95,12 @@ def test_long_steps_that_recur_are_no_stall(clock: Clock) -> None:
     assert ranks.stalled() == []
     clock.now += 2
     assert ranks.stalled() == [0, 1]
+    for pause in (400.0, 400.0):  # these were stalls
+        clock.now += pause
+        ranks.record_step(0, pause)
+        ranks.record_step(1, pause)
+    clock.now += STALL_S + 1
+    assert ranks.stalled() == [0, 1]
 
 
 def test_before_the_first_step_the_limit_is_that_of_the_config(clock: Clock) -> None:
