@@ -23,7 +23,7 @@ from msgspec import structs
 from distrain.models import importing
 from distrain.models.catalog import problems as task_problems
 from distrain.models.errors import TaskError
-from distrain.runners import horovod
+from distrain.runners import formatting, horovod
 from distrain.runners.config import trust
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
@@ -300,8 +300,9 @@ class Run:
         )
         for key, done, limit in limits:
             if limit is not None and done >= limit:
-                unit = "epochs" if key == "epochs" else "steps"
-                text = f"run {self.id} has already completed {done:,} {unit}; increase train.{key}"
+                unit = "epoch" if key == "epochs" else "step"
+                count = formatting.plural(done, unit)
+                text = f"run {self.id} has already completed {count}; increase train.{key}"
                 raise ConfigError([(f"train.{key}", text)])
 
     def _relaunch(
