@@ -30,6 +30,7 @@ _TimedObject = tuple[float, dict[str, Any]]
 
 # TensorBoard itself shows 1,000 points of a scalar; runs with fewer windows are exported in full.
 POINTS = 10_000
+MOST_STEPS = 1 << 53  # others are damaged
 LOGGED_POINTS = 2_000_000  # of all curves of a script together, but 1,000 of each
 ROWS_AT_ONCE = 50_000
 LOGGED_HEADER = ("rank", "name", "time", "step", "count", "mean", "min", "max", "last")
@@ -149,7 +150,7 @@ def _tensorboard(record: Record, folder: Path) -> None:
 
         def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:
             for step, time, value in zip(steps, curve["time"], curve[column], strict=True):
-                if not isnan(value):
+                if not isnan(value) and abs(step) < MOST_STEPS:
                     writer.add_scalar(tag, value, int(step), walltime=time)
                     tags.taken.add(tag)
 
