@@ -8,10 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from distrain.runners import formatting
 from distrain.runners.system.files import open_regular
+
+ABORT_BYTES = 1 << 14  # at the end of the log of a rank
+_WHAT = re.compile(r"^  what\(\):\s+(.+)$", re.MULTILINE)
 
 
 def log_path(folder: Path, name: str) -> Path:
@@ -38,6 +44,17 @@ def check_log_folder(path: Path) -> None:
     """Raise OSError if the folder of a log is a link."""
     if os.path.islink(path.parent):
         raise OSError(errno.ELOOP, "its folder is a symbolic link, which is not followed")
+
+
+def read_aborts(folder: Path, ranks: Iterable[int]) -> dict[int, str]:
+    """Return what the exceptions of C++ said that aborted these ranks, as far as it was printed."""
+    found = {}
+    for rank in ranks:
+        with suppress(OSError):
+            log = read_end(log_path(folder, f"rank-{rank}"), ABORT_BYTES)
+            if texts := _WHAT.findall(log.decode(errors="replace")):
+                found[rank] = formatting.printable(texts[-1])
+    return found
 
 
 def read_end(path: Path, size: int) -> bytes:

@@ -32,6 +32,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     lost_agents: dict[str, float] = {}  # hosts whose node agent is gone
     unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
     missing: str = ""  # which hosts or ranks did not join in time
+    aborts: dict[int, str] = {}  # what C++ printed of the exceptions that ended ranks by SIGABRT
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False

@@ -288,9 +288,11 @@ def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
         message = f"exited with code {code} {when} without reporting an error"
     else:
         kind = formatting.signal_name(-code)
-        message = f"killed by {kind} {when}"
+        message = f"killed by {kind} {when}".rstrip()
         if kind == "SIGKILL":
             message += " (manually or by the OOM killer)"
+        elif cause := evidence.aborts.get(rank):
+            message += f": {cause}"
     message = " ".join(message.split())
     return RunError(rank=rank, type=kind, message=message, step=step, secondary=others)
 

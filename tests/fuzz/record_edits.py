@@ -54,7 +54,7 @@ KEYS = ("rank", "seq", "level", "id", "gpu", "curve", "host")  # columns of prim
 def apply_edit(subject: Path, edit: dict[str, Any]) -> None:
     """Change a file of the copy. Raises an error of any kind where the edit does not fit."""
     path = subject / edit["file"]
-    if path.resolve() != path or not (path.is_file() or path.is_dir()):
+    if os.path.realpath(path) != str(path) or not (path.is_file() or path.is_dir()):
         raise FileNotFoundError(path)  # an earlier edit has made it a link or a pipe: not followed
     match edit["do"]:
         case "bytes":

@@ -168,6 +168,20 @@ def test_a_rank_that_fails_is_named(write: Write, distrain: Distrain, runs_dir: 
     assert "distrain/runners" not in error.traceback
 
 
+def test_an_abort_of_c_is_explained(write: Write, distrain: Distrain, runs_dir: Path) -> None:
+    write(
+        "train.py",
+        """
+        import torch
+        from torch import distributed
+        distributed.init_process_group("gloo")
+        distributed.all_reduce(torch.ones(4 if distributed.get_rank() == 0 else 100_000))
+        """,
+    )
+    assert distrain("run", "--devices", "cpu:2", "train.py").returncode == 1
+    assert "collective mismatch in your code" in only_run(runs_dir).state.reason
+
+
 def test_processes_threads_and_exit_handlers_of_a_script_work(
     write: Write, distrain: Distrain
 ) -> None:
