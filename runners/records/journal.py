@@ -26,7 +26,7 @@ from distrain.runners.system.files import open_regular
 
 JOURNAL = "journal.ndjson"  # in the run's folder
 # The fields of run.json that only the job knows; the others follow from the events.
-STATE_FIELDS = ("hosts", "provenance", "stall")
+STATE_FIELDS = ("hosts", "provenance", "stall", "stall_ended")
 _SERIES_NAMES = {series.kind: series.name for series in SERIES}
 _SAMPLE_TYPES = {name: kind for kind, name in _SERIES_NAMES.items()}
 _FIELD_TYPES = {field.name: field.type for field in structs.fields(RunState)}

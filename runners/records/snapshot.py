@@ -214,12 +214,12 @@ class Follower:
         """Return the seconds to the end at the pace of rank 0, whose last window is `last`."""
         if not total_steps or not self.state.live or self.state.stall or last is None:
             return None
-        start = max(last.time - PACE_S, self._restarted)
+        start = max(last.time - PACE_S, self._restarted, self.state.stall_ended or 0.0)
         curve = self.record.curve(
             STEPS, 0, columns=("steps", "seconds"), axis="time", start=start, points=64
         )
         steps = sum(curve["steps"])
-        if not steps:  # the ranks were restarted, and none has finished a step yet
+        if not steps:  # none since the ranks were restarted, or since the end of the stall
             return None
         # The time of a point is that of its end.
         seconds = last.time - curve["time"][0] + curve["seconds"][0]

@@ -73,7 +73,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     `job` is the scheduler's job, if there is one. `attempts` counts restarts of the ranks.
     `supervisor_started` is psutil's create_time, so that another process with a reused pid is not
     mistaken for the supervisor. `waiting_for` are sentences, while the run is queued or hosts have
-    still to join. `stall` is set while ranks make no progress, `summary` once the run has ended.
+    still to join. `stall` is set while ranks make no progress, `stall_ended` is the end of the last
+    one. `summary` is set once the run has ended.
     """
 
     run_id: str
@@ -97,6 +98,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     waiting_for: list[str] = []
     stall: Stall | None = None
+    stall_ended: float | None = None
     socket: str = ""
     summary: dict[str, Any] | None = None
 

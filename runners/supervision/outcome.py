@@ -17,6 +17,7 @@ HANG = "Hang"
 JOB_ENDED = "JobEnded"
 # Two ends within this time are independent: no launcher reacts to a failure as fast.
 REACTION_S = 0.02
+KILLS_S = 4.0  # launchers wait longer than this before SIGKILL for ranks that ignore SIGTERM
 AGENT_S = 2.0  # until the end of a node agent is noticed after that of its ranks
 STOP_ERRORS = ("KeyboardInterrupt", "SystemExit", "Exit")  # what ends an interrupted script
 ALL_EXITED = "all processes exited with code 0"
@@ -151,8 +152,9 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
     """Return the ranks that may have failed by themselves; the smallest value failed first.
 
     A launcher ends the other ranks by SIGTERM once one has failed. A rank that disconnected after
-    the first failure is therefore a suspect only if its exit code tells otherwise. The ranks of a
-    launcher that was killed die with it, and then there are no exit codes.
+    the first failure is therefore a suspect only if its exit code tells otherwise. SIGKILL long
+    after that failure is the launcher's too: the rank hangs, or a signal has stopped it. The ranks
+    of a launcher that was killed die with it, and then there are no exit codes.
     """
     suspects: dict[int, tuple[int, float]] = {}
     for rank, (when, failure) in evidence.failures.items():
@@ -168,6 +170,8 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
         if rank in aborted or when > evidence.launcher_signalled:
             continue
         code = _exit_code(evidence, rank)
+        if code == -signal.SIGKILL and when > first_failure + KILLS_S:
+            continue
         died_with_launcher = code is None and _launcher_was_first(evidence)
         if code not in (None, 0, -signal.SIGTERM):
             suspects[rank] = (FAILED, when)

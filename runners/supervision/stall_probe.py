@@ -117,7 +117,7 @@ class StallProbe:
     def _end(self) -> None:
         stall = self._run.writer.state.stall
         if stall is not None and (self._run.ranks or self._is_recorded):
-            self._run.set_state(stall=None)
+            self._run.set_state(stall=None, stall_ended=time.time())
             # Otherwise the run has ended, or is about to.
             if self._run.ranks and not self._run.evidence.ended:
                 seconds = time.time() - stall.since

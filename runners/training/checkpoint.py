@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.system.files import sync_folder
 
 FORMAT = 1
+FOLDER_S = 30.0  # in which the supervisor ends a run whose folder is gone
+FOLDER_CHECK_S = 0.2
 # What training continues from; `best` and `best_metric` may be empty.
 FIELDS: dict[str, type] = {
     "step": int,
@@ -54,7 +57,7 @@ class Checkpoints:
 
         The file appears under its name only after it is complete and on disk.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         path = self._folder / f"step-{content['step']:08d}.pt"
         partial = path.with_suffix(".partial")
         try:
@@ -77,6 +80,20 @@ class Checkpoints:
         self._prune(path)
         sync_folder(self._folder)
         return path
+
+    def _make_folder(self) -> None:
+        """Make the folder in that of the run, and never where the run's was moved or deleted.
+
+        Waits for a run's folder that is out of sight, as on a network file system for a moment.
+        """
+        deadline = time.monotonic() + FOLDER_S
+        while True:
+            try:
+                return self._folder.mkdir(exist_ok=True)
+            except FileNotFoundError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(FOLDER_CHECK_S)
 
     def _link(self, name: str, target: str) -> None:
         partial = self._folder / f"{name}.partial"

@@ -140,6 +140,20 @@ def test_new_runs_are_found_and_removed_ones_are_named(ended: Make, runs_dir: Pa
     assert [news.gone for news in scanner.scan() if news.gone] == [[first.id]]
 
 
+def test_a_live_run_that_could_not_be_read_for_a_moment_is_listed_again(
+    make: Make, runs_dir: Path
+) -> None:
+    run = make().steps(5)
+    _in_the_past(runs_dir)
+    scanner = RunScanner(runs_dir)
+    assert set(scan(scanner)) == {run.id}
+    text = (run.dir / "run.json").read_text()
+    (run.dir / "run.json").write_text("{")
+    assert [news.gone for news in scanner.scan() if news.gone] == [[run.id]]
+    (run.dir / "run.json").write_text(text)
+    assert set(scan(scanner)) == {run.id}
+
+
 def test_notes_of_another_app_are_found_by_a_full_scan(ended: Make, runs_dir: Path) -> None:
     scanner, run = RunScanner(runs_dir), ended("old name")
     scan(scanner)

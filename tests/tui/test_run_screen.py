@@ -503,13 +503,20 @@ def test_a_removed_run_is_reported_once_and_can_be_left(make: Make) -> None:
     run = make().steps(20)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        shutil.rmtree(run.dir)
+        assert "ETA" in shown(app)
+        aside = run.dir.rename(run.dir.parent.parent / "aside")
         await until(pilot, lambda: messages(app), "shown")
+        assert "unreadable" in shown(app).splitlines()[0]
+        assert "ETA" not in shown(app)
         for key in ("x", "i", "y"):
             await pilot.press(key)
         await pilot.pause(1.5)
         assert app.internal_errors == []
         assert all(run.id in message for message in messages(app))
+        assert "ETA" not in shown(app)
+        aside.rename(run.dir)
+        await until(pilot, lambda: "ETA" in shown(app), "read again")
+        shutil.rmtree(run.dir)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen), "left")
 

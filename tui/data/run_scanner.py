@@ -59,6 +59,7 @@ class RunScanner:
         self._benches: dict[str, Bench] = {}  # those that are live
         self._problems: dict[str, str] = {}
         self._unreadable: list[str] = []  # rows that were reported and cannot be read any more
+        self._lost: set[str] = set()  # those that may be read again later
         self._stamps: dict[str, int] = {}
         self._folder_stamp: int | None = -1
         self.has_more = False
@@ -71,6 +72,9 @@ class RunScanner:
         """Yield the changes in batches: a small one first, details last."""
         problems_before = dict(self._problems)
         yield from self._scan_folder(oldest_first)
+        found = [row for name in sorted(self._lost) if (row := self._read(name)) is not None]
+        if found:
+            yield FolderChanges(rows=found)
         if self._live or self._benches:
             yield FolderChanges(rows=self._live_rows())
         if self._unreadable:
@@ -97,6 +101,7 @@ class RunScanner:
         names = sorted(self._names(), reverse=not oldest_first)
         existing = {*names, ""}  # "" is the runs folder itself
         gone = [name for name in self._rows if name not in existing]
+        self._lost &= existing
         for name in {*gone, *(self._problems.keys() - existing)}:
             self._forget(name)
         if gone:
@@ -172,6 +177,7 @@ class RunScanner:
     def _report_problem(self, name: str, error: Exception) -> None:
         if self._rows.pop(name, None) is not None:
             self._unreadable.append(name)
+            self._lost.add(name)
         if isinstance(error, DistrainError):
             self._problems[name] = str(error)
         else:
@@ -182,6 +188,7 @@ class RunScanner:
         if known is not None and known.detailed and not row.detailed:
             row = msgspec.structs.replace(row, model=known.model, data=known.data)
         self._rows[name] = row
+        self._lost.discard(name)
         return row
 
     def _live_rows(self) -> list[RunRow]:
@@ -216,6 +223,7 @@ class RunScanner:
 
     def _forget(self, name: str) -> None:
         self._rows.pop(name, None)
+        self._lost.discard(name)
         self._stamps.pop(name, None)
         self._problems.pop(name, None)
         self._benches.pop(name, None)

@@ -64,6 +64,7 @@ class BenchScreen(AppScreen):
         super().__init__()
         self.bench = bench
         self.frame: BenchFrame | None = None
+        self._problem = ""  # why the record cannot be read, from then on
         self._wake = threading.Event()
         self._has_left = threading.Event()
 
@@ -103,7 +104,7 @@ class BenchScreen(AppScreen):
         while not (worker.is_cancelled or self._has_left.is_set()):
             cpu_before = time.process_time()
             try:
-                if self.is_current and feed.has_changed():
+                if self.is_current and (feed.has_changed() or last_problem):
                     self.post_message(self.FrameRead(feed.read()))
                     last_problem = ""
             except (DistrainError, OSError) as error:
@@ -116,8 +117,11 @@ class BenchScreen(AppScreen):
 
     def on_bench_screen_frame_read(self, event: FrameRead) -> None:
         if event.frame is None:
+            self._problem = event.problem
             self.distrain.refuse(event.problem)
+            self.query_one(BenchHeader).show_problem(self.bench.id, event.problem)
             return
+        self._problem = ""
         before = self.frame
         self.frame = event.frame
         self._paint()
@@ -136,7 +140,8 @@ class BenchScreen(AppScreen):
         now = frame.state.current.candidate if frame.state.current else ""
         hidden = sum(not pane.region for pane in self.panes)
         hint = f"tab: {hidden} more" if hidden else ""
-        self.query_one(BenchHeader).show(frame, self.bench.definition, hint)
+        if not self._problem:
+            self.query_one(BenchHeader).show(frame, self.bench.definition, hint)
         self.query_one(BenchResults).show(frame.comparison, now)
         self.query_one(BenchRounds).show(frame.comparison)
         self.query_one(BenchNotes).show(frame.comparison)

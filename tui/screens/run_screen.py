@@ -58,11 +58,18 @@ class RunScreen(LinkedPlotsScreen):
     BINDINGS = [*keymap.make_bindings(RUN, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class FrameRead(Message):
-        """A new frame of the run, or why there is none."""
+        """A new frame of the run, or why the record cannot be read."""
 
         def __init__(self, frame: RunFrame | None, problem: str = "") -> None:
             super().__init__()
             self.frame = frame
+            self.problem = problem
+
+    class RecoveryFailed(Message):
+        """Why the run's supervisor cannot be restarted."""
+
+        def __init__(self, problem: str) -> None:
+            super().__init__()
             self.problem = problem
 
     def __init__(self, run: Run) -> None:
@@ -74,6 +81,7 @@ class RunScreen(LinkedPlotsScreen):
         self.frame: RunFrame | None = None
         self._was_live = run.is_live
         self._restart_key = ""  # after its end: the id of the key that resumes or reruns it
+        self._problem = ""  # why the record cannot be read, from then on
         self._is_stalled = False
         self._tables_height = 0
 
@@ -119,7 +127,8 @@ class RunScreen(LinkedPlotsScreen):
                 view = self.view
                 cpu_before = time.process_time()
                 try:
-                    if self.is_current and (feed.has_changed() or view != last_view):
+                    changed = feed.has_changed() or view != last_view or last_problem
+                    if self.is_current and changed:
                         self.post_message(self.FrameRead(feed.read(view)))
                         last_view = view
                         last_problem = ""
@@ -137,14 +146,20 @@ class RunScreen(LinkedPlotsScreen):
             if self.run.recover():
                 self._was_live = True
         except DistrainError as error:
-            self.post_message(self.FrameRead(None, str(error)))
+            self.post_message(self.RecoveryFailed(str(error)))
             return False
         return True
 
+    def on_run_screen_recovery_failed(self, event: RecoveryFailed) -> None:
+        self.distrain.refuse(event.problem)
+
     def on_run_screen_frame_read(self, event: FrameRead) -> None:
         if event.frame is None:
+            self._problem = event.problem
             self.distrain.refuse(event.problem)
+            self.query_one(RunHeader).show_problem(self.run.id, event.problem)
             return
+        self._problem = ""
         self.frame = event.frame
         self._choose_first_plots(event.frame)
         self._paint()
@@ -174,9 +189,10 @@ class RunScreen(LinkedPlotsScreen):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
-        self.query_one(RunHeader).show(
-            now, frame.config, frame.diagnosis, self._hint(), frame.warnings
-        )
+        if not self._problem:
+            self.query_one(RunHeader).show(
+                now, frame.config, frame.diagnosis, self._hint(), frame.warnings
+            )
         self.query_one(FailureCard).show(frame.failure)
         self.query_one(RankTable).show(
             frame.nodes,

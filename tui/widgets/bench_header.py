@@ -9,7 +9,7 @@ from distrain.runners.bench import Definition
 from distrain.runners.bench.progress import describe_remaining, format_rounds
 from distrain.tui.data.bench_feed import BenchFrame
 from distrain.tui.widgets.colours import STATUSES
-from distrain.tui.widgets.text_pane import TextLines
+from distrain.tui.widgets.text_pane import TextLines, problem_lines
 
 UNEQUAL = "UNEQUAL comparison"
 
@@ -23,6 +23,10 @@ class BenchHeader(TextLines):
 
     def show(self, frame: BenchFrame, definition: Definition, hint: str = "") -> None:
         self.put(header(frame, definition, self.size.width - 2, hint))
+
+    def show_problem(self, bench_id: str, problem: str) -> None:
+        """Show why the record cannot be read, in place of figures that no longer hold."""
+        self.put(problem_lines(bench_id, problem))
 
 
 def header(frame: BenchFrame, definition: Definition, width: int, hint: str = "") -> list[Text]:

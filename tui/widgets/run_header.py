@@ -15,7 +15,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.snapshot import RECENT_S, Snapshot
 from distrain.runners.records.stall import PROGRESS_UNKNOWN
 from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
-from distrain.tui.widgets.text_pane import TextLines
+from distrain.tui.widgets.text_pane import TextLines, problem_lines
 
 FEW = 8  # values, of which nobody needs the number
 STEPS_EXPECTED = 0.1  # of report.stall_s, after which a script without steps reports none
@@ -43,6 +43,11 @@ class RunHeader(TextLines):
             lines.append(_diagnosis(diagnosis, self.size.width - 2))
         self.styles.height = len(lines)
         self.put(lines)
+
+    def show_problem(self, run_id: str, problem: str) -> None:
+        """Show why the record cannot be read, in place of figures that no longer hold."""
+        self.styles.height = 3
+        self.put(problem_lines(run_id, problem))
 
 
 def header(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list[Text]:

@@ -106,6 +106,15 @@ class TextLines(Widget):
         return strip_of(self._lines[y], self)
 
 
+def problem_lines(name: str, problem: str) -> list[Text]:
+    """Return the header of a record that can no longer be read."""
+    return [
+        Text.assemble(("✘ unreadable", "bold red"), "  ", (name, "bold")),
+        Text(formatting.single_line(problem), "red", no_wrap=True, overflow="ellipsis"),
+        Text("what is shown below was read before", "dim"),
+    ]
+
+
 def wrapped(text: str, style: str, width: int, indent: int = 0, hang: int = 2) -> list[Text]:
     """Wrap a text at `width` cells; lines after the first are indented by `hang` more cells."""
     margin = " " * indent

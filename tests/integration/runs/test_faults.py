@@ -281,6 +281,7 @@ def test_a_run_whose_folder_is_gone_ends(is_moved: bool, start: Start, tmp_path:
         shutil.rmtree(moved)
     supervisor.wait(60)
     assert_nothing_left(run)
+    assert not run.record.dir.exists()
     if is_moved:
         record = Record(moved / run.id)
         assert record.state.status == "failed"

@@ -563,6 +563,30 @@ def test_the_remaining_time_uses_the_pace_of_this_attempt(writer: RecordWriter) 
         assert follower.snapshot().eta == pytest.approx(50.0)
 
 
+def test_the_remaining_time_leaves_out_a_stall(writer: RecordWriter) -> None:
+    facts = Facts(
+        time=1000.0,
+        train_samples=80,
+        eval_samples=20,
+        steps_per_epoch=10,
+        total_steps=200,
+        parameters=5,
+        backend="gloo",
+    )
+    writer.set_state(facts=facts, host="elsewhere", supervisor_pid=1, status="running")
+    for rank in range(2):  # the first step takes a night
+        writer.add(make_window(rank, 1, time=30_000.0, seconds=29_000.0))
+    writer.set_state(stall_ended=30_000.5)
+    with read(writer) as record:
+        follower = Follower(record)
+        for step in range(2, 101):
+            writer.add(make_window(0, step, time=30_000.5 + step / 2))
+            writer.add(make_window(1, step, time=30_000.5 + step / 2))
+        writer.commit()
+        follower.new_events()
+        assert follower.snapshot().eta == pytest.approx(50.0, rel=0.02)
+
+
 # --- figures computed from samples -------------------------------------------------------------
 
 

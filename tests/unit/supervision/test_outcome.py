@@ -172,6 +172,14 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         1, "Hang", "rank 1 is absent from a collective in which the others wait; "
         "last seen: rank 0 at step 20, rank 1 at step 19", [0, 2],
     ),
+    "a rank is stopped by a signal, and torchrun kills it 30 s after the others have failed": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 35.0},
+            "exits": exits(r0=1, r1=-signal.SIGKILL, r2=1),
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
+    ),
     "a rank hangs, and NCCL's watchdog aborts those that wait for it": (
         {
             "watchdog_aborts": True,

@@ -73,12 +73,24 @@ def test_a_checkpoint_that_lacks_fields_is_named(tmp_path: Path) -> None:
 
 
 def test_links_name_the_last_and_the_best(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "new" / "folder", keep=5)
+    folder = tmp_path / "new"
+    checkpoints = Checkpoints(folder, keep=5)
     for step, best in ((1, False), (2, True), (3, False)):
         checkpoints.save(content(step), best)
-    folder = tmp_path / "new" / "folder"
     assert load(str(folder / "last.pt"))["step"] == 3
     assert load(str(folder / "best.pt"))["step"] == 2
+
+
+def test_no_checkpoint_is_written_where_the_folder_of_the_run_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.runners.training.checkpoint.FOLDER_S", 0.0)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        checkpoints.save(content(1), best=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_moves_keeps_its_links(tmp_path: Path) -> None:
