@@ -6,7 +6,6 @@ changed.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison.fairness import Reported, Settings, compare_candidates
 from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS
+from distrain.runners.config import toml
 from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.validation import Section, build, shown
@@ -138,8 +138,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def from_toml(cls, text: str) -> Definition:
         """Return the definition in a bench.toml. Raises ConfigError with every problem."""
         try:
-            data = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+            data = toml.loads(text)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"this is not TOML: {error}") from None
         problems = [
             (table, f"unknown table{nearest(table, TABLES)}")
