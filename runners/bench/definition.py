@@ -6,7 +6,6 @@ changed.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -18,9 +17,11 @@ from distrain.models.errors import nearest
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.fairness import Reported, Settings, compare_candidates
 from distrain.runners.analysis.comparison.model import Difference
-from distrain.runners.analysis.interval import MIN_MEASUREMENTS
+from distrain.runners.analysis.interval import MIN_MEASUREMENTS, MOST
+from distrain.runners.config import toml
 from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sections import Name
 from distrain.runners.config.validation import Section, build, shown
 from distrain.runners.errors import ConfigError
 from distrain.runners.runs import check
@@ -32,9 +33,14 @@ OLD_CANDIDATES_TABLE = "contestants"  # in files of older versions
 class Target(Section, frozen=True):
     """The evaluation result that runs train to, instead of for a fixed time."""
 
-    metric: Annotated[str, Meta(min_length=1, description="Name of the metric, e.g. top1.")]
+    metric: Annotated[Name, Meta(min_length=1, description="Name of the metric, e.g. top1.")]
     value: Annotated[
-        float, Meta(description="Reached at or above this value; for the loss at or below it.")
+        float,
+        Meta(
+            ge=-MOST,
+            le=MOST,
+            description="Reached at or above this value; for the loss at or below it.",
+        ),
     ]
 
     def __str__(self) -> str:
@@ -138,8 +144,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def from_toml(cls, text: str) -> Definition:
         """Return the definition in a bench.toml. Raises ConfigError with every problem."""
         try:
-            data = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+            data = toml.loads(text)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"this is not TOML: {error}") from None
         problems = [
             (table, f"unknown table{nearest(table, TABLES)}")

@@ -55,8 +55,9 @@ class Bench:
         self.definition = read_definition(self.dir)
         state = read_bench_state(self.dir)
         self.created = state.created
-        names = {*state.plans, *(each.candidate for each in state.measurements)}
-        if names != self.definition.configs.keys():
+        names = self.definition.configs.keys()
+        measured = {each.candidate for each in state.measurements}
+        if state.plans.keys() != names or not measured <= names:
             raise not_a_record(self.dir, f"its {STATE} and {DEFINITION} have different candidates")
 
     @property

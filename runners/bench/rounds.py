@@ -194,7 +194,8 @@ class Rounds:
 
 def _lock(folder: Path) -> bool:
     """Lock the bench until this process exits. Return False if another process holds it."""
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(folder / LOCK, flags, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

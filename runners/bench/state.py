@@ -10,11 +10,12 @@ from distrain.runners.analysis.comparison.fairness import OPTIMIZER_STEPS
 from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.analysis.interval import LEAST, MOST
 from distrain.runners.config.plan import Plan
-from distrain.runners.protocol.events import Int
+from distrain.runners.protocol.events.base import NEVER
 from distrain.runners.records.state import Pid
 
 FORMAT = 1
 BenchStatus = Literal["starting", "running", "stopping", "completed", "failed", "stopped"]
+Count = Annotated[int, msgspec.Meta(ge=0, le=NEVER)]
 # The name of a folder, which cannot lead to another place.
 RunId = Annotated[str, msgspec.Meta(pattern=r"^([^./\0][^/\0]*)?$")]
 # A rate or a duration of which ratios are computed.
@@ -34,7 +35,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     candidate: str = msgspec.field(name="contestant")
-    round: Int
+    round: Count
     run_id: RunId
     rate: Measured | None
     seconds: float
@@ -42,7 +43,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool
     duration_s: float = msgspec.field(name="took")
     step_rate: Measured | None = None
-    steps: Int = 0
+    steps: Count = 0
     samples_per_step: float | None = None
     ended_early: bool = False
     declared: dict[str, Any] = {}
@@ -76,7 +77,7 @@ class CurrentRun(msgspec.Struct, frozen=True, kw_only=True):
     `began` is in Unix seconds. `run_id` is empty until the run is launched.
     """
 
-    round: Int
+    round: Count
     order: list[str]
     candidate: str = msgspec.field(name="contestant")
     began: float
@@ -116,7 +117,7 @@ class BenchState(msgspec.Struct, frozen=True, kw_only=True):
     plans: dict[str, Plan] = {}
     pid: Pid | None = None
     pid_started: float | None = None
-    rounds: Int = 0
+    rounds: Count = 0
     measurements: list[Measurement] = []
     excluded: dict[str, str] = msgspec.field(name="out", default_factory=dict)
     current: CurrentRun | None = msgspec.field(name="now", default=None)

@@ -17,7 +17,7 @@ from distrain.models.errors import nearest
 from distrain.runners.config.command_line import is_program
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.errors import ConfigError
-from distrain.runners.system.files import write_atomically
+from distrain.runners.system.files import require_regular, write_atomically
 from distrain.runners.system.home_folders import config_folder
 
 # Next to this package, in a checkout as in an installed wheel.
@@ -110,18 +110,32 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
             f"{name!r} cannot name a preset: use letters, digits, '-', '_' and '.', without .toml"
         )
     path = user_folder() / f"{name}.toml"
-    if os.path.exists(path) and not force:
-        raise ConfigError(f"you already have a preset {name} ({path}); --force replaces it")
     if config.code_dir == str(path.parent.absolute()):
         config = structs.replace(config, code_dir=None)  # its default there
     elif config.is_script and config.code_dir is None:
         config = structs.replace(config, code_dir=os.getcwd())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, config.to_toml(whole=False).encode())
+        if force:
+            write_atomically(path, config.to_toml(whole=False).encode())
+        else:
+            _create(path, config.to_toml(whole=False).encode())
     except OSError as error:
+        if isinstance(error, FileExistsError) and error.filename == str(path):
+            text = f"you already have a preset {name} ({path}); --force replaces it"
+            raise ConfigError(text) from None
         raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None
     return path
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Write a new file. Raises OSError: FileExistsError for all but one of several writers."""
+    path.touch(exist_ok=False)
+    try:
+        write_atomically(path, data)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def describe(config: RunConfig, base_name: str, base: RunConfig) -> RunConfig:
@@ -160,6 +174,8 @@ def _list_one(name: str) -> Preset:
 
 def _read(path: Path) -> RunConfig:
     try:
+        if path.parent == user_folder():  # lists read all of them, a pipe for ever
+            require_regular(path.stat())
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"there is no preset file {path}") from None

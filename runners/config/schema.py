@@ -16,6 +16,7 @@ import tomli_w
 from msgspec import Meta
 
 from distrain.runners import formatting
+from distrain.runners.config import toml
 from distrain.runners.config.sections import (
     ONE_PROCESS,
     SCRIPT,
@@ -138,7 +139,7 @@ class RunConfig(Section, frozen=True):
     def from_toml(cls, text: str) -> RunConfig:
         """Parse and validate TOML; raises ConfigError."""
         try:
-            data = tomllib.loads(text)
+            data = toml.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"this is not TOML: {error}") from None
         except RecursionError:

@@ -5,6 +5,11 @@ Viewers write it, the run itself never does.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,9 @@ from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import read_regular, write_json
+
+LOCK_S = 5.0  # longest wait for other writers
+LOCK_POLL_S = 0.01
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +86,34 @@ def change_meta(folder: Path, **changes: Any) -> Meta:
     Raises DistrainError where it is broken, so that nothing in it is lost; ConfigError for text
     that is not printable; RunsFolderError where it cannot be written.
     """
-    meta = msgspec.structs.replace(read_valid_meta(folder), **changes)
     try:
-        write_meta(folder, meta)
+        with _lock(folder):
+            meta = msgspec.structs.replace(read_valid_meta(folder), **changes)
+            write_meta(folder, meta)
     except OSError as error:
         raise RunsFolderError(f"cannot write to {folder}: {error.strerror}") from None
     return meta
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Let writers in one after another, so that each keeps what the others changed.
+
+    Whoever may read the folder can hold its lock, so nobody waits for ever; some file systems
+    cannot lock a folder. Raises OSError if the folder cannot be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + LOCK_S
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(LOCK_POLL_S)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(descriptor)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-import numpy as np
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from distrain.runners.distributed.numpy_state import restored_numpy_state
 from distrain.runners.distributed.timing import Clock
 from distrain.runners.strategies.base import Strategy
 from distrain.runners.strategies.bucket_timing import BucketTimer, CommHook, sum_hook
@@ -91,8 +91,7 @@ class Ddp(Strategy):
             return
         self._bucket_timer.take()  # of the backward by which DDP has arranged its buckets
         self._powersgd.iter = state["iter"]
-        kind, keys, *rest = state["rng"]
-        self._powersgd.rng.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+        self._powersgd.rng.set_state(restored_numpy_state(state["rng"]))
         for name in POWERSGD_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._powersgd, name, moved)

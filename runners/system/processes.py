@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.runners.system.files import require_regular
+
 if TYPE_CHECKING:
     import psutil
 
@@ -73,8 +75,10 @@ def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
     code. In the caller the result is 0 once the process is ready, 1 if it ends before or the log
     cannot be written.
     """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        output = os.open(log, flags, 0o644)  # in a record that may be a stranger's
+        require_regular(os.fstat(output))
     except OSError:
         return 1
     reading, writing = os.pipe()

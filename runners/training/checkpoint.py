@@ -7,13 +7,16 @@ import os
 import random
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from distrain.runners.distributed.numpy_state import restored_numpy_state
 from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events.base import NEVER
 from distrain.runners.system.files import sync_folder
 
 FORMAT = 1
@@ -31,6 +34,8 @@ FIELDS: dict[str, type] = {
     "config": str,
     "ranks": list,
 }
+COUNTS = ("step", "epoch", "offset", "world_size")
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Checkpoints:
@@ -122,7 +127,7 @@ def load(path: str) -> dict[str, Any]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
+            if _is_larger_than_file(archive, path) or archive.testzip() is not None:
                 raise zipfile.BadZipFile
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -130,19 +135,77 @@ def load(path: str) -> dict[str, Any]:
     except Exception:
         text = f"{path} cannot be read as a checkpoint: it is damaged, or another kind of file"
         raise ConfigError([("checkpoint.load", text)]) from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    found = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(found, int) or found != FORMAT:
         raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
     return content
+
+
+def _is_larger_than_file(archive: zipfile.ZipFile, path: str) -> bool:
+    """Return whether a small archive could take for ever to read; torch never compresses."""
+    members = archive.infolist()
+    is_compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    return is_compressed or sum(member.file_size for member in members) > os.path.getsize(path)
 
 
 def load_training(path: str) -> dict[str, Any]:
     """Read a checkpoint with all that training continues from. Raises ConfigError."""
     content = load(path)
     wrong = [name for name, kind in FIELDS.items() if not isinstance(content.get(name), kind)]
-    if wrong:
+    if wrong := wrong or _implausible_fields(content):
         text = f"{path} is not a complete checkpoint: {', '.join(wrong)} is missing or wrong"
         raise ConfigError([("checkpoint.load", text)])
     return content
+
+
+def _implausible_fields(content: dict[str, Any]) -> list[str]:
+    """Return the fields that have the right type, and a value that is never saved."""
+    wrong = [
+        name
+        for name in COUNTS
+        if isinstance(content[name], bool) or not 0 <= content[name] <= NEVER
+    ]
+    if content["epoch"] > content["step"]:  # each epoch has a step
+        wrong.append("epoch")
+    if not isinstance(content.get("best"), float | int | None):
+        wrong.append("best")
+    ranks = content["ranks"]
+    if len(ranks) != content["world_size"] or not all(map(_is_rank_state, ranks)):
+        wrong.append("ranks")
+    return [*dict.fromkeys(wrong)]
+
+
+def _is_rank_state(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), dict) for name in ("random", "strategy")
+    )
+
+
+@contextlib.contextmanager
+def refusing_damage(part: str) -> Iterator[None]:
+    """Raise ConfigError where values of a checkpoint do not have the form that is saved."""
+    try:
+        yield
+    except DAMAGE:
+        text = f"the checkpoint is damaged: its {part} cannot be restored"
+        raise ConfigError([("checkpoint.load", text)]) from None
+
+
+def restore_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Restore what `state_dict` returned. Raises one of DAMAGE.
+
+    Fused kernels access the memory of these tensors without a check of their size, so each is
+    copied into memory of the parameter's layout.
+    """
+    optimizer.load_state_dict(state)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if value is None:
+                continue
+            like = value if name == "step" else parameter
+            if value.shape != (() if name == "step" else parameter.shape):
+                raise ValueError(name)
+            values[name] = torch.empty_like(like, requires_grad=False).copy_(value)
 
 
 def seed_generators(seed: int) -> None:
@@ -170,8 +233,7 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Restore what `get_random_state` returned; the state of a CPU run has nothing for a GPU."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    np.random.set_state(restored_numpy_state(state["numpy"]))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -261,25 +261,30 @@ class Training:
 
     def _restore_common(self, content: dict[str, Any]) -> None:
         """Restore from a checkpoint what is the same on all ranks."""
-        optimizer = RunConfig.from_toml(content["config"]).train.optimizer
+        try:
+            optimizer = RunConfig.from_toml(content["config"]).train.optimizer
+        except ConfigError:
+            problem = "the checkpoint is damaged: its config cannot be read"
+            raise ConfigError([("checkpoint.load", problem)]) from None
         if optimizer != self.config.train.optimizer:
             problem = f"the checkpoint was trained with {optimizer}; the optimizer cannot change"
             raise ConfigError([("train.optimizer", problem)])
         try:
             self.model.load_state_dict(content["model"])
             self._restore_optimizer(content["optimizer"])
-        except (RuntimeError, ValueError):
+        except checkpoint.DAMAGE:
             problem = "the checkpoint is of another model: its parameters do not fit"
             raise ConfigError([("checkpoint.load", problem)]) from None
-        self.precision.load_state_dict(content["precision"])
+        with checkpoint.refusing_damage("loss scale"):
+            self.precision.load_state_dict(content["precision"])
         self.step = content["step"]
         self.epoch = content["epoch"]
         self.offset = content["offset"]
         if self.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
             self.epoch += 1
             self.offset = 0
-        if content["best_metric"] == self._best.metric:
-            self._best.score = content["best"]
+        if content.get("best_metric") == self._best.metric:
+            self._best.score = content.get("best")
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         """Restore momenta from the checkpoint; keep the options of this config."""
@@ -287,7 +292,7 @@ class Training:
             {key: value for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
         ]
-        self.optimizer.load_state_dict(state)
+        checkpoint.restore_optimizer_state(self.optimizer, state)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
             group.update(own)
 
@@ -304,8 +309,10 @@ class Training:
         if own["strategy"]:
             self._arrange_buckets()
             self.model.load_state_dict(content["model"])
-            self.strategy.load_state(own["strategy"])
-        checkpoint.set_random_state(own["random"], self.world.device)
+            with checkpoint.refusing_damage("state of the strategy"):
+                self.strategy.load_state(own["strategy"])
+        with checkpoint.refusing_damage("random state"):
+            checkpoint.set_random_state(own["random"], self.world.device)
 
     def _arrange_buckets(self) -> None:
         """Run one backward without a step.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.config import toml
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower
@@ -245,7 +245,7 @@ class RunScanner:
         if not row.strategy:
             row = self._summarize(row, folder)
         try:
-            config = tomllib.loads(read_regular(folder / "config.toml").decode())
+            config = toml.loads(read_regular(folder / "config.toml").decode())
             model, data = config["model"]["name"], config["data"]["name"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             model = data = ""  # the run's own screen reports what is wrong

@@ -180,6 +180,13 @@ def test_a_folder_with_inconsistent_files_is_not_a_bench(
 ) -> None:
     measured = start(definition({"plain": config()}, repeats=2))
     measured.wait()
+    path = measured.dir / "bench.json"
+    state = path.read_text()
+    for key, value, problem in (("plans", {}, "different candidates"), ("rounds", -5, ">= 0")):
+        path.write_text(json.dumps({**json.loads(state), key: value}))
+        with pytest.raises(DistrainError, match=problem):
+            Bench(measured.dir)
+    path.write_text(state)
     path = measured.dir / "bench.toml"
     path.write_text(path.read_text().replace("[candidates.plain", "[candidates.other"))
     with pytest.raises(DistrainError, match="have different candidates"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,46 @@ def test_a_checkpoint_of_another_model_is_refused_with_a_sentence(tmp_path: Path
     other = {**ALONE, "model.name": "mlp", "checkpoint.load": f"{tmp_path}/checkpoints/last.pt"}
     with pytest.raises(ConfigError, match="another model"):
         run_alone(BASE.with_changes(other), tmp_path)
+
+
+def _first_rank(content: dict[str, Any]) -> dict[str, Any]:
+    return content["ranks"][0]["random"]  # type: ignore[no-any-return]
+
+
+DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    # A fused kernel would write outside of the memory of this tensor.
+    "momentum": (
+        lambda saved: saved["optimizer"]["state"][0].update(momentum_buffer=torch.zeros(3)),
+        "do not fit",
+    ),
+    "optimizer": (lambda saved: saved["optimizer"].clear(), "do not fit"),
+    "negative": (lambda saved: saved.update(offset=-1), "offset is missing or wrong"),
+    "huge": (lambda saved: saved.update(epoch=10**30), "epoch is missing or wrong"),
+    "truth": (lambda saved: saved.update(step=True), "step is missing or wrong"),
+    "best": (lambda saved: saved.update(best="x"), "best is missing or wrong"),
+    "fewer ranks": (lambda saved: saved.update(ranks=[]), "ranks is missing or wrong"),
+    "rank": (lambda saved: saved.update(ranks=[5]), "ranks is missing or wrong"),
+    "random": (lambda saved: _first_rank(saved).pop("torch"), "its random state"),
+    # numpy would read outside of its memory.
+    "position": (
+        lambda saved: _first_rank(saved)["numpy"].__setitem__(2, 10**9),
+        "its random state",
+    ),
+    "config": (lambda saved: saved.update(config="\x1b[31m"), "its config cannot be read"),
+    "format": (lambda saved: saved.update(format=torch.ones(2)), "not a checkpoint of distrain"),
+}
+
+
+def test_a_checkpoint_with_wrong_values_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    mlp = BASE.with_changes({**ALONE, "model.name": "mlp", "train.max_steps": 1})
+    run_alone(mlp, tmp_path)
+    path = tmp_path / "damaged.pt"
+    for name, (damage, sentence) in DAMAGES.items():
+        content = torch.load(tmp_path / "checkpoints/last.pt", weights_only=True)
+        damage(content)
+        torch.save(content, path)
+        with pytest.raises(ConfigError, match=sentence):
+            run_alone(mlp.with_changes({"checkpoint.load": str(path)}), tmp_path / name)
 
 
 def test_a_resumed_optimizer_has_the_options_of_the_new_config(tmp_path: Path) -> None:

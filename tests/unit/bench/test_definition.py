@@ -198,3 +198,14 @@ def test_a_loss_is_reached_from_above_and_a_share_from_below() -> None:
     assert Target(metric="loss", value=0.1).is_reached_by(0.05)
     assert Target(metric="top1", value=0.9).is_reached_by(0.95)
     assert not Target(metric="top1", value=0.9).is_reached_by(None)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "key"),
+    [(r"\u001b[31m", 1.0, "target.metric"), ("f1", 1e308, "target.value")],
+)
+def test_a_target_can_be_printed(metric: str, value: float, key: str) -> None:
+    text = f'[target]\nmetric = "{metric}"\nvalue = {value}\n[candidates.a]\n'
+    with pytest.raises(ConfigError) as caught:
+        Definition.from_toml(text)
+    assert [name for name, _ in caught.value.problems] == [key]

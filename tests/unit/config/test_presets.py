@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -248,6 +249,26 @@ def test_an_invalid_preset_of_the_user_is_listed_with_its_problem(own_folder: Pa
 
 
 # --- saving ------------------------------------------------------------------------------------
+
+
+def test_a_pipe_in_the_folder_is_listed_with_its_problem(own_folder: Path) -> None:
+    own_folder.mkdir(parents=True)
+    os.mkfifo(own_folder / "pipe.toml")
+    (pipe,) = [preset for preset in listing() if preset.name == "pipe"]
+    assert "it is not a regular file" in pipe.problem
+
+
+def test_of_writers_at_once_one_saves(own_folder: Path) -> None:
+    def save(seed: int) -> int:
+        try:
+            save_preset("mine", RunConfig().with_changes({"train.seed": seed}))
+        except ConfigError:
+            return 0
+        return seed
+
+    with ThreadPoolExecutor(16) as pool:
+        saved = [seed for seed in pool.map(save, range(1, 65)) if seed]
+    assert saved == [load_preset("mine").train.seed]
 
 
 def test_a_saved_preset_is_found_again(own_folder: Path) -> None:

@@ -262,6 +262,16 @@ def test_text_that_is_not_toml_is_reported() -> None:
         RunConfig.from_toml('strategy = "ddp"\ndevices = auto\n')
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a." * 100_000 + "a = 1", "[" + '"a" . ' * 100_000 + "a]"],
+    ids=["bare", "quoted"],
+)
+def test_a_key_that_would_take_minutes_to_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="its dotted keys have too many parts"):
+        RunConfig.from_toml(text)
+
+
 def test_a_table_is_not_a_value() -> None:
     assert problems_of("train = 3") == {"train": "must be a table, not 3"}
 

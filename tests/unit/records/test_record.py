@@ -131,6 +131,27 @@ def test_a_run_that_cannot_be_created_completely_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_changes_of_several_processes_at_once_are_all_kept(folder: Path) -> None:
+    # Pause between reading and writing, where another process could write.
+    program = """
+import sys, time
+from pathlib import Path
+from distrain.runners.records import meta
+read = meta.read_valid_meta
+meta.read_valid_meta = lambda folder: (read(folder), time.sleep(0.2))[0]
+sys.stdin.read()
+meta.change_meta(Path(sys.argv[1]), **{sys.argv[2]: "x"})
+"""
+    arguments = [sys.executable, "-c", program, str(folder)]
+    writers = [
+        subprocess.Popen([*arguments, name], stdin=subprocess.PIPE) for name in ("name", "notes")
+    ]
+    for writer in writers:
+        writer.communicate()
+    meta = Record(folder).meta
+    assert (meta.name, meta.notes) == ("x", "x")
+
+
 def test_a_value_of_another_type_leaves_what_people_added(folder: Path) -> None:
     Record(folder).set_meta(name="best", tags=["a"])
     with pytest.raises(ConfigError, match=r"cannot be written to meta\.json"):

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from distrain.runners.system.processes import start
+from distrain.runners.system.processes import run_detached, start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 
@@ -259,3 +259,12 @@ print(descriptor_limit() == min(hard, 1 << 16))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["64", "True"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("victim", path)])
+def test_a_log_that_is_a_link_or_a_pipe_is_not_written_to(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / "log")
+    assert run_detached(pytest.fail, tmp_path / "log") == 1
+    assert not (tmp_path / "victim").exists()

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def test_a_damaged_checkpoint_is_named(place: float, tmp_path: Path) -> None:
     damaged[weights + int(place * 4000)] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(ConfigError, match=f"{path.name} cannot be read as a checkpoint: it is dam"):
+        load(str(path))
+
+
+def test_a_compressed_archive_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zipfile.ZipFile, "testzip", pytest.fail)
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", bytes(1 << 20))
+    with pytest.raises(ConfigError, match=r"x\.pt cannot be read as a checkpoint"):
         load(str(path))
 
 
