@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +17,12 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import read_regular, write_json
+from distrain.runners.system.files import open_regular, read_regular, write_json
 
 LOCK_S = 5.0  # longest wait for other writers
 LOCK_POLL_S = 0.01
+# Files of runs and benches that are never replaced. The folder is locked by its supervisor.
+LOCKED = ("config.toml", "bench.toml")
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,21 +100,22 @@ def change_meta(folder: Path, **changes: Any) -> Meta:
 def _lock(folder: Path) -> Iterator[None]:
     """Let writers in one after another, so that each keeps what the others changed.
 
-    Whoever may read the folder can hold its lock, so nobody waits for ever; some file systems
-    cannot lock a folder. Raises OSError if the folder cannot be opened.
+    Whoever may read a record can hold the lock, so nobody waits for ever; some file systems have
+    none.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + LOCK_S
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(LOCK_POLL_S)
-            except OSError:
-                break
-            else:
+    with contextlib.ExitStack() as stack:
+        for name in LOCKED:
+            with contextlib.suppress(OSError):
+                _wait_for_lock(stack.enter_context(open_regular(folder / name)).fileno())
                 break
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """Lock a file, at the latest after LOCK_S without a lock. Raises OSError."""
+    end = time.monotonic() + LOCK_S
+    while time.monotonic() < end:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_POLL_S)

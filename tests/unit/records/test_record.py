@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -131,6 +132,21 @@ def test_a_run_that_cannot_be_created_completely_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_supervisor_does_not_delay_changes_of_the_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(time, "sleep", refuse)
+    supervisor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(supervisor, fcntl.LOCK_EX)
+    try:
+        assert Record(folder).set_meta(name="x").name == "x"
+    finally:
+        os.close(supervisor)
+
+
 def test_changes_of_several_processes_at_once_are_all_kept(folder: Path) -> None:
     # Pause between reading and writing, where another process could write.
     program = """
@@ -147,7 +163,9 @@ meta.change_meta(Path(sys.argv[1]), **{sys.argv[2]: "x"})
         subprocess.Popen([*arguments, name], stdin=subprocess.PIPE) for name in ("name", "notes")
     ]
     for writer in writers:
-        writer.communicate()
+        assert writer.stdin is not None
+        writer.stdin.close()
+    assert [writer.wait() for writer in writers] == [0, 0]
     meta = Record(folder).meta
     assert (meta.name, meta.notes) == ("x", "x")
 
