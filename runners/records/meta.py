@@ -115,7 +115,7 @@ def _wait_for_lock(descriptor: int) -> None:
     """Lock a file, at the latest after LOCK_S without a lock. Raises OSError."""
     end = time.monotonic() + LOCK_S
     while time.monotonic() < end:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOCK_POLL_S)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOCK_POLL_S)
