@@ -337,6 +337,10 @@ def _hosts_missing(evidence: Evidence) -> RunError:
 def _hang(evidence: Evidence, absent: list[int]) -> RunError:
     names = " and ".join(f"rank {rank}" for rank in absent)
     verb = "is" if len(absent) == 1 else "are"
+    first_failure = min(_reported(evidence).values(), default=math.inf)
+    left = {rank for rank, when in evidence.disconnected.items() if when < first_failure}
+    if {*left, *evidence.finished}.issuperset(absent):
+        verb = f"{'has' if len(absent) == 1 else 'have'} ended and {verb}"
     message = (
         f"{names} {verb} absent from a collective in which the others wait; {_positions(evidence)}"
     )

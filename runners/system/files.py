@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-MOST_BYTES = 1 << 28  # of a file that is read into memory
+MOST_BYTES = 1 << 24  # of a file that is read whole; to decode them takes about a second
 
 
 def open_regular(path: Path | str) -> BinaryIO:

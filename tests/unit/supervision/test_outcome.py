@@ -180,6 +180,14 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         },
         1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
     ),
+    "one rank has exited in good order, and the others wait for it": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "finished": {1: Finished(time=4.0, rank=1, step=19)},
+        },
+        1, "Hang", "rank 1 has ended and is absent from a collective in which the others wait",
+        [0, 2],
+    ),
     "a rank hangs, and NCCL's watchdog aborts those that wait for it": (
         {
             "watchdog_aborts": True,
