@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 # Okabe and Ito, "Color Universal Design" (2008), ordered so that neighbours differ in lightness
-# too, without black, which is invisible on a dark screen.
-COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
+# too, with grey in place of black, which is invisible on a dark screen.
+COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
 SHAPES = "●■▲◆▼★✚✖"
 RUN_SHAPES = "▲▼◆★✚◢◤◧"  # none of these stands for a status
 PATTERNS = ((1, 1), (3, 4), (1, 2), (4, 6))  # (n, m): n of every m dots of a line are drawn
@@ -24,7 +26,7 @@ RUN_MARK = Mark("", "○")  # a whole run among its ranks, in the colour of the 
 
 
 def rank_mark(rank: int) -> Mark:
-    """Return the mark of a rank, the same on every screen. Rank 56 has the mark of rank 0."""
+    """Return the mark of a rank, the same on every screen. Rank 32 has the mark of rank 0."""
     return _mark(rank, SHAPES)
 
 
@@ -37,20 +39,33 @@ def _mark(number: int, shapes: str) -> Mark:
 
 
 def run_mark(run_id: str) -> Mark:
-    """Return the mark of a run. It depends on the id alone: the same in every list, always."""
-    return _mark(zlib.crc32(run_id.encode()) % (len(COLOURS) * len(RUN_SHAPES)), RUN_SHAPES)
+    """Return the mark of a run, which depends on its id alone, as lists show it."""
+    number = zlib.crc32(run_id.encode())
+    return Mark(COLOURS[number % len(COLOURS)], RUN_SHAPES[number // 8 % len(RUN_SHAPES)])
 
 
 def run_marks(run_ids: Sequence[str]) -> list[Mark]:
     """Return the marks of runs that are shown together.
 
-    Where two have the same shape, the later one gets the next free shape, because colour alone
-    may not distinguish them.
+    Where two have the same colour or shape, the later one gets the next free one. When all colours
+    are taken, another pattern distinguishes lines of one colour.
     """
     result: list[Mark] = []
     for mark in map(run_mark, run_ids):
-        taken = {other.shape for other in result}
-        start = RUN_SHAPES.index(mark.shape)
-        free = [shape for shape in RUN_SHAPES[start:] + RUN_SHAPES[:start] if shape not in taken]
-        result.append(mark._replace(shape=free[0]) if free else mark)
+        shape = _first_free(RUN_SHAPES, mark.shape, [other.shape for other in result])
+        colours = _from(COLOURS, mark.colour)
+        looks = [(colour, pattern) for pattern in PATTERNS for colour in colours]
+        taken = [(other.colour, other.pattern) for other in result]
+        colour, pattern = _first_free(looks, looks[0], taken)
+        result.append(Mark(colour, shape, pattern))
     return result
+
+
+def _first_free(choices: Sequence[T], wanted: T, taken: Sequence[T]) -> T:
+    """Return the first choice from the wanted one on that is not taken; else the wanted one."""
+    return next((each for each in _from(choices, wanted) if each not in taken), wanted)
+
+
+def _from(choices: Sequence[T], first: T) -> list[T]:
+    start = choices.index(first)
+    return [*choices[start:], *choices[:start]]

@@ -14,11 +14,13 @@ from distrain.runners.system.files import write_atomically
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`theme` is the name of a Textual theme, `bell` rings when a run ends, `keys` are keys by the
-    id of their action. The other fields hold what was chosen last.
+    """`theme` is the name of a Textual theme, `plots_in` are the characters of plots, `bell` rings
+    when a run ends, `keys` are keys by the id of their action. The other fields hold what was
+    chosen last.
     """
 
     theme: str = "textual-dark"
+    plots_in: Literal["auto", "braille", "blocks", "ascii"] = "auto"
     bell: bool = False
     keys: dict[str, str] = {}
     preset: str = "ddp"

@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 
 from distrain.tui import marks
 from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.widgets.plot_pane import PlotPane
 
 
@@ -141,9 +142,9 @@ def test_the_same_chart_again_repaints_nothing_and_a_change_only_its_lines() -> 
 
 def test_log_and_smooth_are_shown_and_bounded() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
-        app.pane.log_y, app.pane.smooth = True, 9
-        assert app.pane.smooth == 3
-        assert app.pane.border_subtitle == "smooth 3 · log y · step"
+        app.pane.look = PlotLook(log_y=True, smooth=9)
+        assert app.pane.look.smooth == 3
+        assert app.pane.border_subtitle == "EMA 0.99 · log y · step"
 
     with_app(RISING, steps)
 
@@ -234,7 +235,7 @@ def test_every_size_is_drawn(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("theme", ["textual-light", "ansi-dark", "ansi-light"])
 def test_every_theme_is_drawn_and_a_new_one_changes_the_colours(theme: str) -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
-        app.pane.smooth = 1
+        app.pane.look = PlotLook(smooth=1)
         before = [segment.style for segment in app.pane.render_line(0)]
         app.theme = "dracula"
         await pilot.pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from math import inf, nan
 
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from distrain.runners import formatting
 from distrain.tui import marks
 from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.plotting.area import TWO
 from distrain.tui.plotting.canvas import Canvas, column_spans
+from distrain.tui.plotting.characters import choose, replacements
 from distrain.tui.plotting.chart_layout import CURSOR, ChartLayout, colour_of
+from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.plotting.scale import (
     Scale,
     axis_labels,
@@ -22,7 +26,7 @@ from distrain.tui.plotting.scale import (
     ticks,
     value_ticks,
 )
-from distrain.tui.plotting.smoothing import smooth_curve
+from distrain.tui.plotting.smoothing import WEIGHTS, moving_average
 
 
 def line(x: list[float], y: list[float], rank: int = 0) -> ChartLine:
@@ -31,6 +35,10 @@ def line(x: list[float], y: list[float], rank: int = 0) -> ChartLine:
 
 def text(runs: list[tuple[str, int]]) -> str:
     return "".join(part for part, _ in runs)
+
+
+def legend(picture: ChartLayout, cursor: float | None = None) -> list[str]:
+    return [text(runs) for runs in picture.legend(cursor)]
 
 
 def dots(canvas: Canvas) -> list[str]:
@@ -134,34 +142,21 @@ def test_values_that_a_log_scale_lacks_are_not_drawn() -> None:
 # --- smoothing ---
 
 
-def test_smoothing_keeps_a_constant_and_lags_to_neither_side() -> None:
-    assert smooth_curve([0, 1, 5], [2.0, 2.0, 2.0], 1.0) == pytest.approx([2, 2, 2])
-    spike = smooth_curve([0, 1, 2, 3, 4], [0, 0, 1, 0, 0], 1.0)
-    assert spike == pytest.approx(spike[::-1])
-    assert max(spike) == spike[2] < 1
+def test_a_moving_average_is_that_of_its_definition() -> None:
+    y = [1.0, 3.0, nan, 2.0, 5.0]
+    found = moving_average(y, 0.5)
+    weights = {0: [(0, 1.0)], 1: [(0, 0.5), (1, 1.0)], 3: [(0, 0.25), (1, 0.5), (3, 1.0)]}
+    for at, parts in weights.items():
+        whole = sum(weight for _, weight in parts)
+        assert found[at] == pytest.approx(sum(y[i] * weight for i, weight in parts) / whole)
+    assert math.isnan(found[2])
+    assert moving_average([], 0.9) == []
 
 
-def test_smoothing_is_the_weighted_mean_by_its_definition() -> None:
-    x, y = [0.0, 1.0, 1.5, 4.0, 9.0], [1.0, 3.0, nan, 2.0, 5.0]
-    known = [(a, b) for a, b in zip(x, y, strict=True) if b == b]
-    for at, value in zip(x, smooth_curve(x, y, 2.0), strict=True):
-        if at == 1.5:
-            assert math.isnan(value)
-            continue
-        weights = [math.exp(-abs(at - a) / 2) for a, _ in known]
-        mean = sum(w * b for w, (_, b) in zip(weights, known, strict=True)) / sum(weights)
-        assert value == pytest.approx(mean)
-
-
-def test_far_points_weigh_less_than_near_ones() -> None:
-    near = smooth_curve([0, 1], [0, 1], 1.0)[0]
-    far = smooth_curve([0, 1e9], [0, 1], 1.0)[0]
-    assert near > far == 0
-
-
-def test_smoothing_an_empty_line_gives_an_empty_line() -> None:
-    assert smooth_curve([], [], 1.0) == []
-    assert all(map(math.isnan, smooth_curve([1, 2], [nan, inf], 1.0)))
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from(WEIGHTS))
+def test_a_moving_average_lies_within_its_values(y: list[float], weight: float) -> None:
+    slack = 1e-9 * max(map(abs, y))
+    assert all(min(y) - slack <= mean <= max(y) + slack for mean in moving_average(y, weight))
 
 
 # --- the raster ---
@@ -198,11 +193,11 @@ def test_a_dashed_line_has_gaps_but_loses_no_spike() -> None:
     assert dots(canvas) == ["⡀⡀⡸⡆"]
 
 
-def test_a_cell_has_the_colour_of_its_last_curve_and_equal_cells_are_joined() -> None:
-    canvas = Canvas(3, 1)
-    canvas.curve(column_spans([0, 5], [0, 0]), 7)
-    canvas.curve(column_spans([2, 3], [3, 3]), 8)
-    assert canvas.lines() == [[("⠉", 7), ("⣉", 8), ("⠉", 7)]]
+def test_where_curves_meet_they_take_turns_so_that_none_hides_another() -> None:
+    canvas = Canvas(4, 1)
+    for colour in (7, 8):
+        canvas.curve(column_spans([0, 7], [0, 0]), colour)
+    assert canvas.lines() == [[("⠉", 7), ("⠉", 8), ("⠉", 7), ("⠉", 8)]]
 
 
 def test_upper_lines_hide_lower_ones() -> None:
@@ -223,18 +218,25 @@ def test_points_outside_are_cut_off() -> None:
 # --- the picture ---
 
 
-def test_the_legend_has_the_run_first_and_counts_hidden_lines() -> None:
+def test_the_legend_has_the_run_first_and_names_every_line_as_long_as_there_is_room() -> None:
     lines = [line([1, 2], [0.5, 0.25], rank) for rank in range(8)]
     chart = Chart("loss", [*lines, ChartLine("all", marks.RUN_MARK, [1, 2], [0.5, 0.125])])
-    assert text(ChartLayout(chart, 50, 10).legend()) == "○ all 0.1250  ● rank 0 0.2500  +7 more"
-    assert text(ChartLayout(chart, 8, 10).legend()) == "9 lines"
+    assert legend(ChartLayout(chart, 50, 12)) == [
+        "○ all 0.1250  ● rank 0 0.2500  ■ rank 1 0.2500",
+        "▲ rank 2 0.2500  ◆ rank 3 0.2500  ▼ rank 4 0.2500",
+        "★ rank 5 0.2500  ✚ rank 6 0.2500  ✖ rank 7 0.2500",
+    ]
+    assert legend(ChartLayout(chart, 50, 6)) == [
+        "rank ○ all  ● 0  ■ 1  ▲ 2  ◆ 3  ▼ 4  ★ 5  ✚ 6  ✖ 7"
+    ]
+    assert legend(ChartLayout(chart, 8, 4)) == ["9 lines"]
 
 
 def test_the_legend_shows_the_values_at_the_cursor() -> None:
     picture = ChartLayout(
         Chart("loss", [line([0, 10], [0.5, 0.25]), line([8, 10], [1, 2], 1)]), 60, 9
     )
-    assert text(picture.legend(1.0)) == "● rank 0 0.5000  ■ rank 1 –"
+    assert legend(picture, 1.0) == ["● rank 0 0.5000  ■ rank 1 –"]
     assert (" 1 ".strip(), CURSOR) in picture.axis_lines(1.0)[-1]
 
 
@@ -245,14 +247,15 @@ def test_each_line_ends_with_its_mark_even_where_all_end_alike() -> None:
 
 
 def test_a_last_value_that_is_not_a_number_is_not_hidden_by_an_older_one() -> None:
-    assert text(ChartLayout(Chart("loss", [line([1, 2], [0.5, nan])]), 40, 9).legend()).endswith(
-        "–"
-    )
+    chart = Chart("loss", [line([1, 2], [0.5, nan])])
+    assert legend(ChartLayout(chart, 40, 9)) == ["● rank 0 –"]
 
 
 def test_the_raw_line_is_behind_the_smoothed_one() -> None:
     noisy = [float(at % 2) for at in range(100)]
-    lines = ChartLayout(Chart("loss", [line(list(range(100)), noisy)]), 40, 9, smooth=3).plot()
+    lines = ChartLayout(
+        Chart("loss", [line(list(range(100)), noisy)]), 40, 9, PlotLook(smooth=3)
+    ).plot()
     assert {colour for texts in lines for _, colour in texts} >= {
         colour_of(0),
         colour_of(0, behind=True),
@@ -261,15 +264,17 @@ def test_the_raw_line_is_behind_the_smoothed_one() -> None:
 
 def test_a_log_axis_reports_that_it_leaves_values_out() -> None:
     chart = Chart("loss", [line([1, 2, 3], [-1.0, 0.0, 10.0])])
-    assert ChartLayout(chart, 40, 9, log_y=True).note == "log y, without values ≤ 0 · step"
-    none = ChartLayout(Chart("loss", [line([1], [-1.0])]), 40, 9, log_y=True)
+    assert (
+        ChartLayout(chart, 40, 9, PlotLook(log_y=True)).note == "log y, without values ≤ 0 · step"
+    )
+    none = ChartLayout(Chart("loss", [line([1], [-1.0])]), 40, 9, PlotLook(log_y=True))
     assert "no values above 0" in "".join(map(text, none.plot()))
 
 
 def test_points_come_in_any_order_and_without_an_x() -> None:
     picture = ChartLayout(Chart("loss", [line([3, nan, 1, 2], [3.0, 9.0, 1.0, 2.0])]), 40, 9)
     assert picture.extent == (1, 3)
-    assert text(picture.legend()).endswith("3")
+    assert legend(picture) == ["● rank 0 3"]
 
 
 numbers = st.floats() | st.sampled_from([0.0, 1.0, nan, inf, -inf, 1e308, -1e308, 5e-324])
@@ -279,29 +284,90 @@ numbers = st.floats() | st.sampled_from([0.0, 1.0, nan, inf, -inf, 1e308, -1e308
     points=st.lists(st.tuples(numbers, numbers, numbers, numbers), max_size=12),
     width=st.integers(1, 60),
     height=st.integers(1, 16),
-    log_y=st.booleans(),
-    smooth=st.integers(0, 3),
+    look=st.builds(
+        PlotLook,
+        log_y=st.booleans(),
+        smooth=st.integers(0, 3),
+        cut=st.booleans(),
+        y_span=st.none() | st.tuples(st.floats(0.1, 1), st.floats(2, 1e9)),
+        hidden=st.frozensets(st.sampled_from(["a", "b"])),
+    ),
     cursor=st.none() | numbers,
     span=st.none() | st.tuples(st.floats(0, 10), st.floats(10, 20)),
     kind=st.sampled_from(["step", "epoch"]),
+    stacked=st.booleans(),
 )
 def test_nothing_crashes_or_is_wider_than_its_space(
     points: list[tuple[float, float, float, float]],
     width: int,
     height: int,
-    log_y: bool,
-    smooth: int,
+    look: PlotLook,
     cursor: float | None,
     span: tuple[float, float] | None,
     kind: str,
+    stacked: bool,
 ) -> None:
     x, y, low, high = (list(values) for values in zip(*points, strict=True)) if points else [[]] * 4
     lines = [
         ChartLine("a", marks.rank_mark(0), x, y, low, high),
         ChartLine("b", marks.RUN_MARK, x, y),
     ]
-    picture = ChartLayout(Chart("any", lines, kind, span=span), width, height, log_y, smooth)
-    shown = [*picture.plot(), picture.legend(cursor), *picture.axis_lines(cursor)]
+    chart = Chart("any", lines, kind, span=span, stacked=stacked)
+    picture = ChartLayout(chart, width, height, look)
+    shown = [*picture.legend(cursor), *picture.plot(), *picture.axis_lines(cursor)]
     assert all(len(text(runs)) <= width for runs in shown)
-    assert len(shown) - 1 + picture.top <= height
+    assert len(shown) <= height
     assert picture.drawn == sorted(picture.drawn)
+
+
+def test_outliers_are_cut_off_and_marked_at_the_edge() -> None:
+    noisy = [1.0 + 0.1 * math.sin(at) for at in range(200)]
+    chart = Chart("loss", [line(list(range(200)), [*noisy[:100], 90.0, *noisy[101:]])])
+    cut, whole = ChartLayout(chart, 60, 12), ChartLayout(chart, 60, 12, PlotLook(cut=False))
+    assert (cut.note, whole.note) == ("outliers cut off · step", "step")
+    assert cut.y.high < 3 < 90 <= whole.y.high
+    assert text(cut.plot()[0]).count("▴") == 1
+    assert "▴" not in text(whole.plot()[0])
+
+
+def test_parts_of_a_whole_are_stacked_with_their_shares() -> None:
+    x = [float(at) for at in range(50)]
+    parts = [line(x, [2.0] * 50), line(x, [6.0] * 50, 1)]
+    picture = ChartLayout(Chart("step time", parts, stacked=True), 40, 10)
+    assert legend(picture) == ["● rank 0 2 (25 %)   ■ rank 1 6 (75 %)"]
+    column = [runs[1] for runs in picture.plot()]  # from 10 down to 0
+    assert [text[0] for text, _ in column] == [" ", "▅", "█", "█", "█", "▃", "█"]
+    low, high = colour_of(0), colour_of(1)
+    assert [colour for _, colour in column[1:]] == [*[high] * 4, low + TWO * high, low]
+
+
+def test_marks_of_lines_that_end_alike_are_in_one_column_in_the_order_of_their_values() -> None:
+    lines = [line([0, 100], [1.0, 1.0 + rank / 1e6], rank) for rank in range(4)]
+    lines.append(line([0, 100], [0.0, 0.0], 4))
+    shown = [text(runs) for runs in ChartLayout(Chart("loss", lines), 60, 14).plot()]
+    ends = [(row, shape) for row, runs in enumerate(shown) for shape in runs[59:]]
+    assert [shape for _, shape in ends] == ["◆", "▲", "■", "●", "▼"]
+    assert [row for row, _ in ends[:4]] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("environment", "characters"),
+    [
+        ({"TERM": "xterm-256color", "LANG": "en_GB.UTF-8"}, "braille"),
+        ({"TERM": "linux", "LANG": "C.UTF-8"}, "blocks"),
+        ({"TERM": "xterm", "LANG": "C"}, "ascii"),
+        ({"TERM": "xterm", "LANG": "en_GB.UTF-8", "LC_ALL": "POSIX"}, "ascii"),
+        ({"TERM": "xterm"}, "braille"),
+    ],
+)
+def test_plots_have_characters_that_the_terminal_can_show(
+    environment: dict[str, str], characters: str
+) -> None:
+    assert choose("auto", environment) == characters
+    assert choose("blocks", environment) == "blocks"
+    chart = Chart("loss", [line([0, 10, 20], [1.0, 3.0, 2.0], rank) for rank in range(8)])
+    picture = ChartLayout(chart, 60, 14)
+    lines = [*picture.legend(), *picture.plot(), *picture.axis_lines()]
+    shown = "".join(map(text, lines)).translate(replacements(choose("auto", environment)))
+    shown = re.sub("[•♦♣♠☼►◄▲▼○]", "", shown)  # in code page 437 these have control codes
+    shown.encode({"braille": "utf-8", "blocks": "cp437", "ascii": "ascii"}[characters])

@@ -48,13 +48,12 @@ def compare(*runs: RunBuilder, view: ChartView = VIEW) -> ComparisonFrame:
             record.close()
 
 
-def test_each_run_is_one_line_with_the_same_colour_everywhere(ended: Make) -> None:
+def test_each_run_is_one_line_in_its_own_colour(ended: Make) -> None:
     runs = [ended("one"), ended("two", world=4)]
     chart = compare(*runs).charts["loss"]
     assert [line.name for line in chart.lines] == ["one", "two"]
-    usual = [marks.run_mark(run.id) for run in runs]
-    assert [line.mark.colour for line in chart.lines] == [mark.colour for mark in usual]
-    assert chart.lines[0].mark == usual[0]
+    assert chart.lines[0].mark == marks.run_mark(runs[0].id)
+    assert len({line.mark.colour for line in chart.lines}) == 2
     for line in chart.lines:
         assert list(line.x) == list(range(1, 41))
         assert list(line.y) == pytest.approx([1 / step for step in line.x])
@@ -172,10 +171,13 @@ def test_a_run_with_a_broken_config_keeps_its_curves(ended: Make) -> None:
 # --- how it is laid out ---
 
 
-def test_no_two_visible_runs_have_the_same_mark() -> None:
+def test_no_two_visible_runs_have_the_same_colour_or_mark() -> None:
     found = marks.run_marks(["a run"] * len(marks.RUN_SHAPES))
     assert {mark.shape for mark in found} == set(marks.RUN_SHAPES)
+    assert {mark.colour for mark in found} == set(marks.COLOURS)
     assert found[0] == marks.run_mark("a run")
+    more = marks.run_marks(["a run"] * (len(marks.COLOURS) + 1))
+    assert more[-1].pattern != more[0].pattern
 
 
 @pytest.mark.parametrize("width", [30, 44, 76, 150])

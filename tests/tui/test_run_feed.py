@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Callable
-from math import isclose, isnan
+from math import isclose, isnan, nan
 
 import psutil
 import pytest
 
 from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job, RankSample
 from distrain.runners.records.state import RunError
-from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView
+from distrain.runners.records.timeseries.curves import Curve
+from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, outliers
 from distrain.tui.data.failure import advice_for
 from distrain.tui.data.run_comparison import ComparisonFeed
 from distrain.tui.data.run_feed import RunFeed
@@ -22,16 +24,31 @@ from tests.support.records import RunBuilder
 Make = Callable[..., RunBuilder]
 
 
-def test_each_plot_has_a_line_per_rank_and_one_for_the_run(make: Make) -> None:
+def test_few_ranks_have_a_rate_each_and_one_loss(make: Make) -> None:
     run = make(world=3).steps(40)
-    frame = RunFeed(run.record).read(ChartView(plots=("loss", "throughput")))
-    for name in ("loss", "throughput"):
-        lines = frame.charts[name].lines
-        assert [line.name for line in lines] == ["rank 0", "rank 1", "rank 2", "all"]
-        assert all(line.x[-1] == 40 for line in lines)
-        assert len({line.mark for line in lines}) == 4
-    loss = frame.charts["loss"].lines[-1].y
-    assert isclose(loss[-1], 1 / 40)
+    charts = RunFeed(run.record).read(ChartView(plots=("loss", "throughput"))).charts
+    rates, [loss] = charts["throughput"].lines, charts["loss"].lines
+    assert [line.name for line in rates] == ["rank 0", "rank 1", "rank 2"]
+    assert len({line.mark for line in rates}) == 3
+    assert all(line.x[-1] == 40 for line in (*rates, loss))
+    assert isclose(loss.y[-1], 1 / 40)
+
+
+@pytest.mark.parametrize(
+    ("values", "far"),
+    [
+        ([1.0, 1.01, 0.99, 1.0, 1.02], []),
+        ([1.0, 1.01, 0.99, 2.0, 1.02], [3]),
+        ([1.0, 5.0, 1.01, 0.99, 2.0, 1.02], [1, 4]),
+        ([1.0, 2.0, 9.0], []),  # too few to tell
+        ([1.0, nan, 1.0, 1.0, 1.0, 1.04], []),  # less than a twentieth
+    ],
+)
+def test_a_rank_that_is_far_from_most_has_a_line_of_its_own(
+    values: list[float], far: list[int]
+) -> None:
+    curves = {rank: Curve({"loss": array("d", [value])}) for rank, value in enumerate(values)}
+    assert outliers(curves, "loss") == far
 
 
 @pytest.mark.parametrize(("axis", "last"), [("step", 40.0), ("epoch", 3.0)])

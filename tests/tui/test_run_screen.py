@@ -293,7 +293,7 @@ def test_plots_share_axis_smoothing_and_cursor_and_remember_them(make: Make) -> 
         await pilot.press("x")
         await until(pilot, lambda: screen.frame.charts["loss"].x_axis == "epoch", "by epoch")  # type: ignore[union-attr]
         await pilot.press("g", "w")
-        assert all(plot.log_y and plot.smooth == 1 for plot in plots)
+        assert all(plot.look.log_y and plot.look.smooth == 1 for plot in plots)
         await pilot.press("left")
         assert plots[0].cursor is not None
         assert len({plot.cursor for plot in plots}) == 1

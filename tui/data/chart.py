@@ -29,7 +29,7 @@ class Chart(NamedTuple):
     """Curves over one x axis: "step", "epoch", "time" (Unix seconds) or "duration" (seconds).
 
     `format_value` formats a y value. `span` is the part of the x axis to show; None shows all.
-    `empty_text` stands in place of a chart without values.
+    `empty_text` stands in place of a chart without values. `stacked` lines are parts of a whole.
     """
 
     title: str
@@ -39,3 +39,4 @@ class Chart(NamedTuple):
     format_value: Callable[[float], str] = formatting.figure
     span: tuple[float, float] | None = None
     empty_text: str = "no values"
+    stacked: bool = False

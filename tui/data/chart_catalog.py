@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from math import isnan, nan
-from statistics import fmean
+from math import isfinite, isnan, nan
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from distrain.runners import formatting
@@ -41,12 +41,16 @@ _STEP_COLUMNS = (
     "seconds",
     *PHASES,
 )
-MOST_LINES = 16  # with more ranks or GPUs a chart shows their mean as one line
+MOST_LINES = 4  # with more ranks a chart shows their mean and the band of all
+MOST_GAUGES = 8  # the same for GPUs, hosts and processes, which vary less
 
 DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
-ALL_RANKS = "all"  # the line of the whole run
+MEAN = "mean of ranks"
 LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
 OF_EVALUATIONS = ("evaluation", "eval loss")
+LEAST_RANKS = 4  # among which one can be far from most
+MOST_FAR = 3  # ranks that have a line of their own
+FAR = 6.0  # median absolute deviations
 PROBE_POINTS = 16  # of a curve, to see whether it has values
 
 
@@ -148,45 +152,54 @@ def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -
 
 
 def _loss(source: ChartSource) -> list[ChartLine]:
+    """Draw the mean of the ranks in the band of all, and the ranks that are far from most."""
+    ranks = source.steps
+    if len(ranks) == 1:
+        return [_rank_line(source, rank, "loss") for rank in ranks]
     run = source.run
-    if len(source.steps) > MOST_LINES:
-        least, most = run["loss_min"], run["loss_max"]
-        return [ChartLine("all", RUN_MARK, source.x(run), run["loss"], least, most)]
-    lines = [
-        ChartLine(
-            f"rank {rank}",
-            marks.rank_mark(rank),
-            source.x(c),
-            c["loss"],
-            c["loss_min"],
-            c["loss_max"],
-        )
-        for rank, c in source.steps.items()
+    band = run["rank_loss_low"], run["rank_loss_high"]
+    far = (_rank_line(source, rank, "loss") for rank in outliers(ranks, "loss"))
+    return [
+        ChartLine(MEAN, RUN_MARK, source.x(run), run["loss"], *band),
+        *(line._replace(low=None, high=None) for line in far),
     ]
-    return (
-        [*lines, ChartLine("all", RUN_MARK, source.x(run), run["loss"])]
-        if len(lines) > 1
-        else lines
-    )
+
+
+def outliers(curves: Mapping[int, Curve], name: str) -> list[int]:
+    """Return the ranks whose mean is far from that of most, the farthest first, at most MOST_FAR.
+
+    Far is more than FAR median absolute deviations, and more than a twentieth of the median.
+    """
+    means = {
+        rank: fmean(known)
+        for rank, curve in curves.items()
+        if (known := [value for value in curve[name] if isfinite(value)])
+    }
+    if len(means) < LEAST_RANKS:
+        return []
+    middle = median(means.values())
+    distances = {rank: abs(value - middle) for rank, value in means.items()}
+    limit = max(FAR * median(distances.values()), abs(middle) / 20)
+    far = [rank for rank, distance in distances.items() if distance > limit]
+    return sorted(far, key=distances.__getitem__, reverse=True)[:MOST_FAR]
 
 
 def _throughput(source: ChartSource) -> list[ChartLine]:
+    """Draw each rank; of many ranks, the mean in the band of all, and those that are far off."""
+    name = "samples_per_s"
+    ranks = source.steps
+    if len(ranks) <= MOST_LINES:
+        return [_rank_line(source, rank, name) for rank in ranks]
     run = source.run
-    total = ChartLine("all", RUN_MARK, source.x(run), run["samples_per_s"])
-    if len(source.steps) > MOST_LINES:
-        return [total]
-    lines = [
-        ChartLine(
-            f"rank {rank}",
-            marks.rank_mark(rank),
-            source.x(curve),
-            curve["samples_per_s"],
-            curve["samples_per_s_min"],
-            curve["samples_per_s_max"],
-        )
-        for rank, curve in source.steps.items()
-    ]
-    return [*lines, total] if len(lines) > 1 else lines
+    band = run["rank_rate_low"], run["rank_rate_high"]
+    mean = ChartLine(MEAN, RUN_MARK, source.x(run), run["rank_rate"], *band)
+    return [mean, *(_rank_line(source, rank, name) for rank in outliers(ranks, name))]
+
+
+def _rank_line(source: ChartSource, rank: int, name: str) -> ChartLine:
+    curve = source.steps[rank]
+    band = curve[f"{name}_min"], curve[f"{name}_max"]
+    return ChartLine(f"rank {rank}", marks.rank_mark(rank), source.x(curve), curve[name], *band)
 
 
 def _evaluation(source: ChartSource) -> list[ChartLine]:
@@ -256,7 +269,7 @@ def _gauges(
 ) -> Callable[[ChartSource], list[ChartLine]]:
     def lines(source: ChartSource) -> list[ChartLine]:
         curves = source.gauges(series, name)
-        if len(curves) > MOST_LINES:
+        if len(curves) > MOST_GAUGES:
             curves = {ALL: _together(curves.values(), name)}
         state = source.record.state
         alone = owner == "host" and len(state.hosts) < 2
@@ -328,6 +341,7 @@ class ChartKind(NamedTuple):
     unit: str = ""
     format_value: Callable[[float], str] = formatting.figure
     empty_text: str = "no values"
+    stacked: bool = False
 
 
 CHART_KINDS: dict[str, ChartKind] = {
@@ -340,7 +354,7 @@ CHART_KINDS: dict[str, ChartKind] = {
         "no steps after the warm-up",
     ),
     "evaluation": ChartKind("Evaluation", _evaluation, "", formatting.figure, "no evaluations"),
-    "phases": ChartKind("Step time", _phases, "ms"),
+    "phases": ChartKind("Step time by phase", _phases, "ms", stacked=True),
     "eval loss": ChartKind("Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations"),
     "lr": ChartKind("Learning rate", _rate),
     "gpu busy": ChartKind("GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%"),
@@ -387,13 +401,13 @@ def _logged(name: str, source: ChartSource) -> list[ChartLine]:
 
     everything = logged_over_ranks(curves.values())
     if len(ranks) > MOST_LINES:
-        return [line(ALL_RANKS, RUN_MARK, everything)]
+        return [line(MEAN, RUN_MARK, everything)]
     lines = [
         line(f"rank {rank}" if len(ranks) > 1 else name, marks.rank_mark(rank), curves[key])
         for rank, key in sorted(ranks.items())
     ]
     if len(ranks) > 1:
-        lines.append(line(ALL_RANKS, RUN_MARK, everything)._replace(low=None, high=None))
+        lines.append(line(MEAN, RUN_MARK, everything)._replace(low=None, high=None))
     return lines
 
 
@@ -410,6 +424,8 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
     if name == "evaluation" and lines:
         format_value = partial(formatting.metric_value, lines[0].name)
     title = kind.title
+    if name == "throughput" and len(source.steps) > 1:
+        title += " of each rank"
     if name in OF_EVALUATIONS and source.record.config.is_script:
         title += ", reported by the script"
     return Chart(
@@ -420,6 +436,7 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
         format_value=format_value,
         span=source.view.span,
         empty_text=empty_text(kind, source.is_live),
+        stacked=kind.stacked,
     )
 
 

@@ -1,4 +1,4 @@
-"""A raster of Braille characters: 2 × 4 dots and one colour per cell.
+"""A raster of Braille characters: 2 × 4 dots per cell, which has one colour.
 
 Rows of dots count from the top. Each dot column shows one vertical bar of a curve, from the lowest
 to the highest of its points. So no point is lost, and the cost depends on the number of columns,
@@ -69,14 +69,20 @@ def column_spans(
 
 
 class Canvas:
-    """A canvas of `width` × `height` cells that clips what is drawn beyond them."""
+    """A canvas of `width` × `height` cells that clips what is drawn beyond them.
 
-    def __init__(self, width: int, height: int) -> None:
+    Where colours meet in a cell, they take turns, or else the last one covers the others.
+    """
+
+    def __init__(self, width: int, height: int, takes_turns: bool = True) -> None:
         self.width, self.height = width, height
+        self._takes_turns = takes_turns
         self.columns = 2 * width
         self.rows = 4 * height
         self._dots = bytearray(width * height)
         self._colours = [BLANK] * (width * height)
+        # The dots of further colours in a cell, by cell and colour.
+        self._shared: dict[int, dict[int, int]] = {}
 
     def curve(
         self,
@@ -111,17 +117,18 @@ class Canvas:
             bottom = int(lowest + 0.5) if lowest < last else last
             sides = _BARS[column & 1]
             at = (top >> 2) * width + (column >> 1)
-            colours[at] = colour
-            if top >> 2 == bottom >> 2:
-                dots[at] |= sides[top & 3][bottom & 3]
-                continue
-            dots[at] |= sides[top & 3][3]
             end = (bottom >> 2) * width + (column >> 1)
-            for between in range(at + width, end, width):
-                dots[between] |= sides[0][3]
-                colours[between] = colour
-            dots[end] |= sides[0][bottom & 3]
-            colours[end] = colour
+            first = top & 3
+            while at <= end:
+                found = sides[first][bottom & 3 if at == end else 3]
+                if colours[at] == colour or not (colours[at] and self._takes_turns):
+                    colours[at] = colour
+                    dots[at] |= found
+                else:
+                    others = self._shared.setdefault(at, {})
+                    others[colour] = others.get(colour, 0) | found
+                first = 0
+                at += width
 
     def rule(self, row: int, colour: int) -> None:
         """Draw a row of single dots, one in every other cell."""
@@ -133,13 +140,21 @@ class Canvas:
             if dots:
                 self._dots[at] = dots
                 self._colours[at] = other._colours[at]
+                self._shared.pop(at, None)
+        self._shared |= other._shared
 
     def lines(self, marks: Iterable[tuple[int, int, str, int]] = ()) -> list[list[ColouredText]]:
         """Return each line of cells as texts of one colour, with `marks` (column, line, character,
         colour) in place of dots.
+
+        Colours that meet take turns from cell to cell, so that none hides another.
         """
-        cells = list(self._dots.decode("latin-1").translate(_GLYPHS))
+        dots = self._dots.copy()
         colours = self._colours.copy()
+        for at, others in self._shared.items():
+            meeting = [(colours[at], dots[at]), *others.items()]
+            colours[at], dots[at] = meeting[(at % self.width + at // self.width) % len(meeting)]
+        cells = list(dots.decode("latin-1").translate(_GLYPHS))
         for column, line, character, colour in marks:
             at = line * self.width + column
             cells[at] = character

@@ -1,27 +1,36 @@
 """Lay out a chart in cells: legend, curves and axes as lines of coloured text.
 
-● rank 0 0.0712  ■ rank 1 0.0698      legend
-1.0 ┤⠢⢄⡀                              lines of dots, labels of y at their left
-    │  ⠈⠉⠒⠒●
+● rank 0 0.0712  ■ rank 1 0.0698      legend, in several lines if needed
+1.0 ┤⠢⢄⡀                              lines of dots, labels of y at their left,
+    │  ⠈⠉⠒⠒●                          marks in a column at their right
     └────┴────┴────                   rule, where there is room
         100  200                      labels of x
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate
 from math import floor, isfinite, nan
-from operator import le
-from typing import NamedTuple
 
 from rich.cells import cell_len
 
 from distrain.runners import formatting
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.plotting.canvas import Canvas, ColouredText, ColumnSpan, column_spans, joined_bars
+from distrain.tui.plotting import area
+from distrain.tui.plotting.canvas import Canvas, ColouredText, ColumnSpan, column_spans
+from distrain.tui.plotting.drawn_line import (
+    DrawnLine,
+    PlotLook,
+    bounds_of,
+    extent_of,
+    sorted_within,
+    y_range,
+)
+from distrain.tui.plotting.edge import spread_rows
+from distrain.tui.plotting.legend import Entry, Legend, arrange, describe_hidden
 from distrain.tui.plotting.scale import (
     LARGEST,
     AxisLabel,
@@ -32,16 +41,18 @@ from distrain.tui.plotting.scale import (
     place_label,
     value_ticks,
 )
-from distrain.tui.plotting.smoothing import smooth_curve
+from distrain.tui.plotting.smoothing import WEIGHTS, moving_average
 
 GRID, AXIS, TEXT, CURSOR, FIRST_LINE = range(1, 6)
-STRONGEST = 3
-_REACH = (0.0, 0.01, 0.03, 0.1)  # of smoothing, as a fraction of the width
+STRONGEST = len(WEIGHTS) - 1
+CUT = "▴", "▾"  # mark values above and below the y axis
 _MOST_TICKS = 6
 _NO_WIDTH = 1e-12  # relative width of an axis below which it is rounding error
 _NARROW = 20  # cells below which y labels are left out
 _RULED = 9  # lines from which there is a rule above the x labels
 _SPARSE = 6  # cells per point from which each point has a mark
+_HIDDEN = "hidden"
+_LEGEND_PART = 3  # of the height, at most, is one in so many
 
 
 def colour_of(line: int, behind: bool = False) -> int:
@@ -50,70 +61,70 @@ def colour_of(line: int, behind: bool = False) -> int:
     return number + 1 if behind else number
 
 
-class _DrawnLine(NamedTuple):
-    """A line as it is drawn: `y` may be smoothed; `low` and `high` bound its dim background."""
-
-    number: int
-    line: ChartLine
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None
-    high: Sequence[float] | None
-
-    @property
-    def has_text_colour(self) -> bool:
-        """Return whether it is the line of the whole run, which has the text's colour."""
-        return not self.line.mark.colour
-
-
 class ChartLayout:
     """A chart at one size. Lines count from the top: the legend, `rows` of dots, the x axis."""
 
     def __init__(
-        self, chart: Chart, width: int, height: int, log_y: bool = False, smooth: int = 0
+        self,
+        chart: Chart,
+        width: int,
+        height: int,
+        look: PlotLook = PlotLook(),  # noqa: B008
     ) -> None:
         self.chart = chart
+        self.look = look
         self.width = max(width, 1)
         self.height = max(height, 1)
-        self._lines = [_sorted_within(line, chart.span) for line in chart.lines]
-        self.extent = _extent(self._lines)
+        self._lines = [sorted_within(line, chart.span) for line in chart.lines]
+        self.extent = extent_of(self._lines)
         low, high = chart.span or self.extent or (0.0, 1.0)
         if high - low <= max(_NO_WIDTH * max(abs(low), abs(high)), 1 / LARGEST):
             spread = max(0.5, abs(low) * 1e-6)
             low, high = low - spread, high + spread
         self.x = Scale(low, high)
-        self._log = log_y
-        self._smooth = smooth
-        self._curves = [self._curve(at, line) for at, line in enumerate(self._lines)]
-        bounds = [found for curve in self._curves for found in _bounds(curve, log_y)]
-        self.empty = not bounds
-        self.top = 1 if self.height > 1 else 0
+        self._curves = [
+            self._curve(at, line)
+            for at, line in enumerate(self._lines)
+            if line.name not in look.hidden
+        ]
+        self._is_log = look.log_y and not chart.stacked
+        values = [y for curve in self._stacked() for y in curve if isfinite(y)]
+        if self._is_log:
+            values = [y for y in values if y > 0]
+        self.empty = not values
+        low, high, self.cut = y_range(values, self._curves, look, chart.stacked)
+        self._legend = self._arrange_legend()
+        self.top = min(max(1, len(self._legend.lines)), self.height - 1)
         self._ruled = self.height >= _RULED
         below = 1 if self.height > 2 else 0
         if self._ruled:
             below += 1
         self.rows = max(1, self.height - self.top - below)
-        self.y = fit_scale(
-            min((low for low, _ in bounds), default=1.0),
-            max((high for _, high in bounds), default=1.0),
-            max(2, self.rows // 2),
-            log_y,
-        )
+        if look.y_span:
+            self.y = Scale(*look.y_span, self._is_log)
+        else:
+            self.y = fit_scale(low, high, max(2, self.rows // 2), self._is_log)
         self.ticks = {} if self.empty else self._ticks()
         widest = max((len(tick.label) for tick in self.ticks.values()), default=0)
         fits = self.width >= _NARROW and widest <= self.width // 3
         self.left = 0 if self.empty or self.width < 3 else widest + 1 if fits else 1
-        self.cells = self.width - self.left
+        self.right = 1 if self.width >= _NARROW else 0
+        self.cells = self.width - self.left - self.right
 
-    def _curve(self, index: int, line: ChartLine) -> _DrawnLine:
-        if self._smooth:
-            reach = _REACH[self._smooth] * (self.x.high - self.x.low)
-            return _DrawnLine(
-                index, line, line.x, smooth_curve(line.x, line.y, reach), line.y, line.y
-            )
-        if line.low == line.y:  # nothing was rolled up
-            return _DrawnLine(index, line, line.x, line.y, None, None)
-        return _DrawnLine(index, line, line.x, line.y, line.low, line.high)
+    def _stacked(self) -> list[Sequence[float]]:
+        """Return the values of each curve; of a stacked chart those on top of the others."""
+        if not self.chart.stacked:
+            return [curve.y for curve in self._curves]
+        columns = zip(*(curve.y for curve in self._curves), strict=False)
+        return [[*column] for column in zip(*map(accumulate, columns), strict=True)]
+
+    def _curve(self, index: int, line: ChartLine) -> DrawnLine:
+        if weight := WEIGHTS[self.look.smooth]:
+            raw = None if self.chart.stacked else line.y
+            return DrawnLine(index, line, line.x, moving_average(line.y, weight), raw, raw)
+        if line.low == line.y or self.chart.stacked:  # nothing was rolled up
+            return DrawnLine(index, line, line.x, line.y, None, None)
+        return DrawnLine(index, line, line.x, line.y, line.low, line.high)
 
     def _ticks(self) -> dict[int, Tick]:
         """Return the ticks by line of cells, none next to another."""
@@ -152,39 +163,68 @@ class ChartLayout:
 
     # --- lines of text ---
 
-    def legend(self, cursor: float | None = None) -> list[ColouredText]:
-        """Return mark, name and value of each line, that of the whole run first.
+    def _arrange_legend(self) -> Legend:
+        """Return the legend, the line of the whole run first."""
+        order = sorted(enumerate(self._lines), key=lambda pair: bool(pair[1].mark.colour))
+        entries = [
+            Entry(at, line.mark.shape, line.name, self._value_room(line))
+            for at, line in ([] if self.empty else order)
+        ]
+        return arrange(entries, self.width, max(1, self.height // _LEGEND_PART))
 
-        The value is the last one or that at the cursor. The legend ends with the number of lines
-        that did not fit.
+    def _value_room(self, line: ChartLine) -> int:
+        """Return how many cells the values of a line may need in the legend."""
+        if line.name in self.look.hidden:
+            return len(_HIDDEN)
+        known = [y for y in line.y if isfinite(y)]
+        values = (min(known), max(known), known[-1]) if known else (nan,)
+        share = len(" (100 %)") if self.chart.stacked else 0
+        return max(len(self.chart.format_value(value)) for value in values) + share
+
+    def legend(self, cursor: float | None = None) -> list[list[ColouredText]]:
+        """Return lines with the mark, name and value of each line: the last one, or at the cursor.
+
+        The legend ends with the number of lines that did not fit.
         """
-        runs: list[ColouredText] = []
-        room = self.width
-        order = (
-            [] if self.empty else sorted(self._curves, key=lambda curve: not curve.has_text_colour)
-        )
-        for rest, (at, line, *_) in zip(range(len(order), 0, -1), order, strict=True):
-            value = self.chart.format_value(self.value(line, cursor))
-            gap = "  " if runs else ""
-            needs = cell_len(f"{gap}{line.mark.shape} {line.name} {value}")
-            if needs + (len(f"  +{rest - 1} more") if rest > 1 else 0) > room:
-                more = f"{gap}+{rest} more" if runs else formatting.plural(rest, "line")
-                return [*runs, (more[:room], AXIS)]
-            runs += [
-                (gap + line.mark.shape, colour_of(at)),
-                (f" {line.name} ", AXIS),
-                (value, TEXT),
-            ]
-            room -= needs
-        return runs
+        lines: list[list[ColouredText]] = [[] for _ in range(self.top)]
+        for runs, entries in zip(lines, self._legend.lines, strict=False):
+            if runs is lines[0] and self._legend.prefix:
+                runs.append((self._legend.prefix, AXIS))
+            for entry, size in entries:
+                shape, name = f"{entry.shape}", f" {entry.name}"
+                value = f" {self._legend_value(entry, cursor)}" if self._legend.has_values else ""
+                room = size - cell_len(shape + name)
+                is_last = entry is entries[-1][0]
+                runs += [
+                    (shape, colour_of(entry.number)),
+                    (name, AXIS),
+                    (value if is_last else value.ljust(room), TEXT),
+                ]
+        if rest := describe_hidden(self._legend, self.width):
+            if not lines:
+                return []
+            lines[-1].append((f"  {rest}" if lines[-1] else rest, AXIS))
+        return lines
+
+    def _legend_value(self, entry: Entry, cursor: float | None) -> str:
+        line = self._lines[entry.number]
+        if line.name in self.look.hidden:
+            return _HIDDEN
+        value = self.value(line, cursor)
+        text = self.chart.format_value(value)
+        if self.chart.stacked and isfinite(value):
+            parts = (self.value(curve.line, cursor) for curve in self._curves)
+            whole = sum(filter(isfinite, parts))
+            text += f" ({formatting.percent(value / whole if whole else 0.0)})"
+        return text[: entry.room]
 
     def value(self, line: ChartLine, cursor: float | None) -> float:
         """Return the last visible value of a line, or the nearest to the cursor; NaN for none."""
         if not line.x:
             return nan
         if cursor is None:
-            seen = [y for x, y in zip(line.x, line.y, strict=True) if x <= self.x.high]
-            return seen[-1] if seen else nan
+            seen = bisect_right(line.x, self.x.high)
+            return line.y[seen - 1] if seen else nan
         right = bisect_left(line.x, cursor)
         near = min(
             range(max(0, right - 1), min(right + 1, len(line.x))),
@@ -200,13 +240,16 @@ class ChartLayout:
             blank: list[list[ColouredText]] = [[] for _ in range(self.rows)]
             blank[(self.rows - 1) // 2] = [(self._hint.center(self.width)[: self.width], AXIS)]
             return blank
-        dots = self._dots()
+        cells = self._area() if self.chart.stacked else self._dots()
+        ends = self._end_marks() if self.right else {}
         lines = []
-        for row, line in enumerate(dots):
+        for row, line in enumerate(cells):
             tick = self.ticks.get(row)
             text = tick.label if tick and self.left > len(tick.label) else ""
             axis = "" if not self.left else "┤" if tick else "│"
             lines.append([(text.rjust(self.left - len(axis)) + axis, AXIS), *line])
+            if row in ends:
+                lines[-1].append(ends[row])
         return lines
 
     def axis_lines(self, cursor: float | None = None) -> list[list[ColouredText]]:
@@ -248,23 +291,32 @@ class ChartLayout:
 
     @property
     def note(self) -> str:
-        """Return the smoothing, the kind of y axis, and the unit of x."""
-        parts = [f"smooth {self._smooth}"] if self._smooth else []
-        if self._log:
-            hidden = any(low <= 0 for curve in self._curves for low, _ in _bounds(curve, False))
+        """Return what a person has changed, and the unit of x."""
+        look = self.look
+        parts = [f"EMA {WEIGHTS[look.smooth]:g}"] if look.smooth else []
+        if self._is_log:
+            hidden = any(low <= 0 for curve in self._curves for low, _ in bounds_of(curve, False))
             parts.append("log y, without values ≤ 0" if hidden else "log y")
+        if self.cut and not look.y_span:
+            parts.append("outliers cut off")
+        if look.hidden & {line.name for line in self._lines}:
+            parts.append("some lines hidden")
+        if self.chart.span or look.y_span:
+            parts.append("zoomed")
         return " · ".join([*parts, self.chart.x_axis])
 
     @property
     def _hint(self) -> str:
         """Return the text of an empty chart."""
-        hidden = self._log and any(_bounds(curve, False) for curve in self._curves)
+        if self._lines and not self._curves:
+            return "all lines are hidden"
+        hidden = self._is_log and any(bounds_of(curve, False) for curve in self._curves)
         return "no values above 0 for a log axis" if hidden else self.chart.empty_text
 
     # --- dots ---
 
     def _dots(self) -> list[list[ColouredText]]:
-        canvas = Canvas(self.cells, self.rows)
+        canvas = Canvas(self.cells, self.rows, takes_turns=False)
         front = Canvas(self.cells, self.rows)
         for place in self.y.flipped.places([t.at for t in self.ticks.values()], canvas.rows):
             canvas.rule(round(place), GRID)
@@ -289,82 +341,81 @@ class ChartLayout:
             )
             shown.append((curve, found))
         canvas.overlay(front)
-        return canvas.lines(self._marks(shown))
+        return canvas.lines([*self._point_marks(shown), *self._cut_marks(shown)])
 
-    def _marks(
-        self, shown: Iterable[tuple[_DrawnLine, list[ColumnSpan]]]
+    def _area(self) -> list[list[ColouredText]]:
+        """Return lines of cells with the curves on top of each other."""
+        parts = []
+        for curve in self._curves:
+            places = self.x.places(curve.x, 2 * self.cells)
+            means = area.means_per_cell(places, curve.y, self.cells)
+            parts.append((colour_of(curve.number), means))
+        return area.draw_area(parts, self.rows, self.y.high)
+
+    def _cut_marks(
+        self, shown: Iterable[tuple[DrawnLine, list[ColumnSpan]]]
     ) -> Iterator[tuple[int, int, str, int]]:
-        """Yield the mark of each line at its last free point; lines with few points have a mark at
-        each.
+        """Yield marks at the edge for points beyond it."""
+        last = 4 * self.rows - 1
+        for curve, found in shown:
+            for column, _, top, bottom, *_ in found:
+                if not 0 <= (cell := int(column) // 2) < self.cells:
+                    continue
+                if top < -0.5:
+                    yield cell, 0, CUT[0], colour_of(curve.number)
+                if bottom >= last + 0.5:
+                    yield cell, self.rows - 1, CUT[1], colour_of(curve.number)
+
+    def _point_marks(
+        self, shown: Iterable[tuple[DrawnLine, list[ColumnSpan]]]
+    ) -> Iterator[tuple[int, int, str, int]]:
+        """Yield marks at each point of lines with few points, and at the end of lines that end
+        before the others.
         """
         taken: set[tuple[int, int]] = set()
         for curve, found in reversed(list(shown)):
             points = [(int(column), last) for column, *_, last, _ in reversed(found)]
-            most = len(points) if len(points) * _SPARSE <= self.cells else 1
-            placed = list(islice(self._free(points, taken), most))
-            if not placed:
-                bars = [(column, top) for column, top, _ in joined_bars(found, 2 * self.cells)]
-                placed = list(islice(self._free(reversed(bars), taken), 1))
-            for column, row in placed:
-                taken.update((column + aside, row) for aside in (-1, 0, 1))
-                yield column, row, curve.line.mark.shape, colour_of(curve.number)
+            if len(points) * _SPARSE > self.cells:
+                points = points[:1]
+            if self.right and self._reaches_edge(curve):  # there its mark is in the last column
+                points = points[1:]
+            for column, row in points:
+                cell = column // 2, floor(row + 0.5) // 4
+                inside = 0 <= cell[0] < self.cells and 0 <= cell[1] < self.rows
+                if inside and cell not in taken:
+                    taken.update((cell[0] + aside, cell[1]) for aside in (-1, 0, 1))
+                    yield *cell, curve.line.mark.shape, colour_of(curve.number)
 
-    def _free(
-        self, points: Iterable[tuple[int, float]], taken: set[tuple[int, int]]
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the cells without a mark in or next to them."""
-        for column, row in points:
-            cell = column // 2, floor(row + 0.5) // 4
-            if 0 <= cell[0] < self.cells and 0 <= cell[1] < self.rows and cell not in taken:
-                yield cell
+    def _reaches_edge(self, curve: DrawnLine) -> bool:
+        """Return whether a curve ends where the chart does."""
+        known = [x for x, y in zip(curve.x, curve.y, strict=True) if isfinite(y)]
+        return bool(known) and (self.cell(min(known[-1], self.x.high)) or 0) >= self.cells - 2
+
+    def _end_marks(self) -> dict[int, ColouredText]:
+        """Return the marks at the right edge by row: each next to the end of its line.
+
+        Where several lines end in one row, their marks are in adjacent rows, in the same order.
+        """
+        ends = []
+        for curve, top in zip(self._curves, self._stacked(), strict=True):
+            if top and self._reaches_edge(curve):
+                seen = zip(curve.x, top, strict=False)
+                known = [y for x, y in seen if isfinite(y) and x <= self.x.high]
+                value = known[-1] if known else nan
+                if self.chart.stacked:  # the middle of its part
+                    own = [y for y in curve.y if isfinite(y)][-1]
+                    value -= own / 2
+                (place,) = self.y.flipped.places([value], 4 * self.rows)
+                if isfinite(place):
+                    row = max(0, min(floor(place + 0.5) // 4, self.rows - 1))
+                    ends.append((place, row, curve))
+        ends.sort(key=lambda end: end[:2])
+        rows = spread_rows([row for _, row, _ in ends], self.rows)
+        return {
+            row: (curve.line.mark.shape, colour_of(curve.number))
+            for row, (_, _, curve) in zip(rows, ends, strict=False)
+        }
 
 
 def _apart(one: AxisLabel, other: AxisLabel) -> bool:
     return one.start + len(one.text) < other.start or other.start + len(other.text) < one.start
-
-
-def _sorted_within(line: ChartLine, span: tuple[float, float] | None) -> ChartLine:
-    """Return the line sorted by x, without points that have no x, cut to the span and one more
-    point on either side.
-    """
-    x = line.x
-    if not (all(map(le, x, islice(x, 1, None))) and all(map(_is_place, (*x[:1], *x[-1:])))):
-        order = sorted((at for at in range(len(x)) if _is_place(x[at])), key=x.__getitem__)
-        line = _select(line, order)
-        x = line.x
-    if span is None or not x or (span[0] <= x[0] and x[-1] <= span[1]):
-        return line
-    first = bisect_left(x, span[0])
-    last = bisect_left(x, span[1])
-    return _select(line, range(max(0, first - 1), min(len(x), last + 1)))
-
-
-def _is_place(x: float) -> bool:
-    return abs(x) < LARGEST
-
-
-def _select(line: ChartLine, which: Sequence[int]) -> ChartLine:
-    x, y, low, high = (
-        None if values is None else [values[at] for at in which]
-        for values in (line.x, line.y, line.low, line.high)
-    )
-    return line._replace(x=x or [], y=y or [], low=low, high=high)
-
-
-def _extent(lines: Iterable[ChartLine]) -> tuple[float, float] | None:
-    ends = [(line.x[0], line.x[-1]) for line in lines if line.x]
-    return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else None
-
-
-def _bounds(curve: _DrawnLine, log: bool) -> list[tuple[float, float]]:
-    """Return the least and greatest values of each part of a curve that has values."""
-    found = []
-    for values in (curve.y, curve.low, curve.high):
-        if values:
-            if not isfinite(sum(values)):
-                values = [value for value in values if isfinite(value)]
-            if log and values and min(values) <= 0:
-                values = [value for value in values if value > 0]
-            if values:
-                found.append((min(values), max(values)))
-    return found

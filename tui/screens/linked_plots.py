@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from textual.widget import Widget
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import ChartView, chart_kind
 from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.plotting.characters import choose, replacements
 from distrain.tui.plotting.chart_layout import STRONGEST
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.widgets.plot_pane import PlotPane
@@ -94,8 +96,9 @@ class LinkedPlotsScreen(AppScreen):
         self.watch(self, "maximized", self._paint_soon, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
         for plot in self.query(PlotPane):
-            plot.log_y = self.distrain.settings.log_y
-            plot.smooth = self.distrain.settings.smooth
+            settings = self.distrain.settings
+            plot.look = plot.look._replace(log_y=settings.log_y, smooth=settings.smooth)
+            plot.replacements = replacements(choose(settings.plots_in, os.environ))
         for pane in reversed(panes):
             self._make_current(pane)
         self._go_to(panes[0])
@@ -150,16 +153,38 @@ class LinkedPlotsScreen(AppScreen):
         self.distrain.remember(axis=axis)
 
     def action_log(self) -> None:
-        log_y = not self._focused_plot().log_y
-        for plot in self.query(PlotPane):
-            plot.log_y = log_y
+        log_y = not self._focused_plot().look.log_y
+        self._change_looks(log_y=log_y, y_span=None)
         self.distrain.remember(log_y=log_y)
 
+    def action_cut(self) -> None:
+        self._change_looks(cut=not self._focused_plot().look.cut, y_span=None)
+
+    def action_zoom_y(self, factor: float) -> None:
+        plot = self._focused_plot()
+        plot.look = plot.look._replace(y_span=plot.zoomed_y(factor))
+
+    def action_pan_y(self, direction: int) -> None:
+        plot = self._focused_plot()
+        plot.look = plot.look._replace(y_span=plot.panned_y(direction))
+
+    def action_others(self) -> None:
+        plot = self._focused_plot()
+        plot.look = plot.look._replace(hidden=plot.all_names - plot.look.hidden)
+
+    def action_solo(self) -> None:
+        plot = self._focused_plot()
+        plot.look = plot.look._replace(hidden=plot.with_next_alone())
+
     def action_smooth(self) -> None:
-        smooth = (self._focused_plot().smooth + 1) % (STRONGEST + 1)
-        for plot in self.query(PlotPane):
-            plot.smooth = smooth
+        smooth = (self._focused_plot().look.smooth + 1) % (STRONGEST + 1)
+        self._change_looks(smooth=smooth)
         self.distrain.remember(smooth=smooth)
+
+    def _change_looks(self, **changes: Any) -> None:
+        """Change how all plots look."""
+        for plot in self.query(PlotPane):
+            plot.look = plot.look._replace(**changes)
 
     def action_metric(self) -> None:
         plots = self.view.plots
@@ -186,6 +211,7 @@ class LinkedPlotsScreen(AppScreen):
 
     def action_whole(self) -> None:
         self._set_cursor(None)
+        self._change_looks(y_span=None)
         self._change_view(span=None)
 
     def action_cursor(self, direction: int) -> None:

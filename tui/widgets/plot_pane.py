@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
+from math import isfinite, log10
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from distrain.tui.data.chart import Chart
+from distrain.tui.plotting.area import TWO
 from distrain.tui.plotting.canvas import BLANK, ColouredText
 from distrain.tui.plotting.chart_layout import (
     AXIS,
@@ -28,14 +29,17 @@ from distrain.tui.plotting.chart_layout import (
     TEXT,
     ChartLayout,
 )
+from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.widgets.colours import legible_colour
 
 XSpan = tuple[float, float]
+YSpan = tuple[float, float]
 
 _WHEEL = 0.8  # of the span stays in sight at one notch
 _DRAGGED = 2  # least cells of a drag
 _LEAST_WIDTH = {"step": 2.0, "time": 4.0, "duration": 4.0}
 _LEAST_PART = 1e-6  # of the whole x axis
+LEAST_Y = 1e-12
 _NAMES = {BLANK: "text", TEXT: "text", AXIS: "axis", GRID: "grid", CURSOR: "cursor"}
 
 
@@ -45,10 +49,10 @@ class PlotPane(Widget, can_focus=True):
     """
 
     HELP = (
-        "Each line has its own colour, mark and dot pattern; ○ is the whole run. Dim dots behind a "
-        "line are minima and maxima, or the raw values of a smoothed line. The legend shows the "
-        "last values, or those at the cursor (arrow keys or mouse). The mouse wheel zooms, and "
-        "dragging selects a part."
+        "Each line has its own colour and mark; ○ is the mean of all ranks. Dim dots behind a line "
+        "are minima and maxima, or the raw values of a smoothed line; ▴ and ▾ are outliers. The "
+        "legend shows the last values, or those at the cursor (arrow keys or mouse). The mouse "
+        "wheel zooms, and dragging selects a part."
     )
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -72,8 +76,7 @@ class PlotPane(Widget, can_focus=True):
     }
     """
 
-    log_y: reactive[bool] = reactive(False, repaint=False)
-    smooth: reactive[int] = reactive(0, repaint=False)
+    look: reactive[PlotLook] = reactive(PlotLook(), repaint=False)
     cursor: reactive[float | None] = reactive[float | None](None, repaint=False)
 
     class Pointed(Message):
@@ -110,6 +113,7 @@ class PlotPane(Widget, can_focus=True):
         self._colours: list[object] = []
         self._anchor: int | None = None
         self._pointed: float | None = None
+        self.replacements: dict[int, str] = {}  # characters that the terminal lacks
 
     @property
     def chart(self) -> Chart:
@@ -125,13 +129,10 @@ class PlotPane(Widget, can_focus=True):
             self.border_title = Content(title)
         self._redraw()
 
-    def validate_smooth(self, smooth: int) -> int:
-        return max(0, min(smooth, STRONGEST))
+    def validate_look(self, look: PlotLook) -> PlotLook:
+        return look._replace(smooth=max(0, min(look.smooth, STRONGEST)))
 
-    def watch_log_y(self) -> None:
-        self._redraw()
-
-    def watch_smooth(self) -> None:
+    def watch_look(self) -> None:
         self._redraw()
 
     def watch_cursor(self, before: float | None, after: float | None) -> None:
@@ -192,6 +193,53 @@ class PlotPane(Widget, can_focus=True):
         to = max(min(first, middle), min(middle + direction * half, max(last, middle)))
         return to - half, to + half
 
+    def zoomed_y(self, factor: float) -> YSpan | None:
+        """Return the y range scaled around its middle; None if it would contain everything."""
+        if self._chart.stacked:
+            return None
+        low, high = self._y_ends()
+        half = factor * (high - low) / 2
+        middle = (low + high) / 2
+        whole = self._y_ends(self._lay_out_whole_y())
+        if (middle - half <= whole[0] and middle + half >= whole[1]) or not half > LEAST_Y:
+            return None
+        return self._from_ends(middle - half, middle + half)
+
+    def panned_y(self, direction: int) -> YSpan | None:
+        """Return the y range moved by a quarter up (1) or down (-1); None if all is shown."""
+        if self.look.y_span is None:
+            return None
+        low, high = self._y_ends()
+        by = direction * (high - low) / 4
+        return self._from_ends(low + by, high + by)
+
+    def _y_ends(self, layout: ChartLayout | None = None) -> YSpan:
+        """Return the ends of the y axis; of a log axis their logarithms."""
+        low, high, is_log = (layout or self._current_layout()).y
+        return (log10(low), log10(high)) if is_log else (low, high)
+
+    def _from_ends(self, low: float, high: float) -> YSpan:
+        return (10**low, 10**high) if self._current_layout().y.log else (low, high)
+
+    def _lay_out_whole_y(self) -> ChartLayout:
+        return ChartLayout(self._chart, *self.size, self.look._replace(y_span=None))
+
+    @property
+    def all_names(self) -> frozenset[str]:
+        return frozenset(line.name for line in self._chart.lines)
+
+    def with_next_alone(self) -> frozenset[str]:
+        """Return the names to hide so that only the line after the one that is alone is shown.
+
+        After the last line all are shown.
+        """
+        names = [line.name for line in self._chart.lines]
+        shown = [at for at, name in enumerate(names) if name not in self.look.hidden]
+        following = shown[0] + 1 if len(shown) == 1 else 0
+        if len(names) < 2 or following == len(names):
+            return frozenset()
+        return self.all_names - {names[following]}
+
     # --- drawing ---
 
     def render_line(self, y: int) -> Strip:
@@ -242,7 +290,7 @@ class PlotPane(Widget, can_focus=True):
         return layout
 
     def _lay_out(self) -> ChartLayout:
-        layout = ChartLayout(self._chart, *self.size, self.log_y, self.smooth)
+        layout = ChartLayout(self._chart, *self.size, self.look)
         self._chart_layout = layout
         blank = self._strip([], layout.width)
         self._strips = [blank] * layout.height
@@ -259,12 +307,16 @@ class PlotPane(Widget, can_focus=True):
         if cursor is not None and span and not span[0] <= cursor <= span[1]:
             cursor = None
         lines = dict(enumerate(layout.axis_lines(cursor), layout.top + layout.rows))
-        if layout.top:
-            lines[0] = layout.legend(cursor)
+        lines |= enumerate(layout.legend(cursor))
         return {y: self._strip(runs, layout.width) for y, runs in lines.items()}
 
     def _strip(self, runs: Iterable[ColouredText], width: int) -> Strip:
-        strip = Strip(Segment(text, self._style(colour)) for text, colour in runs if text)
+        table = self.replacements
+        strip = Strip(
+            Segment(text.translate(table) if table else text, self._style(colour))
+            for text, colour in runs
+            if text
+        )
         return strip.adjust_cell_length(width, self._style(TEXT))
 
     def _crossed(self, strip: Strip, at: int) -> Strip:
@@ -275,6 +327,9 @@ class PlotPane(Widget, can_focus=True):
         return Strip.join([strip.crop(0, at), cross, strip.crop(at + 1)])
 
     def _style(self, colour: int) -> Style:
+        if colour >= TWO:
+            ground, colour = divmod(colour, TWO)
+            return self._style(colour) + Style(bgcolor=self._style(ground).color)
         line, behind = divmod(colour - FIRST_LINE, 2)
         key = colour if line < 0 else (self._chart.lines[line].mark.colour, bool(behind))
         style = self._styles.get(key)

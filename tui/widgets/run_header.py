@@ -167,9 +167,14 @@ def _logged(now: Snapshot, width: int) -> Text:
 
 
 def _figures(now: Snapshot, width: int) -> Text:
-    parts = [Text.assemble("train loss ", (formatting.figure(now.loss), "bold"))]
+    loss = (formatting.figure(now.loss), "bold")
+    if now.state.live:
+        parts = [Text.assemble((f"last {RECENT_S:.0f} s: ", "dim"), "train loss ", loss)]
+    else:
+        parts = [Text.assemble("train loss ", loss, " (at the end)")]
     if now.samples_per_s is not None:
-        parts.append(_rate(now.samples_per_s, now.state.live))
+        rate = (formatting.rate(now.samples_per_s), "bold")
+        parts.append(Text.assemble(rate, "" if now.state.live else " (mean)"))
     if restarts := job_status.describe_restarts(now.state.attempts, now.repeated_steps):
         parts.append(Text(restarts, "yellow"))
     if now.last:

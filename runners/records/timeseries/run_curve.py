@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from math import inf, isfinite, isnan, nan
+from statistics import fmean
 
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.series import STEPS
@@ -14,7 +15,11 @@ from distrain.runners.records.timeseries.series import STEPS
 _SUMS = ("samples", "loss_sum", "loss_samples", "timed_samples", "timed_seconds")
 _IF_MISSING = {"loss_min": inf, "loss_max": -inf}  # values that change no minimum or maximum
 RANK_COLUMNS = ("steps", "lr", "loss_min", "loss_max", *_SUMS)  # needed of each rank
-RUN_COLUMNS = (*STEPS.axes, "lr", "samples", "loss", "loss_min", "loss_max", "samples_per_s")
+RUN_COLUMNS = (
+    *(*STEPS.axes, "lr", "samples"),
+    *("samples_per_s", "rank_rate", "rank_rate_low", "rank_rate_high"),
+    *("loss", "loss_min", "loss_max", "rank_loss_low", "rank_loss_high"),
+)
 
 # Rows that are read of all ranks together for a curve of the run, and of each rank at least.
 _ROWS_OF_ALL_RANKS = 16_000
@@ -31,7 +36,9 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
 
     It has the points of the rank with the fewest, as far as every rank has reported. A rank's row
     that lies across two points is divided between them by steps. At each point `loss` is
-    Σ loss_sum / Σ loss_samples, and `samples_per_s` the sum of the ranks' own rates.
+    Σ loss_sum / Σ loss_samples, `rank_loss_low` and `rank_loss_high` are the least and the greatest
+    of the ranks' own losses. `samples_per_s` is the sum of their own rates, `rank_rate` the mean,
+    `rank_rate_low` and `rank_rate_high` the least and the greatest.
     """
     curves = [curve for curve in curves if len(curve)]
     if not curves:
@@ -44,6 +51,7 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
     ranks = [_resample(curve, edges) for curve in curves]
     loss_sum = _combine(sum, ranks, "loss_sum")
     loss_samples = _combine(sum, ranks, "loss_samples")
+    losses = [_divide(rank["loss_sum"], rank["loss_samples"]) for rank in ranks]
     # NaN propagates: while one rank still warms up, the run has no rate.
     rates = [_divide(rank["timed_samples"], rank["timed_seconds"]) for rank in ranks]
     columns |= {
@@ -52,7 +60,12 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
         "loss": _divide(loss_sum, loss_samples),
         "loss_min": _nan_unless_finite(_combine(min, ranks, "loss_min")),
         "loss_max": _nan_unless_finite(_combine(max, ranks, "loss_max")),
+        "rank_loss_low": array("d", [_least(values) for values in zip(*losses, strict=True)]),
+        "rank_loss_high": array("d", [_greatest(values) for values in zip(*losses, strict=True)]),
         "samples_per_s": array("d", map(sum, zip(*rates, strict=True))),
+        "rank_rate": array("d", map(fmean, zip(*rates, strict=True))),
+        "rank_rate_low": array("d", [_least(values) for values in zip(*rates, strict=True)]),
+        "rank_rate_high": array("d", [_greatest(values) for values in zip(*rates, strict=True)]),
     }
     return Curve(columns, guide.stride)
 
@@ -121,6 +134,14 @@ def _combine(
     how: Callable[[Iterable[float]], float], ranks: list[dict[str, Sequence[float]]], name: str
 ) -> array[float]:
     return array("d", map(how, zip(*(rank[name] for rank in ranks), strict=True)))
+
+
+def _least(values: Iterable[float]) -> float:
+    return min((value for value in values if not isnan(value)), default=nan)
+
+
+def _greatest(values: Iterable[float]) -> float:
+    return max((value for value in values if not isnan(value)), default=nan)
 
 
 def _divide(numerators: Iterable[float], denominators: Iterable[float]) -> array[float]:
