@@ -300,14 +300,14 @@ def test_the_run_screen_shows_progress_and_the_straggler(straggling: Terminal) -
 
 def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.open("straggling")
-    straggling.until("Training loss", "○ all", "● rank 0", "■ rank 1", "Throughput", "Evaluation")
+    straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Throughput", "Evaluation")
     # Axis, smoothing and scale are remembered.
     straggling.press("x", "x", "g", "w")
-    straggling.until("smooth 1 · log y · time")
+    straggling.until("EMA 0.6 · log y · time")
     straggling.press("q")
     straggling.close()
     straggling.open("straggling")
-    straggling.until("smooth 1 · log y · time")
+    straggling.until("EMA 0.6 · log y · time")
     # A growing log keeps its position, counts new lines, and follows again at the end.
     straggling.press("l")
     straggling.until("batch", "following")
@@ -336,7 +336,7 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.press("Enter")
     straggling.until("■ stopped")
     straggling.press("x", "g", "w", "w", "w")
-    whole = ticks(straggling.until_it(lambda text: text.count("── step ─╯") == 4, "has x by step"))
+    whole = ticks(straggling.until_it(lambda text: text.count("step ─╯") == 4, "has x by step"))
 
     def is_shared(text: str) -> bool:
         """Return whether at least three plots show the same step that is not a tick.
