@@ -300,7 +300,7 @@ def test_the_run_screen_shows_progress_and_the_straggler(straggling: Terminal) -
 
 def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.open("straggling")
-    straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Throughput", "Evaluation")
+    straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Evaluation")
     # Axis, smoothing and scale are remembered.
     straggling.press("x", "x", "g", "w")
     straggling.until("EMA 0.6 · log y · time")
