@@ -255,3 +255,20 @@ def test_without_colour_lines_differ_by_mark_and_lines_behind_are_dimmer(
 
     two = [line([0, 1], [1.0, nan]), line([0, 1], [1.0, 2.0], 1)]
     with_app(Chart("loss", two), steps)
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+@pytest.mark.parametrize("large", [1.0, 27_000.0, 1e15])
+def test_the_y_axis_can_be_zoomed_and_moved_without_end(large: float, log_y: bool) -> None:
+    async def steps(app: Plots, pilot: Pilot[None]) -> None:
+        pane = app.pane
+        pane.look = PlotLook(log_y=log_y)
+        for _ in range(100):
+            pane.look = pane.look._replace(y_span=pane.zoomed_y(0.5))
+        assert pane.look.y_span is not None
+        for direction in (1, -1):
+            for _ in range(100):
+                pane.look = pane.look._replace(y_span=pane.panned_y(direction))
+        assert pane.look.y_span[0] > 0
+
+    with_app(Chart("rate", [line([0, 1, 2], [large, 1.1 * large, 1.2 * large])]), steps)

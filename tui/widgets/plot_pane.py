@@ -40,6 +40,7 @@ _DRAGGED = 2  # least cells of a drag
 _LEAST_WIDTH = {"step": 2.0, "time": 4.0, "duration": 4.0}
 _LEAST_PART = 1e-6  # of the whole x axis
 LEAST_Y = 1e-12
+_LEAST_Y_PART = 1e-9  # of the values: closer ones have no ticks, and in the end no difference
 _NAMES = {BLANK: "text", TEXT: "text", AXIS: "axis", GRID: "grid", CURSOR: "cursor"}
 
 
@@ -201,17 +202,24 @@ class PlotPane(Widget, can_focus=True):
         half = factor * (high - low) / 2
         middle = (low + high) / 2
         whole = self._y_ends(self._lay_out_whole_y())
-        if (middle - half <= whole[0] and middle + half >= whole[1]) or not half > LEAST_Y:
+        if middle - half <= whole[0] and middle + half >= whole[1]:
             return None
+        if factor < 1 and half < max(LEAST_Y, _LEAST_Y_PART * max(abs(low), abs(high))):
+            return self.look.y_span
         return self._from_ends(middle - half, middle + half)
 
     def panned_y(self, direction: int) -> YSpan | None:
-        """Return the y range moved by a quarter up (1) or down (-1); None if all is shown."""
+        """Return the y range moved by a quarter up (1) or down (-1). Its middle stays within the
+        whole axis. None if all is shown.
+        """
         if self.look.y_span is None:
             return None
         low, high = self._y_ends()
-        by = direction * (high - low) / 4
-        return self._from_ends(low + by, high + by)
+        middle = (low + high) / 2
+        half = (high - low) / 2
+        first, last = self._y_ends(self._lay_out_whole_y())
+        to = max(min(first, middle), min(middle + direction * half / 2, max(last, middle)))
+        return self._from_ends(to - half, to + half)
 
     def _y_ends(self, layout: ChartLayout | None = None) -> YSpan:
         """Return the ends of the y axis; of a log axis their logarithms."""
