@@ -278,6 +278,22 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
     watch(make().steps(3), scenario)
 
 
+def test_keys_that_were_pressed_before_a_dialog_closed_do_not_close_the_screen_below(
+    make: Make,
+) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        dialog = app.screen
+        assert isinstance(dialog, ChoiceDialog)
+        dialog.dismiss(None)
+        dialog.action_dismiss_without()
+        await pilot.pause()
+        assert app.screen is screen
+        assert not app._exception
+
+    watch(make().steps(3), scenario)
+
+
 def test_a_read_only_app_cannot_stop_a_run(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
