@@ -26,13 +26,20 @@ class LoggedStats(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> LoggedStats:
-        """Summarise values; those that are not finite are counted and otherwise left out."""
+        """Summarise values; those that are not finite are counted and otherwise left out.
+
+        Values whose sum is too large for a float are treated as not finite.
+        """
         given = [*values]
         finite = [value for value in given if math.isfinite(value)]
+        try:
+            total = math.fsum(finite)
+        except OverflowError:
+            finite = []
         if not finite:
             return cls(len(given), None, None, None, None)
         last = given[-1] if math.isfinite(given[-1]) else None
-        return cls(len(finite), math.fsum(finite), min(finite), max(finite), last)
+        return cls(len(finite), total, min(finite), max(finite), last)
 
 
 class Logged(Event, frozen=True, tag="logged"):

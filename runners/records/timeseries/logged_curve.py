@@ -44,12 +44,18 @@ def over_ranks(curves: Iterable[Curve]) -> Curve:
 
 
 def _merge(step: float, points: list[tuple[float, ...]]) -> tuple[float, ...]:
-    """Return the point at `step` that covers these points; NaN where none has a finite value."""
+    """Return the point at `step` that covers these points; NaN where none has a finite value, or
+    their sum is too large for a float.
+    """
     time = max(point[1] for point in points)
+    missing = step, time, nan, nan, 0.0, nan, nan
     known = [point for point in points if not isnan(point[2])]
     if not known:
-        return step, time, nan, nan, 0.0, nan, nan
+        return missing
     _, _, _, totals, counts, lows, highs = zip(*known, strict=True)
-    total = fsum(totals)
+    try:
+        total = fsum(totals)
+    except OverflowError:
+        return missing
     count = fsum(counts)
     return step, time, total / count, total, count, min(lows), max(highs)

@@ -202,6 +202,10 @@ def test_the_last_value_is_none_where_it_is_not_finite() -> None:
     assert stats == LoggedStats(count=2, total=4.0, low=1.0, high=3.0, last=None)
 
 
+def test_logged_values_whose_sum_is_too_large_are_not_finite() -> None:
+    assert LoggedStats.of([1e308, 1e308]) == LoggedStats.of([math.inf, math.inf])
+
+
 def test_settings_are_sent_once_although_both_loader_and_step_know_samples(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
     for _ in Tracked(batches(50, 4), session):

@@ -47,6 +47,12 @@ def test_values_that_are_not_finite_leave_a_gap() -> None:
     assert len(over_ranks([])) == 0
 
 
+def test_values_whose_sum_is_too_large_leave_a_gap() -> None:
+    found = over_ranks([curve((1, 1e308, 1), (2, 1.0, 1)), curve((1, 1e308, 1), (2, 3.0, 1))])
+    assert isnan(found["value"][0])
+    assert found["value"][1] == 2.0
+
+
 def test_names_that_most_runs_have_come_first() -> None:
     runs = [["lr", "loss", "a"], ["loss", "b", "lr"], ["loss"]]
     assert order_names(runs) == ["loss", "lr", "a", "b"]
