@@ -272,3 +272,10 @@ def test_the_y_axis_can_be_zoomed_and_moved_without_end(large: float, log_y: boo
         assert pane.look.y_span[0] > 0
 
     with_app(Chart("rate", [line([0, 1, 2], [large, 1.1 * large, 1.2 * large])]), steps)
+
+
+def test_times_that_no_calendar_has_are_drawn_as_numbers() -> None:
+    async def steps(app: Plots, pilot: Pilot[None]) -> None:
+        assert "T" in app.shown.split("\n")[-1]
+
+    with_app(Chart("loss", [line([-1e17, 1.79e9, 1e18], [1, 2, 3])], x_axis="time"), steps)

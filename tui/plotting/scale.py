@@ -17,6 +17,7 @@ _CLOCK_STEPS = (
 _SUFFIXES = ("", "k", "M", "G", "T")
 _NEARLY = 1e-9  # tolerance for rounding errors, as a fraction of a step
 _LEAST_SPREAD = 1e-100
+_LATEST = 1e11  # s: far from what the calendar of the C library can represent
 LARGEST = 1e150  # sums and differences of such values are still finite
 
 
@@ -104,6 +105,8 @@ def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]
     (seconds).
     """
     least = (high - low) / max(most, 1)
+    if kind == "time" and max(-low, high) > _LATEST:  # in a damaged record
+        kind = "value"
     if kind in ("time", "duration"):
         zone = time.localtime(low).tm_gmtoff if kind == "time" else 0
         word = _clock if kind == "time" else _duration
