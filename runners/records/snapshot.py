@@ -223,6 +223,8 @@ class Follower:
             return None
         # The time of a point is that of its end.
         seconds = last.time - curve["time"][0] + curve["seconds"][0]
+        if seconds <= 0:  # the clock was set back
+            return None
         return (total_steps - step) * seconds / steps
 
 

@@ -127,4 +127,5 @@ def _throughput(totals: Iterable[dict[str, Any]]) -> float | None:
 
 
 def _duration(started: float | None, ended: float | None) -> float | None:
-    return None if started is None else (ended or time.time()) - started
+    """Return seconds; those of a live run are 0 while the clock is before its start."""
+    return None if started is None else max((ended or time.time()) - started, 0.0)

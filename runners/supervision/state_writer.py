@@ -11,16 +11,38 @@ from distrain.runners.records.writer import RecordWriter, report_write_errors
 from distrain.runners.supervision.outcome import Outcome
 
 
+class SteadyTime:
+    """Unix time that continues as if nobody had set the clock, from its creation on.
+
+    So the time between start and end of a run is its duration. It includes the time in which the
+    host was suspended, where the system counts that.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - _uptime()
+
+    def now(self) -> float:
+        return self._offset + _uptime()
+
+
+def _uptime() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 class StateWriter:
     """Changes run.json; what a full disk refuses is kept and written with the next change."""
 
     def __init__(self, writer: RecordWriter) -> None:
         self._writer = writer
         self._unsaved: dict[str, Any] = {}
+        self._started = SteadyTime()
 
     def set(self, **changes: Any) -> None:
         """Change fields of run.json. Without arguments, write what was refused before."""
         self._unsaved |= changes
+        if "started" in changes:
+            self._started = SteadyTime()
         job = changes.get("job")
         if isinstance(job, Job):
             self._unsaved |= self._changes_with_job(job)
@@ -37,7 +59,7 @@ class StateWriter:
             status=outcome.status,
             reason=outcome.reason,
             error=outcome.error,
-            ended=time.time(),
+            ended=self._started.now(),
             waiting_for=[],
             socket="",
         )

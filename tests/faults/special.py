@@ -59,7 +59,14 @@ def clock_set(folder: Path) -> list[str]:
             in_training(trial)
             offset.write_text(str(seconds))
             time.sleep(1.5)
-        return completes(trial)
+        problems = completes(trial)
+        state = trial.record.state
+        assert state.started is not None
+        assert state.ended is not None
+        seconds = state.ended - state.started
+        if not 5 < seconds < 600:
+            problems.append(f"the duration is {seconds:.0f} s")
+        return problems
 
 
 def port_in_use(folder: Path) -> list[str]:
