@@ -539,17 +539,24 @@ def test_an_export_contains_only_what_is_valid(writer: RecordWriter) -> None:
     assert {kind: kinds.count(kind) for kind in kinds} == {"window": 12, "attempt": 1}
 
 
-def test_the_remaining_time_uses_the_pace_of_this_attempt(writer: RecordWriter) -> None:
-    facts = Facts(
-        time=1000.0,
-        train_samples=80,
-        eval_samples=20,
-        steps_per_epoch=10,
-        total_steps=200,
-        parameters=5,
-        backend="gloo",
-    )
+TWO_HUNDRED_STEPS = Facts(
+    time=1000.0,
+    train_samples=80,
+    eval_samples=20,
+    steps_per_epoch=10,
+    total_steps=200,
+    parameters=5,
+    backend="gloo",
+)
+
+
+def set_running(writer: RecordWriter) -> None:
+    facts = TWO_HUNDRED_STEPS
     writer.set_state(facts=facts, host="elsewhere", supervisor_pid=1, status="running")
+
+
+def test_the_remaining_time_uses_the_pace_of_this_attempt(writer: RecordWriter) -> None:
+    set_running(writer)
     add(writer, 1, 100)
     writer.add(attempt(1, step=90, lost=100, time=1130.0))
     with read(writer) as record:
@@ -563,17 +570,20 @@ def test_the_remaining_time_uses_the_pace_of_this_attempt(writer: RecordWriter) 
         assert follower.snapshot().eta == pytest.approx(50.0)
 
 
+def test_the_remaining_time_is_unknown_after_the_clock_was_set_back(writer: RecordWriter) -> None:
+    set_running(writer)
+    add(writer, 1, 100)
+    for rank in range(2):
+        writer.add(make_window(rank, 101, time=500.0))
+    writer.commit()
+    with read(writer) as record:
+        follower = Follower(record)
+        follower.new_events()
+        assert follower.snapshot().eta is None
+
+
 def test_the_remaining_time_leaves_out_a_stall(writer: RecordWriter) -> None:
-    facts = Facts(
-        time=1000.0,
-        train_samples=80,
-        eval_samples=20,
-        steps_per_epoch=10,
-        total_steps=200,
-        parameters=5,
-        backend="gloo",
-    )
-    writer.set_state(facts=facts, host="elsewhere", supervisor_pid=1, status="running")
+    set_running(writer)
     for rank in range(2):  # the first step takes a night
         writer.add(make_window(rank, 1, time=30_000.0, seconds=29_000.0))
     writer.set_state(stall_ended=30_000.5)
