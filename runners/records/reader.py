@@ -64,7 +64,7 @@ from distrain.runners.system.files import read_regular
 
 T = TypeVar("T", bound=msgspec.Struct)
 Value = TypeVar("Value")
-_EVENTS_AT_ONCE = 200
+_EVENTS_AT_ONCE = 256
 
 
 class Record:

@@ -25,6 +25,7 @@ from distrain.runners.protocol.events import (
     Saved,
     Window,
 )
+from distrain.runners.records.evaluation_history import EvaluationHistory
 from distrain.runners.records.ranks import FAILED, INTERRUPTED, RankInfo
 from distrain.runners.records.reader import Record
 from distrain.runners.records.stall import Stall
@@ -37,7 +38,7 @@ LAST_PART = 0.1  # of a short run that has ended, for its loss
 MOST_VALUES = 32  # of a script that logs many names
 PACE_S = 60.0  # what the pace is measured over, evaluations and checkpoints included
 _OF_ALL_STEPS = ("timed_samples", "timed_seconds", "seconds", *PHASES, *OVERLAPPING)
-_NEEDED = ("evaluation", "saved", "attempt")  # kinds of events
+_NEEDED = ("evaluation", "saved", "attempt")  # kinds of events that figures are computed from
 _SUMS = ("loss_sum", "loss_samples", *_OF_ALL_STEPS)
 
 
@@ -107,7 +108,7 @@ class Follower:
     def __init__(self, record: Record) -> None:
         self.record = record
         self.state = record.state
-        self.evaluations: list[Evaluation] = []
+        self.evaluations = EvaluationHistory()
         self._best: list[Evaluation] = []
         self._last_event = 0
         self._restarted = 0.0
@@ -116,16 +117,17 @@ class Follower:
     def new_events(self, kinds: Collection[str] | None = None) -> list[Event]:
         """Return the events since the last call, in order, after reading `state` again.
 
-        `kinds` are the types on the wire of those that are wanted, by default all; what the figures
-        need is read in any case. Once `state` is no longer live, these are the last ones.
+        `kinds` are the types on the wire of those that are wanted, by default all. Once `state` is
+        no longer live, these are the last ones.
         """
         self.state = self.record.state
         events: list[Event] = []
-        wanted = None if kinds is None else {*_NEEDED, *kinds}
-        for number, event in self.record.events(after_id=self._last_event, kinds=wanted):
+        read = None if kinds is None else {*_NEEDED, *kinds}
+        for number, event in self.record.events(after_id=self._last_event, kinds=read):
             self._last_event = number
-            events.append(event)
             self._apply(event)
+            if kinds is None or event.__struct_config__.tag in kinds:
+                events.append(event)
         return events
 
     def _apply(self, event: Event) -> None:
@@ -137,7 +139,7 @@ class Follower:
             case Attempt():
                 self._restarted = event.time
                 self._repeated_steps += event.lost - event.step
-                self.evaluations = [each for each in self.evaluations if each.step <= event.step]
+                self.evaluations.discard_after(event.step)
                 self._best = [each for each in self._best if each.step <= event.step]
 
     def snapshot(self) -> Snapshot:

@@ -11,7 +11,8 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import OTHER, PHASES, Evaluation
+from distrain.runners.protocol.events import OTHER, PHASES
+from distrain.runners.records.evaluation_history import EvaluationHistory
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
@@ -74,7 +75,7 @@ class ChartView(NamedTuple):
 class ChartSource:
     """One reading of a record. Data that several charts need is read once."""
 
-    def __init__(self, record: Record, view: ChartView, evaluations: Sequence[Evaluation]) -> None:
+    def __init__(self, record: Record, view: ChartView, evaluations: EvaluationHistory) -> None:
         self.record = record
         self.view = view
         self.evaluations = evaluations
@@ -215,17 +216,10 @@ def _eval_loss(source: ChartSource) -> list[ChartLine]:
 
 
 def _metrics(source: ChartSource, names: Iterable[str]) -> list[ChartLine]:
-    x = array("d", [getattr(found, source.view.axis) for found in source.evaluations])
     return [
-        ChartLine(name, marks.rank_mark(index), x, _values(source.evaluations, name))
+        ChartLine(name, marks.rank_mark(index), *source.evaluations.curve(name, source.view.axis))
         for index, name in enumerate(names)
     ]
-
-
-def _values(evaluations: Iterable[Evaluation], name: str) -> array[float]:
-    found = (evaluation.metrics.get(name) for evaluation in evaluations)
-    values = (None if metric is None else metric.value for metric in found)
-    return array("d", [nan if value is None else value for value in values])
 
 
 def _phases(source: ChartSource) -> list[ChartLine]:

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from distrain.runners.analysis.interval import Interval
 from distrain.runners.config.schema import flatten
 from distrain.runners.config.sections import SCRIPT
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import Evaluation
+from distrain.runners.records.evaluation_history import EvaluationHistory
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import display_names
 from distrain.runners.records.snapshot import Follower
@@ -52,7 +52,7 @@ class ComparedRun(NamedTuple):
     row: RunRow
     name: str
     curve: Curve
-    evaluations: Sequence[Evaluation]
+    evaluations: EvaluationHistory
     began: float
     settings: dict[str, str] | None
     logged_names: Sequence[str] = ()
@@ -163,10 +163,8 @@ def _logged(name: str) -> Values:
 
 def _metric(name: str) -> Values:
     def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
-        found = [each for each in run.evaluations if name in each.metrics]
-        x = [float(getattr(each, axis)) for each in found]
-        y = [each.metrics[name].value for each in found]
-        return _since(run, axis, x), [nan if value is None else value for value in y]
+        x, y = run.evaluations.curve(name, axis)
+        return _since(run, axis, x), y
 
     return values
 
@@ -364,7 +362,7 @@ class _RunReader:
                 logged[name] = record.logged_curve(name.removeprefix(LOGGED_CHART), **query)
         except DistrainError as error:
             self.problem = str(error)
-        evaluations = tuple(self._follower.evaluations)
+        evaluations = self._follower.evaluations.copy()
         return ComparedRun(row, "", curve, evaluations, began, settings, names, logged)
 
 

@@ -87,7 +87,7 @@ class RunFeed:
 
     def read(self, view: ChartView) -> RunFrame:
         """Return the run as it is now; raises DistrainError if the record cannot be read."""
-        events = self._follower.new_events(kinds=("notice",))
+        events = self._follower.new_events(kinds=("notice", "attempt"))
         restarted = any(isinstance(event, Attempt) for event in events)
         notices = (event for event in events if isinstance(event, Notice))
         self._warnings |= dict.fromkeys(each.text for each in notices if each.level == "warning")
