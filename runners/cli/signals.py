@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import Self
@@ -20,6 +21,9 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Restore what signals did; after a Ctrl-C, another one ends the process with code 130."""
+        if self.interrupts:
+            self._previous[signal.SIGINT] = lambda *_: os._exit(128 + signal.SIGINT)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 

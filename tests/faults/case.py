@@ -88,7 +88,7 @@ def carry_out(case: Case, folder: Path, is_private: bool) -> Result:
             record = trial.record
             rows = checks.count_windows(record)
             at = time.time()
-            inject(process, case.fault)
+            inject(process, case, trial)
             wanted = expected(case)
             result.state_s = _watch(trial, case, wanted, process.pid, at, result.problems)
             result.status, result.reason = record.state.status, record.state.reason

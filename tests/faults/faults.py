@@ -23,6 +23,7 @@ SIGNALS = {
     "SIGSTOP": signal.SIGSTOP,
     "SIGSTOP 30 s": signal.SIGSTOP,
 }
+CAUGHT_S = 1.0
 HELD_S = {"start": 1.2, "training": 2.5, "evaluation": 3.0, "checkpoint": 3.0, "end": 2.0}
 
 
@@ -73,9 +74,16 @@ def _is_prepared(process: psutil.Process) -> bool:
     return bool(int(caught, 16) >> (RAISE - 1) & 1)
 
 
-def inject(process: psutil.Process, fault: str) -> None:
+def inject(process: psutil.Process, case: Case, trial: Trial) -> None:
     """Do it. Raises FaultError where the process has just ended."""
     try:
-        os.kill(process.pid, SIGNALS[fault])
+        os.kill(process.pid, SIGNALS[case.fault])
+        if (case.target, case.fault) == ("launcher", "raises"):
+            # While it imports torch, a library may catch the exception: then raise it again.
+            log = trial.record.dir / "logs" / "launcher.log"
+            time.sleep(CAUGHT_S)
+            while process.is_running() and "injected error" not in log.read_text("utf-8"):
+                os.kill(process.pid, SIGNALS[case.fault])
+                time.sleep(CAUGHT_S)
     except ProcessLookupError:
         raise FaultError("the target had ended before") from None

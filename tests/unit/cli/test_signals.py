@@ -1,0 +1,22 @@
+"""Ctrl-C is counted, also where it comes in a storm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+STORM = """
+import os, signal
+from distrain.runners.cli.signals import Signals
+with Signals() as signals:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+print(signals.interrupts, flush=True)
+for _ in range(10):
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_one_more_ctrl_c_at_the_end_does_not_change_the_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "2\n", "")
