@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,7 +27,14 @@ BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute one command and return its exit code."""
+    """Execute one command and return its exit code, after which the process has to end."""
+    code = _execute(argv)
+    if code == INTERRUPTED:  # while Python ends, another Ctrl-C would change the exit code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _execute(argv: Sequence[str] | None) -> int:
     _open_closed_streams()
     try:
         arguments = parse(_check_encoding(sys.argv[1:] if argv is None else argv))
