@@ -139,10 +139,24 @@ def _make_loader(
 
 def _wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
     """Yield the batches of a loader, each within so many seconds. Raises RuntimeError."""
+    _check_idle_processes(loader)
     batches = iter(loader)
     if not loader.num_workers:
         return batches
     return _retry(batches, timeout_s)
+
+
+def _check_idle_processes(loader: DataLoader[Any]) -> None:
+    """Raise RuntimeError if a loader process has ended since the last pass.
+
+    torch would wait for it until its own timeout is over. It has no public way to its processes.
+    """
+    for process in getattr(loader._iterator, "_workers", ()):
+        if not process.is_alive():
+            raise RuntimeError(
+                f"a loader process (pid {process.pid}) has ended with exit code "
+                f"{process.exitcode} after a pass over its data"
+            )
 
 
 def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:

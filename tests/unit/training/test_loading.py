@@ -291,6 +291,27 @@ def test_a_loader_process_that_exits_without_an_error_is_noticed_before_the_limi
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
+class LeavingLater(Indices):
+    """A data set whose loader process exits as if all were well, after the pass."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index == SAMPLES - 1:
+            threading.Timer(0.3, os._exit, (0,)).start()
+        return super().__getitem__(index)
+
+
+def test_a_loader_process_that_exits_between_two_passes_is_noticed_at_once() -> None:
+    task = Plain(Indices(SAMPLES))
+    task.eval = LeavingLater(SAMPLES)
+    config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
+    batches = EvaluationBatches(task, config, plan, 0, make_mover(task))
+    list(batches)
+    (process,) = multiprocessing.active_children()
+    process.join()
+    with pytest.raises(RuntimeError, match=r"has ended with exit code 0 after a pass"):
+        list(batches)
+
+
 def test_tensors_are_found_in_nested_containers() -> None:
     a, b, c = (torch.tensor(number) for number in range(3))
     assert list(tensors_in({"x": [a, (b, "text")], "y": {"z": c, "n": 1}})) == [a, b, c]
