@@ -100,8 +100,9 @@ class StallWatch:
 
     def stalled(self) -> list[int]:
         """Return the ranks whose pause is longer than their limit."""
-        ended = self._evidence.ended
-        ranks = [rank for rank in sorted(self._ranks) if rank not in ended]
+        before = time.monotonic() - self._least_s  # no limit is shorter: most ranks need no other
+        silent = [rank for rank, progress in self._ranks.items() if progress.at < before]
+        ranks = sorted({*silent} - self._evidence.ended) if silent else []
         return [rank for rank in ranks if self.pause_of(rank) > self._limit(self._ranks[rank])]
 
     def is_overdue(self, rank: int) -> bool:
