@@ -73,6 +73,11 @@ class Run:
         return self.record.name
 
     @property
+    def group(self) -> str:
+        """The id of the group that the run was launched in, or an empty string."""
+        return self.record.state.group
+
+    @property
     def created(self) -> float:
         return self.record.created
 
@@ -314,6 +319,7 @@ class Run:
             name=self.record.name if name is None else name,
             runs_dir=self.record.runs_dir,
             parent=parent,
+            group=self.group,
             cwd=self.launched_from,
             queue=bool(queue),
         )
@@ -401,6 +407,7 @@ def launch(
     name: str = "",
     runs_dir: str | os.PathLike[str] | None = None,
     parent: str | None = None,
+    group: str = "",
     command: list[str] | None = None,
     cwd: str | None = None,
     queue: bool = False,
@@ -411,7 +418,7 @@ def launch(
     Relative paths and the user's own modules are searched for in `cwd`, by default the current
     folder. `environment` is added to that of this process. With `queue` the run waits until its
     devices are free; without, it starts even if other runs use them. `parent` is the id of the run
-    that it continues, `command` what the record calls its command line. The code that the config
+    that it continues, `group` that of its sweep, `command` what the record calls its command line. The code that the config
     names is trusted from now on.
 
     Raises ConfigError before anything is started, RunsFolderError, or DistrainError if the
@@ -433,6 +440,7 @@ def launch(
         word=name or config.script.name or config.strategy,
         command=sys.argv if command is None else command,
         parent=parent,
+        group=group,
         meta=Meta(name=name) if name else None,
         queue=queue,
     )

@@ -36,6 +36,7 @@ _STATE_KEYS = (
     "job",
     "attempts",
     "parent",
+    "group",
     "command",
     "plan",
     "facts",
@@ -129,6 +130,7 @@ def _format_head(
         ("nodes", ", ".join(state.hosts) if len(state.hosts) > 1 else ""),
         ("times", times),
         ("parent", state.parent or ""),
+        ("group", state.group),
         ("notes", record.meta.notes),
         ("folder", str(record.dir)),
     ]

@@ -88,6 +88,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "name": record.name,
         "created": state.created,
         "parent": state.parent,
+        "group": state.group or None,
         "reason": state.reason,
         "waiting_for": state.waiting_for,
         "job": state.job,

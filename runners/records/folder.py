@@ -26,13 +26,14 @@ def create_run(
     plan: Plan | None = None,
     command: list[str] | None = None,
     parent: str | None = None,
+    group: str = "",
     meta: Meta | None = None,
     queue: bool = False,
 ) -> Path:
     """Create the folder of a new run and return it; the run is "starting", or "queued".
 
     `word` (a preset or strategy) becomes part of the id; `parent` is the id of the run that this
-    one resumes or repeats. Raises RunsFolderError.
+    one resumes or repeats, `group` that of its sweep. Raises RunsFolderError.
     """
     now = time.time()
     run_id = new_run_id(word, now)
@@ -44,6 +45,7 @@ def create_run(
         host=socket.gethostname(),
         command=command or [],
         parent=parent,
+        group=group,
         plan=plan,
     )
     try:

@@ -70,6 +70,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """run.json. Times are Unix seconds.
 
     `hosts` are the names of the machines that train, in the order of the host numbers in samples.
+    `group` is the id of the sweep that the run belongs to; a rerun of the run belongs to it too.
     `job` is the scheduler's job, if there is one. `attempts` counts restarts of the ranks.
     `supervisor_started` is psutil's create_time, so that another process with a reused pid is not
     mistaken for the supervisor. `waiting_for` are sentences, while the run is queued or hosts have
@@ -91,6 +92,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_started: float | None = None
     command: list[str] = []
     parent: str | None = None
+    group: str = ""
     plan: Plan | None = None
     facts: Facts | None = None
     provenance: dict[str, Any] = {}

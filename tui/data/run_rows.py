@@ -33,7 +33,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run or bench in the table. None and "" stand for unknown values.
 
     `fraction` is the completed part of a live run, `metric` the main metric of its last evaluation
-    with its `value`, `seconds` its duration so far, `job` the state of its Slurm job, and
+    with its `value`, `group` the id of its sweep, `seconds` its duration so far, `job` the state of its Slurm job, and
     `detailed` whether its config was read. `samples_per_s` is the rate of the last seconds of a
     live run, and the mean of an ended one. For a bench `step` counts rounds, `most` is the most
     rounds it may have, and `launcher` lists its candidates.
@@ -49,6 +49,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     notes: str = ""
     tags: tuple[str, ...] = ()
     pinned: bool = False
+    group: str = ""
     reason: str = ""
     strategy: str = ""
     launcher: str = ""
@@ -212,6 +213,7 @@ def _common_fields(record: Record, state: RunState) -> dict[str, Any]:
         "notes": meta.notes,
         "tags": tuple(meta.tags),
         "pinned": meta.pinned,
+        "group": state.group,
         "job": state.job.state if state.job else "",
         "ranks": plan.world_size if plan else None,
         "devices": tuple(device.label for device in plan.devices) if plan else (),

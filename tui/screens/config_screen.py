@@ -72,6 +72,7 @@ def _parts(record: Record) -> Iterator[tuple[str, list[Text]]]:
         "status": f"{state.status}: {state.reason}" if state.reason else state.status,
         "created": formatting.date(state.created),
         "resumed from": state.parent or "",
+        "group": state.group,
         "command": formatting.shell_words(state.command),
         "folder": str(record.dir),
     }
