@@ -8,6 +8,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 MISSING = "–"
 LISTED_AT_MOST = 8  # ranks, nodes and the like that a sentence lists one by one
@@ -196,6 +197,13 @@ def sort_metrics(metrics: Iterable[str]) -> list[str]:
 def is_accuracy(metric: str) -> bool:
     """Return whether a metric of that name is an accuracy: from 0 to 1, higher is better."""
     return metric.startswith(("top", "acc"))
+
+
+def best_is(metric: str) -> Literal["max", "min"] | None:
+    """Return whether the maximum or the minimum of a metric is best, where its name tells it."""
+    if metric == "loss":
+        return "min"
+    return "max" if is_accuracy(metric) else None
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -66,9 +66,11 @@ GROUPS: dict[str, list[Command]] = {
     "inspect": [
         Command(
             "runs",
-            "list all runs, newest first",
+            "list runs, newest first",
             options.add_runs_arguments,
-            "distrain runs\ndistrain runs --json | jq '.[].eval.top1'",
+            "distrain runs\n"
+            "distrain runs --filter 'lr>0.1 status:failed'\n"
+            "distrain runs --json | jq '.[].eval.top1'",
         ),
         Command(
             "show",
@@ -99,6 +101,7 @@ GROUPS: dict[str, list[Command]] = {
             "compare runs, or show a bench: rates, curves, differences",
             options.add_compare_arguments,
             "distrain compare single ddp\n"
+            "distrain compare --filter 'tag:sweep status:completed'\n"
             "distrain compare single ddp amp --format html --out report.html\n"
             "distrain compare single ddp --format md | gh pr comment --body-file -",
         ),

@@ -13,9 +13,15 @@ from distrain.runners.analysis.comparison.curves import add_curves
 from distrain.runners.analysis.comparison.markdown import render_markdown
 from distrain.runners.analysis.comparison.model import Comparison
 from distrain.runners.cli.comparison_page import format_comparison, format_json
+from distrain.runners.cli.run_selection import select_rows
+from distrain.runners.cli.runs import read_rows
 from distrain.runners.cli.terminal import print_message
-from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.errors import ConfigError, DistrainError, RunNotFoundError
+from distrain.runners.records.reader import Record
 from distrain.runners.records.untrusted import decode
+from distrain.runners.runs import runs_folder
+
+MAX_COMPARED = 64  # of the runs that match a filter
 
 
 def execute(arguments: Namespace) -> int:
@@ -37,7 +43,7 @@ def execute(arguments: Namespace) -> int:
 
 
 def _comparison(arguments: Namespace) -> Comparison:
-    if len(arguments.runs) == 1:
+    if len(arguments.runs) == 1 and not arguments.filter:
         wanted = arguments.runs[0]
         measured = _read_comparison(wanted) or _bench_comparison(wanted, arguments.runs_dir)
         if measured:
@@ -47,7 +53,24 @@ def _comparison(arguments: Namespace) -> Comparison:
                 )
             return measured
     records = [lookup.find_run(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    if arguments.filter:
+        records += _matching_records(arguments.filter, runs_folder(arguments.runs_dir))
+    if not records:
+        raise ConfigError("name the runs to compare, or choose them with --filter")
     return recorded_runs.compare(records, arguments.baseline)
+
+
+def _matching_records(expression: str, runs_dir: Path) -> list[Record]:
+    """Return the records that match a filter expression, the oldest first."""
+    rows = select_rows(read_rows(runs_dir, []), expression)
+    records = [Record(row["dir"]) for row in reversed(rows) if row["kind"] == "run"]
+    if not records:
+        raise RunNotFoundError(f"no run in {runs_dir} matches {expression}")
+    if len(records) > MAX_COMPARED:
+        raise ConfigError(
+            f"{len(records):,} runs match; at most {MAX_COMPARED} are compared: narrow the filter"
+        )
+    return records
 
 
 def _bench_comparison(wanted: str, runs_dir: str | None) -> Comparison | None:

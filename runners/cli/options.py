@@ -15,6 +15,14 @@ def _add_runs_dir(parser: ArgumentParser) -> None:
     parser.add_argument("--runs-dir", metavar="DIR", help="folder of all runs")
 
 
+def _add_filter(parser: ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        "--filter",
+        metavar="EXPRESSION",
+        help=f"{text}, such as 'lr>0.1 status:failed tag!=old'; see docs/command-line.md",
+    )
+
+
 def _add_json(parser: ArgumentParser, content: str) -> None:
     parser.add_argument("--json", action="store_true", help=f"print {content} as JSON")
 
@@ -121,6 +129,7 @@ def add_rerun_arguments(parser: ArgumentParser) -> None:
 
 
 def add_runs_arguments(parser: ArgumentParser) -> None:
+    _add_filter(parser, "only runs that match")
     _add_runs_dir(parser)
     _add_json(parser, "an array")
 
@@ -176,8 +185,9 @@ def add_rm_arguments(parser: ArgumentParser) -> None:
 
 def add_compare_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="runs, or one bench, or a JSON file of a comparison"
+        "runs", metavar="RUN", nargs="*", help="runs, or one bench, or a JSON file of a comparison"
     )
+    _add_filter(parser, "add the runs that match, the oldest first")
     parser.add_argument(
         "--format",
         choices=("table", "json", "md", "html"),

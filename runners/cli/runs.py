@@ -1,4 +1,4 @@
-"""`runs`: all runs and benches in a table."""
+"""`runs`: all runs and benches in a table, or those that match a filter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from distrain.runners import formatting
 from distrain.runners.bench.handle import Bench, all_benches
+from distrain.runners.cli.run_selection import select_rows
 from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Job
@@ -34,26 +35,29 @@ COLUMNS = (
 
 
 def execute(arguments: Namespace) -> int:
-    """Print all runs and benches, newest first; errors of unreadable folders go to stderr."""
+    """Print runs and benches, newest first; errors of unreadable folders go to stderr."""
     runs_dir = runs_folder(arguments.runs_dir)
     errors: list[DistrainError] = []
     with without_garbage_collection():  # thousands of runs, of which nothing is garbage
-        rows = _read_rows(runs_dir, errors)
+        rows = read_rows(runs_dir, errors)
+        found = select_rows(rows, arguments.filter) if arguments.filter else rows
     for unreadable in errors:
         print_message(f"distrain: {unreadable}")
     if arguments.json:
-        print_json(rows)
-    elif rows:
-        print(format_table(COLUMNS, map(_format_row, rows)))
-        for row in rows:
+        print_json(found)
+    elif found:
+        print(format_table(COLUMNS, map(_format_row, found)))
+        for row in found:
             if row["kind"] == "run":
                 _print_notes(row)
+    elif rows:
+        print_message(f"none of {formatting.plural(len(rows), 'run')} matches this filter")
     elif not errors:
         print_message(f"no runs in {runs_dir} yet; `distrain run ddp` starts one")
     return 0
 
 
-def _read_rows(runs_dir: Path, errors: list[DistrainError]) -> list[dict[str, Any]]:
+def read_rows(runs_dir: Path, errors: list[DistrainError]) -> list[dict[str, Any]]:
     """Return runs and benches, newest first; what cannot be read is added to `errors`."""
     rows = []
     for record in list_records(runs_dir, on_error=errors.append):
@@ -82,10 +86,14 @@ def _print_notes(run: dict[str, Any]) -> None:
 def _run_row(record: Record) -> dict[str, Any]:
     """Return a run's summary with what lists show in addition."""
     state = record.state
+    meta = record.meta
     return {
         "kind": "run",
         **record.summary(state),
-        "name": record.name,
+        "name": meta.name,
+        "tags": meta.tags,
+        "notes": meta.notes,
+        "hosts": state.hosts or [state.host],
         "created": state.created,
         "parent": state.parent,
         "group": state.group or None,
@@ -104,6 +112,8 @@ def _bench_row(bench: Bench) -> dict[str, Any]:
         "bench_id": bench.id,
         "dir": str(bench.dir),
         "name": bench.name,
+        "tags": bench.meta.tags,
+        "notes": bench.meta.notes,
         "status": state.status,
         "reason": state.reason,
         "created": state.created,

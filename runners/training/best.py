@@ -21,7 +21,9 @@ class BestScore:
         self.score: float | None = None
         direction: str | None = config.best_is
         if direction is None:
-            direction = task.best_is if self.metric == task.best else _known_direction(self.metric)
+            direction = (
+                task.best_is if self.metric == task.best else formatting.best_is(self.metric)
+            )
         if direction is None:
             problem = f'set whether "max" or "min" is best for {self.metric}'
             raise ConfigError([("checkpoint.best_is", problem)])
@@ -42,10 +44,3 @@ class BestScore:
         if self.score is None:
             return True
         return score > self.score if self._is_max else score < self.score
-
-
-def _known_direction(metric: str) -> str | None:
-    """Return "max" or "min" where the metric's name tells which is best."""
-    if metric == "loss":
-        return "min"
-    return "max" if formatting.is_accuracy(metric) else None

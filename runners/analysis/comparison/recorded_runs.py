@@ -237,4 +237,5 @@ def _describe_results(candidates: Sequence[Candidate], base: int, unit: Unit) ->
     found = sentences.describe_results(
         candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
-    return [*found, ONE_RUN_EACH] if found else []
+    best = sentences.describe_best(candidates)
+    return [*best, *found, ONE_RUN_EACH] if found else best

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
@@ -12,6 +13,7 @@ from distrain.runners.analysis.interval import Interval
 Ratio = Callable[[Candidate, Candidate], Interval | None]
 """Return the rate of the first as a multiple of the second's; None if it is not known."""
 
+NOISE_UNKNOWN = "one run each, so no statement about noise"
 NO_DIFFERENCE = "no significant difference"
 MAX_NAMED = 3  # unequal settings in one sentence; the others are counted
 
@@ -58,6 +60,42 @@ def describe_fastest(
     if similar:
         sentence += f"; {NO_DIFFERENCE} to {join_names(similar)}"
     return [sentence]
+
+
+def describe_best(candidates: Sequence[Candidate]) -> list[str]:
+    """Return one sentence on the main metric that candidates of one run each have in common.
+
+    Empty if fewer than two have one.
+    """
+    known = Counter(name for each in candidates for name in _finite(each.metrics))
+    common = [name for name, count in known.items() if count == max(known.values())]
+    metric = next(iter(formatting.sort_metrics(common)), "")
+    ranked = [each for each in candidates if metric in _finite(each.metrics)]
+    if len(ranked) < 2:
+        return []
+    direction = formatting.best_is(metric)
+    ranked.sort(key=lambda each: each.metrics[metric] or 0.0, reverse=direction == "max")
+    first, second, last = ranked[0], ranked[1], ranked[-1]
+    shown = [formatting.metric_value(metric, each.metrics[metric]) for each in ranked]
+    if shown[0] == shown[-1]:
+        text = f"{join_names([each.name for each in ranked])} are equal by {metric}: {shown[0]}"
+    elif direction is None:
+        text = (
+            f"{metric} is lowest in {first.name} ({shown[0]}), highest in {last.name} ({shown[-1]})"
+        )
+    elif shown[0] == shown[1]:
+        ties = [each.name for each, value in zip(ranked, shown, strict=True) if value == shown[0]]
+        text = f"{join_names(ties)} are best by {metric}: {shown[0]}"
+    else:
+        next_best = f" ({second.name})" if len(ranked) > 2 else ""
+        text = f"{first.name} is best by {metric}: {shown[0]} against {shown[1]}{next_best}"
+    return [f"{text}; {NOISE_UNKNOWN}"]
+
+
+def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {
+        name: value for name, value in metrics.items() if value is not None and math.isfinite(value)
+    }
 
 
 def describe_ratio(name: str, baseline: str, ratio: Interval) -> str:

@@ -191,8 +191,9 @@ def test_another_host_and_other_versions_make_it_unequal(
 
 def test_results_state_that_there_is_one_run_of_each(two: list[SampledRun]) -> None:
     found = compare([run.record for run in two])
-    assert found.results[0] == "fastest: both with 1,280 samples/s (median)"
-    assert found.results[1].startswith("both is 2.00× alone (95 % CI 2.00–2.00)")
+    assert found.results[0].endswith("; one run each, so no statement about noise")
+    assert found.results[1] == "fastest: both with 1,280 samples/s (median)"
+    assert found.results[2].startswith("both is 2.00× alone (95 % CI 2.00–2.00)")
     assert "cannot show how much two launches of the same config differ" in found.results[-1]
     assert compare([two[0].record]).results == []
 
@@ -331,3 +332,20 @@ def test_a_mistake_is_one_sentence(
     assert (done.returncode, done.stdout) == (code, "")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+# --- a filter -------------------------------------------------------------------------------------
+
+
+def test_the_runs_that_match_a_filter_are_compared_in_words(
+    distrain: Distrain, fabricate: Fabricate
+) -> None:
+    for name, lr, top1 in (("a", 0.1, 0.975), ("b", 0.05, 0.981), ("outside", 0.5, 0.99)):
+        fabricate(name, **{"train.lr": lr}).steps(20).evaluation(top1).end()
+    text = distrain("compare", "--filter", "lr<0.2").stdout
+    assert "b is best by top1: 98.10 % against 97.50 %; one run each, so no statement" in text
+    assert "outside" not in text
+    refused = distrain("compare", "--filter", "lr>1")
+    assert refused.returncode == 2
+    assert "matches lr>1" in refused.stderr
+    assert "choose them with --filter" in distrain("compare").stderr

@@ -380,3 +380,23 @@ def test_resume_of_a_completed_run_is_one_sentence(
     done = distrain("resume", "done", "--detach", *more)
     assert done.returncode == 2
     assert f"run {run.id} has already completed 4" in done.stderr
+
+
+def test_runs_are_filtered_by_config_metric_and_tag(
+    distrain: Distrain, finished: SampledRun, fabricate: Fabricate
+) -> None:
+    slow = fabricate("slow", **{"train.lr": 0.001}).steps(3)
+    slow.note(tags=["sweep"])
+    for expression, expected in (
+        ("lr<0.01", [slow.id]),
+        ("top1>95%", [finished.id]),
+        ("tag!=sweep", [finished.id]),
+        ("status:running tag:sweep strategy=ddp age<1h", [slow.id]),
+    ):
+        listed = distrain("runs", "--json", "--filter", expression)
+        assert [run["run_id"] for run in json.loads(listed.stdout)] == expected, expression
+    none = distrain("runs", "--filter", "lr>1")
+    assert (none.stdout, none.stderr) == ("", "none of 2 runs matches this filter\n")
+    wrong = distrain("runs", "--filter", "lrr>1")
+    assert wrong.returncode == 2
+    assert "no run has the key lrr; did you mean lr?" in wrong.stderr
