@@ -19,12 +19,12 @@ from msgspec import structs
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Event, Message, Notice, decode, encode
+from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.records.timeseries.series import SERIES
 from distrain.runners.records.writer import Item
 from distrain.runners.system.files import open_regular
 
-JOURNAL = "journal.ndjson"  # in the run's folder
 # The fields of run.json that only the job knows; the others follow from the events.
 STATE_FIELDS = ("hosts", "provenance", "stall", "stall_ended")
 _SERIES_NAMES = {series.kind: series.name for series in SERIES}

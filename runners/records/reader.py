@@ -6,14 +6,11 @@ checkpoints. Readers never write to the database, and any number may read at onc
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast, overload
@@ -21,8 +18,7 @@ from typing import Any, TypeVar, Unpack, cast, overload
 import msgspec
 
 from distrain.runners import formatting
-from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.errors import DistrainError, RunsFolderError
 from distrain.runners.protocol.events import (
     Attempt,
     Evaluation,
@@ -32,21 +28,11 @@ from distrain.runners.protocol.events import (
     ScriptSettings,
     Window,
 )
-from distrain.runners.records import job_status, untrusted
+from distrain.runners.records import untrusted
 from distrain.runners.records.database import DATABASE, UNDONE, open_for_reading
-from distrain.runners.records.journal import JOURNAL
-from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, rank_info
-from distrain.runners.records.state import (
-    LOST,
-    LOST_READ_ONLY,
-    UNSUPERVISED,
-    RunState,
-    Status,
-    check_supervisor,
-    not_a_record,
-    read_state,
-)
+from distrain.runners.records.run_folder import RunFolder
+from distrain.runners.records.state import RunState, not_a_record
 from distrain.runners.records.summary import summarize
 from distrain.runners.records.timeseries.curves import Curve, CurveQuery, read_curve, read_curves
 from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
@@ -60,15 +46,14 @@ from distrain.runners.records.timeseries.rows import (
 )
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
 from distrain.runners.records.timeseries.series import LOGGED, PROCS, STEPS
-from distrain.runners.system.files import read_regular
 
 T = TypeVar("T", bound=msgspec.Struct)
 Value = TypeVar("Value")
 _EVENTS_AT_ONCE = 256
 
 
-class Record:
-    """A run's folder, read-only except for `set_meta`.
+class Record(RunFolder):
+    """A run's folder with its measurements, read-only except for `set_meta`.
 
     Raises DistrainError where the folder is not a record or has a format that this version cannot
     read. Everything is read when asked for, so a live run can be read repeatedly. May be used
@@ -76,17 +61,11 @@ class Record:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.dir = Path(folder).absolute()
-        self._cached_state: tuple[tuple[int, int], RunState] | None = None
+        super().__init__(folder)
         self._db: sqlite3.Connection | None = None
         self._lock = threading.RLock()
         self._logged: dict[str, dict[int, int]] = {}  # as `logged` returns it
         self._last_curve = 0
-        # The folder's name and not the state's run_id, to distinguish a copy from the original.
-        self.id = self.dir.name
-        if formatting.has_control_characters(self.id):
-            raise not_a_record(self.dir, "its name has control characters; rename the folder")
-        self.created = self._stored_state().created
 
     def __enter__(self) -> Record:
         return self
@@ -103,120 +82,6 @@ class Record:
         if self._db is not None:
             self._db.close()
             self._db = None
-
-    @property
-    def runs_dir(self) -> Path:
-        """The runs folder that the run belongs to; of a bench's run, the one with the bench."""
-        bench = self.dir.parent.parent
-        return bench.parent if os.path.lexists(bench / "bench.json") else self.dir.parent
-
-    # --- the small files ----------------------------------------------------------------------
-
-    @property
-    def state(self) -> RunState:
-        """run.json, with a live status corrected where the supervisor is gone.
-
-        The run has then failed with SupervisorLost, also where the supervisor writes to another
-        folder, and has ended when the record was last written. A run whose job records it stays
-        live as long as the job may continue, and `reason` says that the supervisor is missing.
-        """
-        stored = self._stored_state()
-        state = check_supervisor(stored, self.id)
-        if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
-            return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
-        if stored.live and not state.live and state.started:
-            state = msgspec.structs.replace(state, ended=self._last_write(state.started))
-        if state.error and state.reason == LOST and self._is_read_only:
-            error = msgspec.structs.replace(state.error, message=LOST_READ_ONLY)
-            state = msgspec.structs.replace(state, reason=LOST_READ_ONLY, error=error)
-        return state
-
-    def _last_write(self, started: float) -> float:
-        """Return when something was measured last: the Unix time at which a lost run ended."""
-        times = [started]
-        for name in ("run.json", "metrics.db", "metrics.db-wal"):
-            with contextlib.suppress(OSError):
-                times.append(os.lstat(self.dir / name).st_mtime)
-        return max(times)
-
-    @property
-    def _is_read_only(self) -> bool:
-        """Whether no supervisor could have written how the run ended."""
-        # What a mount tells is not enough: Linux 6.12 keeps "rw" where ext4 has had an error.
-        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            os.close(os.open(self.dir / "run.json", flags))
-        except OSError as error:
-            return error.errno == errno.EROFS
-        return False
-
-    @property
-    def is_unsupervised(self) -> bool:
-        """Whether the supervisor is gone but a job records, or has recorded, the run."""
-        return self._has_lost_supervisor(check_supervisor(self._stored_state(), self.id))
-
-    def _has_lost_supervisor(self, state: RunState) -> bool:
-        lost = state.error is not None and state.reason == LOST
-        return lost and state.job is not None and self.has_journal
-
-    @property
-    def has_journal(self) -> bool:
-        """Whether the run's job records it in a journal, so that it needs no supervisor."""
-        return (self.dir / JOURNAL).exists() or self.config.slurm.report == "files"
-
-    @property
-    def status(self) -> Status:
-        return self.state.status
-
-    @property
-    def live(self) -> bool:
-        return self.state.live
-
-    @property
-    def meta(self) -> Meta:
-        return read_meta(self.dir)
-
-    @property
-    def name(self) -> str:
-        """The name a person gave the run, or an empty one."""
-        return self.meta.name
-
-    def set_meta(self, **changes: Any) -> Meta:
-        """Change name, notes, tags or pinned.
-
-        Raises DistrainError where meta.json is broken, so that nothing in it is lost.
-        """
-        return change_meta(self.dir, **changes)
-
-    @property
-    def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which a resumed run continues; a file of this record."""
-        try:
-            path = (self.dir / "checkpoints" / "last.pt").resolve()  # a link to the newest file
-            is_own = path.is_file() and path.is_relative_to(self.dir.resolve())
-        except (OSError, RuntimeError):  # a link to itself
-            return None
-        return path if is_own else None
-
-    @cached_property
-    def config(self) -> RunConfig:
-        """config.toml; raises DistrainError where it is missing or broken."""
-        try:
-            return RunConfig.from_toml(read_regular(self.dir / "config.toml").decode())
-        except OSError as error:
-            raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
-        except (ConfigError, UnicodeDecodeError) as error:
-            raise not_a_record(self.dir, f"its config.toml is not valid: {error}") from None
-
-    def _stored_state(self) -> RunState:
-        try:
-            stat = os.lstat(f"{self.dir}/run.json")
-            stamp = (stat.st_mtime_ns, stat.st_ino)
-        except OSError:
-            stamp = (0, 0)
-        if self._cached_state is None or self._cached_state[0] != stamp:
-            self._cached_state = (stamp, read_state(self.dir))
-        return self._cached_state[1]
 
     # --- measurements -------------------------------------------------------------------------
 

@@ -25,8 +25,9 @@ from distrain.runners.protocol.events import (
     Window,
 )
 from distrain.runners.records.folder import create_run
-from distrain.runners.records.journal import JOURNAL, JournalReader, JournalWriter
+from distrain.runners.records.journal import JournalReader, JournalWriter
 from distrain.runners.records.reader import Record
+from distrain.runners.records.run_folder import JOURNAL
 from tests.support.records import make_window
 
 ITEMS = [

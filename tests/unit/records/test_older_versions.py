@@ -22,9 +22,10 @@ from distrain.runners.bench.folder import read_bench_state, read_definition, wri
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import Event, Failure, Job, Stop, as_dict, decode, encode
 from distrain.runners.records.export import export
-from distrain.runners.records.journal import JOURNAL, JournalReader, JournalWriter
+from distrain.runners.records.journal import JournalReader, JournalWriter
 from distrain.runners.records.meta import read_valid_meta, write_meta
 from distrain.runners.records.reader import Record
+from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.state import read_state, write_state
 from distrain.runners.records.timeseries.series import STEPS

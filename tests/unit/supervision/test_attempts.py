@@ -53,8 +53,9 @@ from distrain.runners.protocol.events import (
 )
 from distrain.runners.records.export import export
 from distrain.runners.records.folder import create_run
-from distrain.runners.records.journal import JOURNAL, JournalWriter
+from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
+from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.rows import read_totals

@@ -19,7 +19,8 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import Notice
 from distrain.runners.records.folder import create_run
-from distrain.runners.records.journal import JOURNAL, JournalReader, JournalWriter
+from distrain.runners.records.journal import JournalReader, JournalWriter
+from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.supervision import relay
 
 LONG = 120.0
