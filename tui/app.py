@@ -7,17 +7,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from textual import events
-from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.widgets import Input
 
+from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import runs_folder
 from distrain.runners.session import Session
@@ -28,6 +27,7 @@ from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.base_app import BaseApp
 from distrain.tui.screens.app_screen import BREAKPOINTS
 from distrain.tui.screens.error_boundary import ErrorBoundary
+from distrain.tui.settings import Settings, SettingsError
 
 MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
@@ -40,7 +40,6 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
     TITLE = "distrain"
     CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False  # an input field takes Escape first: see `action_leave` of screens
     BINDINGS = keymap.make_bindings(keymap.EVERYWHERE)  # type: ignore[assignment]
     HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
@@ -54,7 +53,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         super().__init__()
         self.runs_dir = runs_folder(runs_dir)
         self.readonly = readonly
-        self.settings, self._settings_problem = settings.load()
+        self.settings = self._load_settings()
         self.launches = LaunchController(self)
         self.sessions = SessionController(self)
         self.benches = BenchController(self)
@@ -72,8 +71,9 @@ class DistrainApp(ErrorBoundary, BaseApp):
         leave = partial(self.exit, return_code=128 + signal.SIGTERM)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
         self.set_keymap(self.settings.keys)
-        self._use_theme(self.settings.theme)
-        self._report_settings_problems()
+        self.theme = self.settings.theme
+        for problem in keymap.find_clashes(self.settings.keys):
+            self.notify(f"settings, {problem}", severity="warning", timeout=10)
         if self._first_session:
             self.sessions.open(self._first_session)
         elif not self.readonly and not _has_sessions(self.runs_dir):
@@ -92,21 +92,19 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
         return RunsScreen()
 
-    def _use_theme(self, name: str) -> None:
-        if name in self.available_themes:
-            self.theme = name
-        else:
-            self.notify(f"unknown theme {name!r}", severity="warning")
+    def _load_settings(self) -> Settings:
+        """Return the user's settings. Raises SettingsError, which lists what is wrong with them."""
+        loaded, problem = settings.load()
+        problems = [problem] if problem else keymap.find_unknown(loaded.keys)
+        if loaded.theme not in self.available_themes:
+            hint = nearest(loaded.theme, self.available_themes)
+            problems.append(f"there is no theme {loaded.theme!r}{hint}")
+        if problems:
+            raise SettingsError(problems)
+        return loaded
 
     def watch_theme(self, name: str) -> None:
         self.remember(theme=name)
-
-    def _report_settings_problems(self) -> None:
-        problems = keymap.find_problems(self.settings.keys)
-        if self._settings_problem:
-            problems = [self._settings_problem]
-        for problem in problems:
-            self.notify(problem, severity="warning", timeout=10)
 
     # --- actions of the keys that work everywhere -----------------------------------------------
 
@@ -144,28 +142,17 @@ class DistrainApp(ErrorBoundary, BaseApp):
         except OSError as error:
             self.refuse(f"cannot write the screenshot: {error.strerror}")
 
-    # --- the command palette --------------------------------------------------------------------
+    # --- the palette ----------------------------------------------------------------------------
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """List every action of the screen and the app, and the choice of a theme."""
-        groups = [keymap.EVERYWHERE, *getattr(screen, "KEYS", ())]
-        for keys in keymap.group_by_title(groups).values():
-            for key in keys:
-                yield SystemCommand(key.label, key.help, partial(self.perform, key))
-        yield SystemCommand("Theme", "Change the colours of the app.", self.action_change_theme)
+    def action_command_palette(self) -> None:
+        from distrain.tui.actions import available
+        from distrain.tui.dialogs.palette import PaletteDialog
 
-    async def perform(self, key: keymap.Key) -> None:
-        """Run the action of a key: where the key works now, else in a visible pane that has it."""
-        for active in self.screen.active_bindings.values():
-            if active.binding.id == key.id:
-                await self.run_action(active.binding.action, active.node)
-                return
-        method = f"action_{key.action.partition('(')[0]}"
-        for pane in self.screen.query("*"):
-            if pane.region and hasattr(pane, method):
-                await self.run_action(key.action, pane)
-                return
-        self.refuse("the pane for this action is not shown")
+        def choose(id: str | None) -> None:
+            if id:
+                self.call_next(available.perform, self, id)
+
+        self.push_screen(PaletteDialog(available.list_entries(self)), choose)
 
     # --- internal errors ------------------------------------------------------------------------
 
@@ -213,7 +200,8 @@ def main() -> int:
         session = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
         app = DistrainApp(arguments.runs_dir, arguments.readonly, session)
     except DistrainError as error:
-        print(f"distrain-tui: {error}", file=sys.stderr)
+        for line in str(error).splitlines():
+            print(f"distrain-tui: {line}", file=sys.stderr)
         return error.exit_code
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from textual.binding import Binding
+from textual.keys import REPLACED_KEYS, Keys, key_to_character
+
+from distrain.models.errors import nearest
 
 
 class Key(NamedTuple):
@@ -74,6 +77,17 @@ KEYMAP = (
     Key(EVERYWHERE, "new", "n", "new", "New", "Choose a preset and launch it.", True),
     Key(EVERYWHERE, "full", "f", "full", "Full screen", "Maximize or restore the focused pane."),
     Key(EVERYWHERE, "copy", "y", "screen.copy", "Copy", "Copy what is shown (OSC 52)."),
+    Key(EVERYWHERE, "palette", "ctrl+p", "command_palette", "Palette", "Search all actions.", True),
+    Key(EVERYWHERE, "command", "colon", "command", "Command", "Type an action or a command."),
+    Key(EVERYWHERE, "jump", "ctrl+o", "jump", "Jump", "Label all panes and fields."),
+    Key(
+        EVERYWHERE,
+        "shell",
+        "exclamation_mark",
+        "shell",
+        "Shell",
+        "Open a shell in a run's folder.",
+    ),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
     Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Quit the app; runs continue.", True),
     # --- the table of runs
@@ -163,9 +177,19 @@ KEYMAP = (
     Key(BENCH, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
 )
 BY_ID = {key.id: key for key in KEYMAP}
-# Actions in the footer that change something: hidden in a read-only app.
+# Actions that change something: neither in the footer nor in the palette of a read-only app.
 CHANGES = {
     "app.new",
+    "app.shell",
+    "runs.rerun",
+    "runs.resume",
+    "runs.stop",
+    "runs.edit",
+    "runs.delete",
+    "runs.undo",
+    "runs.pin",
+    "run.edit",
+    "bench.edit",
     "run.stop",
     "run.rerun",
     "run.resume",
@@ -173,6 +197,8 @@ CHANGES = {
     "bench.rerun",
     "bench.resume",
 }
+
+MODIFIERS = ("ctrl", "shift", "alt", "meta", "super", "hyper")
 
 _ID = re.compile(r"\{([a-z]+\.[a-z]+)\}")
 
@@ -222,19 +248,35 @@ def parse_keys(id: str, remapped: Mapping[str, str]) -> list[Binding]:
     return list(Binding.make_bindings([Binding(name, "none") for name in names if name]))
 
 
-def find_problems(remapped: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the user's keys by id: unknown actions, keys with two actions."""
+def find_unknown(remapped: Mapping[str, str]) -> list[str]:
+    """Return which of the user's keys by id name an action or a key that does not exist."""
     problems = []
     for id in remapped:
         if id not in BY_ID:
-            problems.append(f"settings, [keys]: {id} is not an action")
+            problems.append(f"[keys]: {id} is not an action{nearest(id, BY_ID)}")
         elif not parse_keys(id, remapped):
-            problems.append(f"settings, [keys]: {id} has no key")
-    for groups in TOGETHER:
-        for problem in _find_clashes(groups, remapped):
-            if problem not in problems:
-                problems.append(problem)
+            problems.append(f"[keys]: {id} has no key")
+        else:
+            for binding in parse_keys(id, remapped):
+                if not is_key(binding.key):
+                    hint = nearest(binding.key, {key.value for key in Keys})
+                    problems.append(f"[keys]: {id}: there is no key {binding.key!r}{hint}")
     return problems
+
+
+def find_clashes(remapped: Mapping[str, str]) -> list[str]:
+    """Return which keys have two actions that work at the same time."""
+    problems = [problem for groups in TOGETHER for problem in _find_clashes(groups, remapped)]
+    return list(dict.fromkeys(problems))
+
+
+def is_key(name: str) -> bool:
+    """Return whether Textual knows a key of this name, such as "ctrl+shift+k" or "slash"."""
+    *modifiers, key = name.split("+")
+    if not all(modifier in MODIFIERS for modifier in modifiers):
+        return False
+    is_special = key in {known.value for known in Keys}
+    return is_special or key_to_character(REPLACED_KEYS.get(key, key)) is not None
 
 
 def _find_clashes(groups: Iterable[str], remapped: Mapping[str, str]) -> Iterator[str]:
@@ -244,4 +286,4 @@ def _find_clashes(groups: Iterable[str], remapped: Mapping[str, str]) -> Iterato
             for binding in parse_keys(key.id, remapped):
                 owner = owners.setdefault(binding.key, key.id)
                 if owner != key.id:
-                    yield f"settings, [keys]: {binding.key} has two actions, {owner} and {key.id}"
+                    yield f"[keys]: {binding.key} has two actions, {owner} and {key.id}"

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import tomli_w
 
+from distrain.models.errors import nearest
 from distrain.runners.config.presets import user_folder
+from distrain.runners.errors import DistrainError
 from distrain.runners.system.files import write_atomically
+
+
+class SettingsError(DistrainError):
+    """The settings file holds something that the app does not know. The user has to fix it."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        super().__init__("\n".join(f"{path()}: {problem}" for problem in problems))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,11 +52,18 @@ def path() -> Path:
 def load() -> tuple[Settings, str]:
     """Return the settings, and what is wrong with the file (defaults apply) or an empty string."""
     try:
-        return msgspec.convert(tomllib.loads(path().read_text("utf-8")), Settings), ""
+        values = tomllib.loads(path().read_text("utf-8"))
+        for name in values:
+            if name not in Settings.__struct_fields__:
+                hint = nearest(name, Settings.__struct_fields__)
+                return Settings(), f"there is no setting {name!r}{hint}"
+        return msgspec.convert(values, Settings), ""
     except FileNotFoundError:
         return Settings(), ""
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        return Settings(), f"{path()} is ignored: {error}"
+    except OSError as error:
+        return Settings(), f"cannot be read: {error.strerror}"
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        return Settings(), str(error)
 
 
 def save(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
-from distrain.tui.app import DistrainApp
+from distrain.tui.app import DistrainApp, main
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.config_screen import ConfigScreen
@@ -119,12 +119,12 @@ def test_an_invalid_settings_file_is_not_overwritten(ended: Make, runs_dir: Path
     ended("mine")
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        await until(pilot, lambda: messages(app), "shown")
+        settings.path().write_text("[no such thing]", encoding="utf-8")
         app.remember(bell=True)
         assert app.settings.bell
 
-    play(scenario, runs_dir, '"run.stop" = "k"\n[no such thing]')
-    assert "run.stop" in settings.path().read_text("utf-8")
+    play(scenario, runs_dir, '"run.stop" = "k"')
+    assert settings.path().read_text("utf-8") == "[no such thing]"
 
 
 def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
@@ -184,23 +184,49 @@ def test_help_uses_the_remapped_keys(ended: Make, runs_dir: Path) -> None:
         ({"run.stop": "k"}, ""),
         ({"run.stop": "r", "run.rerun": "s"}, ""),
         ({"run.stop": ""}, ""),
-        ({"run.stopp": "k"}, "settings, [keys]: run.stopp is not an action"),
-        ({"run.stop": "l"}, "settings, [keys]: l has two actions, run.stop and run.logs"),
-        ({"app.new": "x"}, "settings, [keys]: x has two actions, app.new and plot.axis"),
-        (
-            {"run.logs": "?"},
-            "settings, [keys]: question_mark has two actions, app.help and run.logs",
-        ),
+        ({"run.stop": "l"}, "l has two actions, run.stop and run.logs"),
+        ({"app.new": "x"}, "x has two actions, app.new and plot.axis"),
+        ({"run.logs": "?"}, "question_mark has two actions, app.help and run.logs"),
     ],
 )
-def test_an_invalid_remapping_is_reported(keys: dict[str, str], complaint: str) -> None:
-    assert keymap.find_problems(keys) == ([complaint] if complaint else [])
+def test_a_key_with_two_actions_is_reported(keys: dict[str, str], complaint: str) -> None:
+    assert keymap.find_clashes(keys) == ([f"[keys]: {complaint}"] if complaint else [])
 
 
-def test_the_app_reports_an_invalid_remapping(ended: Make, runs_dir: Path) -> None:
+def test_the_app_reports_a_key_with_two_actions(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        assert "run.stopp" in " ".join(messages(app))
+        assert "o has two actions" in " ".join(messages(app))
 
-    play(scenario, runs_dir, '"run.stopp" = "k"')
+    play(scenario, runs_dir, '"runs.stop" = "o"')
+
+
+def test_keys_that_textual_knows_are_accepted() -> None:
+    keys = "ctrl+shift+k, f24, é, plus, alt+question_mark, _, pagedown, ctrl+at"
+    assert keymap.find_unknown({"run.stop": keys}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[keys]\n"run.stop" = "hiper+k"\n"run.rerum" = "k"', "run.rerum is not an action"),
+        ('[keys]\n"run.stop" = "hiper+k"', "there is no key 'hiper+k'"),
+        ("them = 'nord'", "there is no setting 'them'; did you mean theme"),
+        ("theme = 'nordic'", "there is no theme 'nordic'; did you mean nord"),
+        ("bell = 3", "Expected `bool`, got `int` - at `$.bell`"),
+        ("bell", "Expected '=' after a key"),
+    ],
+)
+def test_invalid_settings_are_refused_at_start(
+    text: str, complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.path().parent.mkdir(parents=True)
+    settings.path().write_text(text, encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["distrain-tui"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main() == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(f"distrain-tui: {settings.path()}: ") for line in lines)
+    assert complaint in "".join(lines)

@@ -28,7 +28,8 @@ from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
-from distrain.tui import keymap, settings
+from distrain.tui import settings
+from distrain.tui.actions.available import perform
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
@@ -431,12 +432,12 @@ def test_gpus_show_their_processes_and_missing_values(make: Make) -> None:
 def test_the_palette_searches_the_log_only_if_it_is_shown(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         plot, log = app.focused, screen.query_one(LogPane)
-        await app.perform(keymap.BY_ID["log.search"])
+        await perform(app, "log.search")
         await until(pilot, lambda: has_message(app, "not shown"), "refused")
         assert app.focused is plot
         await pilot.press("l", "shift+tab")
         await until(pilot, lambda: log.region, "shown")
-        await app.perform(keymap.BY_ID["log.search"])
+        await perform(app, "log.search")
         await until(pilot, lambda: app.focused is log.query_one(Input), "in the log")
 
     watch(make().steps(10), scenario)
@@ -494,7 +495,6 @@ def test_the_log_of_the_first_failing_rank_is_a_key_away(size: tuple[int, int], 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("l")
         await until(pilot, lambda: "ValueError: a bad label" in shown(app), "shown")
-        assert len([b for b in screen.active_bindings.values() if b.binding.show]) <= 9
         await pilot.press("l")
         await pilot.pause()
         assert not screen.query_one(LogPane).region
@@ -505,12 +505,30 @@ def test_the_log_of_the_first_failing_rank_is_a_key_away(size: tuple[int, int], 
 def test_the_key_bar_shows_what_fits_and_can_be_clicked(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         line = shown(app).splitlines()[-1]
-        assert line.rstrip().endswith("palette")
+        assert line.endswith(" ? Help  q Quit  ^p Palette ")
         assert " s Stop  l Logs  x Axis " in line
         assert len(line) <= 80
         await pilot.click(KeyBar, offset=(line.index("Help"), 0))
         await pilot.pause()
         assert isinstance(app.screen, HelpDialog)
+
+    watch(make().steps(3), scenario, (80, 24))
+
+
+def test_a_narrow_key_bar_keeps_help_and_quit(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        line = " ".join(shown(app).splitlines()[-1].split())
+        assert line == "s Stop ? Help q Quit ^p Palette"
+
+    watch(make().steps(3), scenario, (40, 24))
+
+
+def test_the_full_screen_names_the_key_that_leaves_it(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("f")
+        await until(pilot, lambda: shown(app).splitlines()[-1].startswith(" f Restore "), "shown")
+        await pilot.press("f")
+        await until(pilot, lambda: "Restore" not in shown(app), "restored")
 
     watch(make().steps(3), scenario, (80, 24))
 
@@ -600,7 +618,7 @@ def test_the_palette_copies_the_focused_log(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("l")
         await until(pilot, lambda: "one line" in shown(app), "read")
-        await app.perform(keymap.BY_ID["app.copy"])
+        await perform(app, "app.copy")
         await until(pilot, lambda: app.clipboard, "copied")
         assert app.clipboard == "one line"
 

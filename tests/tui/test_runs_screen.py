@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.command import CommandList
 from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Label, OptionList, Static
@@ -25,6 +24,7 @@ from distrain.tui import settings
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
+from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.config_screen import ConfigScreen, page
@@ -440,7 +440,7 @@ def test_the_command_palette_runs_actions(ended: Make, runs_dir: Path) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         async def pick(action: str) -> None:
             await pilot.press("ctrl+p", *action)
-            await until(pilot, lambda: app.screen.query_one(CommandList).option_count == 1, "found")
+            await until(pilot, lambda: isinstance(app.screen, PaletteDialog), "opened")
             await pilot.press("enter")
 
         await pick("pin")

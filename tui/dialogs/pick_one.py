@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from distrain.tui.dialogs.dialog import Dialog
 
 SEARCHED_FROM = 24  # options
-_KEYS_OF_THE_LIST = {
+KEYS_OF_THE_LIST = {
     "up": "cursor_up",
     "down": "cursor_down",
     "pageup": "page_up",
@@ -66,7 +66,7 @@ class PickOneDialog(Dialog[str]):
 
     async def on_key(self, event: events.Key) -> None:
         """Let keys that do not edit a search move in the list."""
-        action = _KEYS_OF_THE_LIST.get(event.key)
+        action = KEYS_OF_THE_LIST.get(event.key)
         if action is not None and isinstance(self.focused, Input):
             await self.query_one(OptionList).run_action(action)
 

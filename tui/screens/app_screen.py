@@ -24,6 +24,7 @@ class AppScreen(ErrorBoundary, Screen[None]):
     """A screen that survives errors of its handlers. `KEYS` are its groups of the keymap."""
 
     KEYS: tuple[str, ...] = ()
+    ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"
     # Textual repaints the whole screen when the focus moves; the two panes do that themselves.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
@@ -37,6 +38,11 @@ class AppScreen(ErrorBoundary, Screen[None]):
         """Return whether the footer shows a key."""
         is_forbidden = self.distrain.readonly and binding.id in keymap.CHANGES
         return binding.show and not is_forbidden
+
+    def obstacle(self, id: str) -> str:
+        """Return why an action of the keymap cannot be done now, or an empty string."""
+        is_forbidden = self.distrain.readonly and id in keymap.CHANGES
+        return "This app is read-only." if is_forbidden else ""
 
     @property
     def is_current(self) -> bool:

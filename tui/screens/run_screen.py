@@ -251,6 +251,18 @@ class RunScreen(LinkedPlotsScreen):
             return not self.distrain.readonly
         return binding.id != "run.stop" and super().offers(binding)
 
+    def obstacle(self, id: str) -> str:
+        state = self.frame.snapshot.state if self.frame else None
+        if id == "run.stop" and state and not state.live:
+            return "The run has ended."
+        if id == "run.resume" and state and state.live:
+            return "The run has not ended."
+        if id == "run.resume" and not self.run.record.last_checkpoint:
+            return "The run has no checkpoint."
+        if id in ("run.fold", "run.folds") and not any(table.folds for table in self._tables):
+            return "All rows are shown already."
+        return super().obstacle(id)
+
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         super()._choose_plots(plots)
         if not self._is_script:

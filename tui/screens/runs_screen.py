@@ -289,6 +289,17 @@ class RunsScreen(AppScreen):
     def _sessions(self, rows: Iterable[RunRow]) -> list[Session]:
         return [session for row in rows if (session := self._session(row))]
 
+    def obstacle(self, id: str) -> str:
+        row = self._table.row
+        if id in ("runs.stop", "runs.resume", "runs.delete") and row and not self._marked:
+            if id == "runs.stop" and not row.live:
+                return "The run has ended."
+            if id != "runs.stop" and row.live:
+                return "The run has not ended."
+        if id != "runs.filter" and id in keymap.BY_ID and row is None and id.startswith(f"{RUNS}."):
+            return "There is no run under the cursor."
+        return super().obstacle(id)
+
     def action_open(self) -> None:
         if session := self._current():
             self.distrain.sessions.open(session)

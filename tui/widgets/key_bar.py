@@ -17,7 +17,9 @@ from textual.widget import Widget
 
 from distrain.tui.widgets.text_pane import strip_of
 
-PALETTE = "palette"
+# At the right end, at every width.
+ALWAYS = ("app.help", "app.quit", "app.palette")
+FULL = "app.full"
 
 
 class KeyOwner(Protocol):
@@ -52,6 +54,7 @@ class KeyBar(Widget):
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._update)
+        self.watch(self.screen, "maximized", lambda: self._update(self.screen), init=False)
         self._update(self.screen)
 
     def on_resize(self) -> None:
@@ -59,13 +62,18 @@ class KeyBar(Widget):
 
     def _update(self, screen: Screen[object]) -> None:
         found: dict[str, ShownKey] = {}
+        always: dict[str, ShownKey] = {}
         for active in screen.active_bindings.values():
-            if cast(KeyOwner, screen).offers(active.binding):
-                found.setdefault(active.binding.action, self._shown(active.binding))
-        palette = ShownKey(
-            self.app.COMMAND_PALETTE_BINDING, self.app.get_key_display(_PALETTE), PALETTE
-        )
-        keys = fit_keys(list(found.values()), palette, self.size.width)
+            binding = active.binding
+            if binding.id == FULL and screen.maximized:
+                restore = self._shown(binding)._replace(label="Restore")
+                found = {binding.action: restore, **found}
+            elif binding.id in ALWAYS:
+                always.setdefault(binding.id, self._shown(binding))
+            elif cast(KeyOwner, screen).offers(binding):
+                found.setdefault(binding.action, self._shown(binding))
+        last = [always[id] for id in ALWAYS if id in always]
+        keys = fit_keys(list(found.values()), last, self.size.width)
         if keys != self._keys:
             self._keys = keys
             self.refresh()
@@ -86,16 +94,16 @@ class KeyBar(Widget):
                 self.app.simulate_key(shown.key)
 
 
-_PALETTE = Binding("ctrl+p", "command_palette", PALETTE)
-
-
-def fit_keys(keys: list[ShownKey], palette: ShownKey, width: int) -> list[ShownKey]:
-    """Place the first keys that fit at the left and the palette, which lists all, at the right."""
-    last = palette._replace(start=max(width - palette.end, 0))
+def fit_keys(keys: list[ShownKey], last: list[ShownKey], width: int) -> list[ShownKey]:
+    """Place `last` at the right end, and before them the first of the other keys that fit."""
+    start = max(width - sum(shown.end - shown.start for shown in last), 0)
     placed: list[ShownKey] = []
     for shown in keys:
         candidate = shown._replace(start=placed[-1].end if placed else 0)
-        if candidate.end > last.start:
+        if candidate.end > start:
             break
         placed.append(candidate)
-    return [*placed, last]
+    for shown in last:
+        placed.append(shown._replace(start=start))
+        start = placed[-1].end
+    return placed
