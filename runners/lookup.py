@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 
 from distrain.runners import runs
 from distrain.runners.bench.handle import Bench, all_benches, bench_at
-from distrain.runners.errors import DistrainError
+from distrain.runners.errors import DistrainError, RunNotFoundError
+from distrain.runners.groups import Group, find_group
 from distrain.runners.runs import Run, all_runs, run_at, runs_folder
 from distrain.runners.session import Session, choose
 
@@ -19,6 +22,25 @@ def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Session
     return _find(wanted, runs_dir)
 
 
+def find_any(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run | Bench | Group:
+    """Return the run or bench as `find`, or else the group of this id or name.
+
+    Raises RunNotFoundError.
+    """
+    try:
+        return _find(wanted, runs_dir)
+    except RunNotFoundError:
+        with suppress(RunNotFoundError):
+            return find_group(wanted, runs_dir)
+        raise
+
+
+def find_runs(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Sequence[Run]:
+    """Return the run as `find_run`, or the runs of a group. Raises as `find_run`."""
+    found = find_any(wanted, runs_dir) if wanted != "latest" else None
+    return found.runs if isinstance(found, Group) else [find_run(wanted, runs_dir)]
+
+
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:
     """Return the run, for commands that do not work on a bench; `latest` is the newest run.
 
@@ -28,12 +50,6 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run
     if isinstance(session, Bench):
         raise DistrainError(f"{session.id} is a bench; its runs are in {session.records_dir}")
     return session
-
-
-def find_bench(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench | None:
-    """Return the bench, or None if it is a run. Raises RunNotFoundError."""
-    session = _find(wanted, runs_dir)
-    return session if isinstance(session, Bench) else None
 
 
 def _find(wanted: str, runs_dir: str | os.PathLike[str] | None) -> Run | Bench:

@@ -418,8 +418,8 @@ def launch(
     Relative paths and the user's own modules are searched for in `cwd`, by default the current
     folder. `environment` is added to that of this process. With `queue` the run waits until its
     devices are free; without, it starts even if other runs use them. `parent` is the id of the run
-    that it continues, `group` that of its sweep, `command` what the record calls its command line. The code that the config
-    names is trusted from now on.
+    that it continues, `group` that of its sweep, `command` what the record calls its command line.
+    The code that the config names is trusted from now on.
 
     Raises ConfigError before anything is started, RunsFolderError, or DistrainError if the
     supervisor fails or the queue cannot be used.

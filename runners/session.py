@@ -18,14 +18,51 @@ from distrain.runners.records.meta import Meta
 POLL_S = 0.1  # between two looks at whether a session has ended
 
 
-class Session(Protocol):
+class Followed(Protocol):
+    """What can be followed to its end and stopped: a run, a bench, or a group of runs."""
+
+    @property
+    def kind(self) -> Literal["run", "bench", "group"]: ...
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def status(self) -> str:
+        """ "running", "completed", …"""
+
+    @property
+    def reason(self) -> str:
+        """Why it has this status, or an empty string."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is queued, starting, running or stopping."""
+
+    def recover(self) -> bool:
+        """Supervise it again if it lost its supervisor while its Slurm job continues.
+
+        Return whether a new supervisor was started. Raises DistrainError if it does not start.
+        """
+
+    def attend(self) -> bool:
+        """Recover it if needed, and return whether it is live."""
+
+    def stop(self, now: bool = False) -> None:
+        """Ask it to stop and return; with `now`, runs stop without a checkpoint.
+
+        Raises DistrainError if it has ended.
+        """
+
+    def trust(self) -> None:
+        """Trust the code that the configs name, from now on."""
+
+
+class Session(Followed, Protocol):
     """A run or a bench, live or ended. It stays valid when the program that started it exits."""
 
     @property
     def kind(self) -> Literal["run", "bench"]: ...
-
-    @property
-    def id(self) -> str: ...
 
     @property
     def dir(self) -> Path:
@@ -44,18 +81,6 @@ class Session(Protocol):
         """The time of its start in Unix seconds."""
 
     @property
-    def status(self) -> str:
-        """ "running", "completed", …"""
-
-    @property
-    def reason(self) -> str:
-        """Why it has this status, or an empty string."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it is queued, starting, running or stopping."""
-
-    @property
     def meta(self) -> Meta:
         """Name, notes, tags and pin, as people edit them."""
 
@@ -69,23 +94,8 @@ class Session(Protocol):
     def set_meta(self, **changes: Any) -> Meta:
         """Change name, notes, tags or pinned. Raises DistrainError."""
 
-    def recover(self) -> bool:
-        """Supervise the session again if it lost its supervisor while its Slurm job continues.
-
-        Return whether a new supervisor was started. Raises DistrainError if it does not start.
-        """
-
-    def attend(self) -> bool:
-        """Recover the session if needed, and return whether it is live."""
-
     def wait(self) -> object:
         """Wait until the session has ended."""
-
-    def stop(self, now: bool = False) -> None:
-        """Ask the session to stop and return; with `now`, a run stops without a checkpoint.
-
-        Raises DistrainError if it has ended.
-        """
 
     def remove(self) -> Path:
         """Move the folder to the trash and return its new path. Raises DistrainError if live."""
@@ -121,9 +131,6 @@ class Session(Protocol):
 
         These are printable lines; while there are any, both raise UntrustedError.
         """
-
-    def trust(self) -> None:
-        """Trust the code that the configs name, from now on."""
 
     def rerun_configs(self) -> Sequence[RunConfig]:
         """Return the configs that `rerun` would train."""

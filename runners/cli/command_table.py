@@ -34,6 +34,8 @@ GROUPS: dict[str, list[Command]] = {
             "distrain run ddp --set train.epochs=5 --devices cpu:4 --name quick\n"
             "distrain run ./my.toml --devices 0,1 --detach\n"
             "distrain run ddp --queue --detach\n"
+            "distrain run ddp --sweep train.lr=0.1,0.05\n"
+            "distrain run --sweep --lr=0.1,0.05 train.py\n"
             "distrain run amp --json > result.json",
             takes_program=True,
         ),
@@ -60,7 +62,7 @@ GROUPS: dict[str, list[Command]] = {
             "stop",
             "stop a run: all ranks at the same step, with a checkpoint",
             options.add_stop_arguments,
-            "distrain stop latest --wait\ndistrain stop quick --now",
+            "distrain stop latest --wait\ndistrain stop quick --now\ndistrain stop ddp-sweep",
         ),
     ],
     "inspect": [

@@ -12,11 +12,13 @@ from distrain.runners.analysis.comparison import recorded_runs
 from distrain.runners.analysis.comparison.curves import add_curves
 from distrain.runners.analysis.comparison.markdown import render_markdown
 from distrain.runners.analysis.comparison.model import Comparison
+from distrain.runners.bench.handle import Bench
 from distrain.runners.cli.comparison_page import format_comparison, format_json
 from distrain.runners.cli.run_selection import select_rows
 from distrain.runners.cli.runs import read_rows
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import ConfigError, DistrainError, RunNotFoundError
+from distrain.runners.groups import find_group
 from distrain.runners.records.reader import Record
 from distrain.runners.records.untrusted import decode
 from distrain.runners.runs import runs_folder
@@ -43,7 +45,7 @@ def execute(arguments: Namespace) -> int:
 
 
 def _comparison(arguments: Namespace) -> Comparison:
-    if len(arguments.runs) == 1 and not arguments.filter:
+    if len(arguments.runs) == 1 and not (arguments.filter or arguments.group):
         wanted = arguments.runs[0]
         measured = _read_comparison(wanted) or _bench_comparison(wanted, arguments.runs_dir)
         if measured:
@@ -52,11 +54,14 @@ def _comparison(arguments: Namespace) -> Comparison:
                     f"the baseline of this comparison is {measured.baseline} and cannot be changed"
                 )
             return measured
-    records = [lookup.find_run(wanted, arguments.runs_dir).record for wanted in arguments.runs]
+    runs = [run for each in arguments.runs for run in lookup.find_runs(each, arguments.runs_dir)]
+    if arguments.group:
+        runs += find_group(arguments.group, arguments.runs_dir).runs
+    records = [run.record for run in runs]
     if arguments.filter:
         records += _matching_records(arguments.filter, runs_folder(arguments.runs_dir))
     if not records:
-        raise ConfigError("name the runs to compare, or choose them with --filter")
+        raise ConfigError("name the runs to compare, or choose them with --filter or --group")
     return recorded_runs.compare(records, arguments.baseline)
 
 
@@ -74,9 +79,9 @@ def _matching_records(expression: str, runs_dir: Path) -> list[Record]:
 
 
 def _bench_comparison(wanted: str, runs_dir: str | None) -> Comparison | None:
-    """Return what the bench of this name shows, or None if it is a run."""
-    bench = lookup.find_bench(wanted, runs_dir)
-    return add_curves(bench.comparison()) if bench else None
+    """Return what the bench of this name shows, or None if it is a run or a group."""
+    found = lookup.find_any(wanted, runs_dir)
+    return add_curves(found.comparison()) if isinstance(found, Bench) else None
 
 
 def _read_comparison(name: str) -> Comparison | None:

@@ -15,7 +15,7 @@ from distrain.runners.cli.signals import Signals
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.cli.views import Presentation, View
 from distrain.runners.errors import DistrainError
-from distrain.runners.session import Session
+from distrain.runners.session import Followed
 
 TICK_S = 0.05  # between two checks for a signal or the end of the session
 UPDATE_SHARE = 5  # updates take at most this part of the time: the ranks need the cores
@@ -23,7 +23,7 @@ RECOVERED = "the supervisor was gone and has been restarted; recorded events wer
 
 
 def follow(
-    session: Session,
+    session: Followed,
     signals: Signals,
     *,
     stream: TextIO,
@@ -58,7 +58,7 @@ def follow(
 
 
 def _follow_until_end(
-    session: Session, presentation: Presentation, view: View, signals: Signals, can_stop: bool
+    session: Followed, presentation: Presentation, view: View, signals: Signals, can_stop: bool
 ) -> int | None:
     """Return None once the session has ended, or an exit code to leave with before that."""
     answered = 0  # of the interrupts
@@ -85,7 +85,7 @@ def _follow_until_end(
         time.sleep(TICK_S)
 
 
-def _stop(session: Session, presentation: Presentation, view: View, interrupt: int) -> None:
+def _stop(session: Followed, presentation: Presentation, view: View, interrupt: int) -> None:
     now = interrupt > 1
     effect = presentation.describe_stop(now)
     if interrupt < presentation.stop_requests:

@@ -92,6 +92,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     )
     _add_launch_options(parser)
     _add_launcher(parser)
+    _add_sweep(parser)
     parser.add_argument(
         "--no-auto",
         action="store_true",
@@ -102,6 +103,21 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="print the launcher's command or Slurm's batch script, and start nothing",
     )
+
+
+def _add_sweep(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--sweep",
+        metavar="KEY=VALUE,VALUE…",
+        action="append",
+        default=[],
+        help="queue a run for each value, as one group; several give all combinations. A KEY such "
+        "as --lr is an argument of a script",
+    )
+
+
+def _add_group(parser: ArgumentParser, content: str) -> None:
+    parser.add_argument("--group", metavar="GROUP", help=f"{content} of this sweep: id or name")
 
 
 def add_join_arguments(parser: ArgumentParser) -> None:
@@ -130,6 +146,7 @@ def add_rerun_arguments(parser: ArgumentParser) -> None:
 
 def add_runs_arguments(parser: ArgumentParser) -> None:
     _add_filter(parser, "only runs that match")
+    _add_group(parser, "only runs")
     _add_runs_dir(parser)
     _add_json(parser, "an array")
 
@@ -188,6 +205,7 @@ def add_compare_arguments(parser: ArgumentParser) -> None:
         "runs", metavar="RUN", nargs="*", help="runs, or one bench, or a JSON file of a comparison"
     )
     _add_filter(parser, "add the runs that match, the oldest first")
+    _add_group(parser, "compare the runs")
     parser.add_argument(
         "--format",
         choices=("table", "json", "md", "html"),

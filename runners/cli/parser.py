@@ -66,6 +66,7 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
     program: list[str] = []
     if command.takes_program:
         argv, program = _split_program(argv, parser._option_string_actions)
+        argv = _attach_sweeps(argv)
     arguments, unknown = parser.parse_known_args(argv)
     arguments.program = program
     if command.takes_program and arguments.preset and (unknown or arguments.module):
@@ -83,6 +84,17 @@ def _parse_command(command: Command, argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"unknown option {word!r}{hint or nearest(word, options)}")
         parser.error(f"unknown argument {word!r}")
     return arguments
+
+
+def _attach_sweeps(words: Sequence[str]) -> list[str]:
+    """Return the words with `--sweep --lr=…` as one, which argparse would take for two options."""
+    attached: list[str] = []
+    for word in words:
+        if attached and attached[-1] == "--sweep":
+            attached[-1] = f"--sweep={word}"
+        else:
+            attached.append(word)
+    return attached
 
 
 def _split_program(

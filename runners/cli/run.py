@@ -25,6 +25,12 @@ from distrain.runners.protocol.client import ServerAddresses
 def execute(arguments: Namespace) -> int:
     """Start the program or preset, or join the run that another process of it has started."""
     config = _config(arguments)
+    stem = Path(arguments.preset or config.script.name).stem
+    name = arguments.name or formatting.single_line(stem)
+    if arguments.sweep:
+        from distrain.runners.cli.run_sweep import run_sweep
+
+        return run_sweep(config, arguments, arguments.name or f"{name}-sweep")
     if config.launcher == "env" and os.environ.get("RANK", "0") != "0" and not arguments.dry_run:
         from distrain.runners.cli import join
 
@@ -35,8 +41,6 @@ def execute(arguments: Namespace) -> int:
         return join.join_as_configured(config)
     if arguments.dry_run:
         return _print_launch(config, arguments.runs_dir)
-    stem = Path(arguments.preset or config.script.name).stem
-    name = arguments.name or formatting.single_line(stem)
     return start_session(
         arguments,
         lambda: runs.launch(config, name=name, runs_dir=arguments.runs_dir, queue=arguments.queue),

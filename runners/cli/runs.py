@@ -12,9 +12,11 @@ from distrain.runners.bench.handle import Bench, all_benches
 from distrain.runners.cli.run_selection import select_rows
 from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
 from distrain.runners.errors import DistrainError
+from distrain.runners.groups import choose_group
 from distrain.runners.protocol.events import Job
 from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.run_ids import short_id
 from distrain.runners.records.state import LIVE
 from distrain.runners.runs import runs_folder
 from distrain.runners.system.processes import without_garbage_collection
@@ -22,6 +24,7 @@ from distrain.runners.system.processes import without_garbage_collection
 COLUMNS = (
     TextColumn("run"),
     TextColumn("name", drop_order=3),
+    TextColumn("group", drop_order=8),
     TextColumn("status"),
     TextColumn("setup", drop_order=1),
     TextColumn("ranks", right=True, drop_order=4),
@@ -41,12 +44,15 @@ def execute(arguments: Namespace) -> int:
     with without_garbage_collection():  # thousands of runs, of which nothing is garbage
         rows = read_rows(runs_dir, errors)
         found = select_rows(rows, arguments.filter) if arguments.filter else rows
+        if arguments.group:
+            group = _choose_group(arguments.group, rows, runs_dir)
+            found = [row for row in found if row.get("group") == group]
     for unreadable in errors:
         print_message(f"distrain: {unreadable}")
     if arguments.json:
         print_json(found)
     elif found:
-        print(format_table(COLUMNS, map(_format_row, found)))
+        print(_format_rows(found))
         for row in found:
             if row["kind"] == "run":
                 _print_notes(row)
@@ -69,6 +75,22 @@ def read_rows(runs_dir: Path, errors: list[DistrainError]) -> list[dict[str, Any
             record.close()
     rows += [_bench_row(bench) for bench in all_benches(runs_dir, on_error=errors.append)]
     return sorted(rows, key=lambda row: float(row["created"]), reverse=True)
+
+
+def _choose_group(wanted: str, rows: list[dict[str, Any]], runs_dir: Path) -> str:
+    ids = dict.fromkeys(row["group"] for row in reversed(rows) if row.get("group"))
+    return choose_group(wanted, [*ids], runs_dir)
+
+
+def _format_rows(rows: list[dict[str, Any]]) -> str:
+    """Return the table; without a column of groups where no run has one."""
+    columns = [*COLUMNS]
+    cells = [*map(_format_row, rows)]
+    at = [column.title for column in columns].index("group")
+    if not any(line[at] for line in cells):
+        del columns[at]
+        cells = [line[:at] + line[at + 1 :] for line in cells]
+    return format_table(columns, cells)
 
 
 def _print_notes(run: dict[str, Any]) -> None:
@@ -133,6 +155,7 @@ def _format_bench(bench: dict[str, Any]) -> list[str]:
     return [
         bench["bench_id"],
         bench["name"],
+        "",
         bench["status"],
         f"bench of {', '.join(bench['contestants'])}",
         *(missing, missing, missing, missing),  # ranks, epochs, steps, samples/s
@@ -146,6 +169,7 @@ def _format_run(run: dict[str, Any]) -> list[str]:
     return [
         run["run_id"],
         run["name"],
+        short_id(run["group"] or ""),
         _format_status(run),
         " ".join(filter(None, (run["strategy"], run["launcher"], run["precision"]))),
         formatting.count(run["world_size"]),

@@ -1,4 +1,4 @@
-"""`watch`: follow a run or a bench; Ctrl-C only leaves."""
+"""`watch`: follow a run, a bench or a group; Ctrl-C only leaves."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from argparse import Namespace
 from distrain.runners.cli.follow import RECOVERED, follow
 from distrain.runners.cli.signals import Signals
 from distrain.runners.cli.terminal import print_message
-from distrain.runners.lookup import find
+from distrain.runners.lookup import find_any
 
 
 def execute(arguments: Namespace) -> int:
-    session = find(arguments.run, arguments.runs_dir)
+    session = find_any(arguments.run, arguments.runs_dir)
     if arguments.trust:
         session.trust()
     with Signals() as signals:

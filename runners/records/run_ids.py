@@ -37,7 +37,7 @@ def display_names(runs: Sequence[tuple[str, str]]) -> list[str]:
     That is the name, or else the word in the id ("ddp"). Where two would be equal, the end of the
     id follows.
     """
-    names = [name or _word(run_id) for name, run_id in runs]
+    names = [name or word_of(run_id) for name, run_id in runs]
     counts = Counter(names)
     return [
         f"{name} {run_id[-_SUFFIX_LENGTH:]}" if counts[name] > 1 else name
@@ -45,7 +45,7 @@ def display_names(runs: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _word(run_id: str) -> str:
+def word_of(run_id: str) -> str:
     """Return the word that an id was made of; a folder that was named by hand has its full name."""
     short = short_id(run_id)
     return run_id if short == run_id else short.rpartition("-")[0] or run_id

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distrain.runners.config.schema import RunConfig as RunConfig
     from distrain.runners.errors import ConfigError as ConfigError
     from distrain.runners.errors import DistrainError as DistrainError
+    from distrain.runners.groups import launch_sweep as launch_sweep
     from distrain.runners.instrumentation.api import init as init
     from distrain.runners.instrumentation.api import log as log
     from distrain.runners.instrumentation.api import log_eval as log_eval
@@ -41,6 +42,7 @@ _HOMES = {
     "find": "runs",
     "init": "instrumentation.api",
     "launch": "runs",
+    "launch_sweep": "groups",
     "load_preset": "config.presets",
     "log": "instrumentation.api",
     "log_eval": "instrumentation.api",

@@ -27,6 +27,7 @@ PUBLIC = (
     "find",
     "init",
     "launch",
+    "launch_sweep",
     "load_preset",
     "log",
     "log_eval",

@@ -33,10 +33,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run or bench in the table. None and "" stand for unknown values.
 
     `fraction` is the completed part of a live run, `metric` the main metric of its last evaluation
-    with its `value`, `group` the id of its sweep, `seconds` its duration so far, `job` the state of its Slurm job, and
-    `detailed` whether its config was read. `samples_per_s` is the rate of the last seconds of a
-    live run, and the mean of an ended one. For a bench `step` counts rounds, `most` is the most
-    rounds it may have, and `launcher` lists its candidates.
+    with its `value`, `group` the id of its sweep, `seconds` its duration so far, `job` the state of
+    its Slurm job, and `detailed` whether its config was read. `samples_per_s` is the rate of the
+    last seconds of a live run, and the mean of an ended one. For a bench `step` counts rounds,
+    `most` is the most rounds it may have, and `launcher` lists its candidates.
     """
 
     kind: str = RUN

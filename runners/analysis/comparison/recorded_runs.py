@@ -84,7 +84,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
         candidates=candidates,
         results=_describe_results(candidates, base, unit),
         unit=unit,
-        equal=settings.equal,
+        equal=_common_group(records) | settings.equal,
         unchecked=settings.unchecked,
         differences=sorted(
             [*settings.differences, *provenance_differences], key=lambda each: each.fair
@@ -92,6 +92,11 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
         warnings=warnings + provenance_warnings,
         provenance=provenance,
     )
+
+
+def _common_group(records: Sequence[Record]) -> dict[str, str]:
+    groups = {record.state.group for record in records}
+    return {"group": group} if len(groups) == 1 and (group := groups.pop()) else {}
 
 
 def _plan(record: Record) -> Plan:

@@ -1,0 +1,66 @@
+"""Which run of a group is best by its last evaluation, in words that claim no more than that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from distrain.runners import formatting
+from distrain.runners.analysis.comparison.sentences import NOISE_UNKNOWN
+from distrain.runners.config.schema import RunConfig
+
+
+class BestRun(NamedTuple):
+    """The best of several runs; `runs` are the indices of those with the best value.
+
+    `metric` is "" where no run has been evaluated, `runs` is empty where nothing is known to be
+    best. `sentence` tells either.
+    """
+
+    metric: str
+    runs: Sequence[int]
+    sentence: str
+
+
+def find_best(
+    names: Sequence[str],
+    configs: Sequence[RunConfig | None],
+    evaluations: Sequence[Mapping[str, float | None] | None],
+    is_live: bool = False,
+) -> BestRun:
+    """Compare the last evaluations of runs by the metric of `[checkpoint]`, else the main one.
+
+    `names` are those in the sentence; with `is_live` it says that the runs have not ended.
+    """
+    found = [each or {} for each in evaluations]
+    config = next((each for each in configs if each is not None and not each.is_script), None)
+    chosen = config.checkpoint.best if config else None
+    metric = chosen if any(chosen in each for each in found) else _common_metric(found)
+    if not metric:
+        return BestRun("", (), "no run has been evaluated yet" if is_live else "")
+    direction = (config.checkpoint.best_is if config else None) or formatting.best_is(metric)
+    values = {
+        n: value
+        for n, each in enumerate(found)
+        if (value := each.get(metric)) is not None and isfinite(value)
+    }
+    if direction is None or not values:
+        why = "no run has a finite value" if direction else "it is not known which value is best"
+        return BestRun(metric, (), f"no best run by {metric}: {why}")
+    best = (max if direction == "max" else min)(values.values())
+    runs = [n for n, value in values.items() if value == best]
+    who = " and ".join(names[n] for n in runs)
+    so_far = " so far" if is_live else ""
+    others = f" of {len(values)}" if len(values) > 1 else ""
+    text = f"best{so_far}{others}: {who}, {formatting.metric(metric, best)} (last evaluation)"
+    return BestRun(metric, runs, f"{text}; n = 1, {NOISE_UNKNOWN}")
+
+
+def _common_metric(evaluations: Sequence[Mapping[str, float | None]]) -> str:
+    """Return the main metric of those that most runs have; the loss only if there is no other."""
+    counts = Counter(name for each in evaluations for name in each)
+    most = max(counts.values(), default=0)
+    names = formatting.sort_metrics(name for name, count in counts.items() if count == most)
+    return next(iter(names), "")

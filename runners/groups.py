@@ -1,0 +1,175 @@
+"""Groups of runs that were launched together: the runs of a sweep.
+
+A group is no file of its own: each run's record names the group that it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from distrain.runners import formatting
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sweep import Axis, SweepRun, combine
+from distrain.runners.errors import DistrainError, RunNotFoundError
+from distrain.runners.records.run_ids import new_run_id, short_id, word_of
+from distrain.runners.runs import Run, all_runs, check, launch, runs_folder
+
+# The status of a group is the first of these that one of its runs has.
+_STATUSES = ("stopping", "running", "starting", "queued", "failed", "stopped", "completed")
+
+
+class Group:
+    """Runs of one group, oldest first. It stays valid when the program that launched it exits."""
+
+    kind: ClassVar[Literal["group"]] = "group"
+
+    def __init__(self, id: str, runs: Sequence[Run]) -> None:
+        self.id = id
+        self.runs = runs
+
+    @property
+    def name(self) -> str:
+        """The word in its id: "ddp-sweep"."""
+        return word_of(self.id)
+
+    @property
+    def status(self) -> str:
+        statuses = {run.status for run in self.runs}
+        return next((status for status in _STATUSES if status in statuses), "completed")
+
+    @property
+    def reason(self) -> str:
+        """How many runs have which status: "3 of 4 runs completed, 1 failed"."""
+        statuses = [run.status for run in self.runs]
+        counts = {status: statuses.count(status) for status in reversed(_STATUSES)}
+        first, *others = [f"{n} {status}" for status, n in counts.items() if n]
+        runs = formatting.plural(len(self.runs), "run")
+        number, _, status = first.partition(" ")
+        return ", ".join([f"{number} of {runs} {status}", *others])
+
+    @property
+    def is_live(self) -> bool:
+        return any(run.is_live for run in self.runs)
+
+    def recover(self) -> bool:
+        """Recover every run that needs it; return whether there was one. Raises DistrainError."""
+        recovered = [run.recover() for run in self.runs]  # all of them
+        return any(recovered)
+
+    def attend(self) -> bool:
+        """Recover runs if needed, and return whether one is live."""
+        return self.recover() or self.is_live
+
+    def stop(self, now: bool = False) -> None:
+        """Stop all live runs; those in the queue first, so that none of them starts.
+
+        Raises DistrainError if the group has ended, or for a run that cannot be stopped, after
+        all others were.
+        """
+        live = [run for run in self.runs if run.is_live]
+        if not live:
+            raise DistrainError(f"group {self.id} has ended: {self.reason}")
+        problems = []
+        for run in sorted(live, key=lambda run: run.status != "queued"):
+            try:
+                run.stop(now)
+            except DistrainError as error:
+                if run.is_live:
+                    problems.append(str(error))
+        if problems:
+            raise DistrainError("\n".join(problems))
+
+    def trust(self) -> None:
+        """Trust the code that the configs of its runs name, from now on."""
+        for run in self.runs:
+            run.trust()
+
+
+def launch_sweep(
+    config: RunConfig,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    name: str = "sweep",
+    runs_dir: str | os.PathLike[str] | None = None,
+    cwd: str | None = None,
+) -> Group:
+    """Queue a run for each combination of the values of dotted keys, as one group.
+
+    launch_sweep(load_preset("ddp"), {"train.lr": [0.1, 0.05]}) queues two runs. Raises ConfigError
+    with the problems of all runs before any is started; else as `launch`, and then no run remains.
+    """
+    axes = [Axis.of(key, each) for key, each in values.items()]
+    runs = combine(config, axes, lambda each: check(each, cwd))
+    return launch_group(runs, name, runs_dir=runs_dir, cwd=cwd)
+
+
+def launch_group(
+    runs: Sequence[SweepRun],
+    word: str,
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    cwd: str | None = None,
+    command: list[str] | None = None,
+    on_launched: Callable[[Run], None] = lambda run: None,
+) -> Group:
+    """Queue the runs in this order as one group, whose id contains `word`.
+
+    If one cannot be launched, or `on_launched` raises, the runs before it are stopped.
+    """
+    group = new_run_id(word)
+    launched: list[Run] = []
+    try:
+        for name, config in runs:
+            run = launch(
+                config,
+                name=name,
+                runs_dir=runs_dir,
+                cwd=cwd,
+                command=command,
+                group=group,
+                queue=True,
+            )
+            launched.append(run)
+            on_launched(run)
+    except BaseException:
+        for run in reversed(launched):
+            with suppress(DistrainError):
+                run.stop(now=True)
+        raise
+    return Group(group, launched)
+
+
+def all_groups(runs_dir: str | os.PathLike[str] | None = None) -> list[Group]:
+    """Return every group in the runs folder, oldest first."""
+    members: dict[str, list[Run]] = {}
+    for run in all_runs(runs_dir):
+        if run.group:
+            members.setdefault(run.group, []).append(run)
+    groups = [Group(id, runs) for id, runs in members.items()]
+    return sorted(groups, key=lambda group: group.runs[0].created)
+
+
+def find_group(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Group:
+    """Return the group of this id, unique beginning of an id, or name; the newest of a name.
+
+    Raises RunNotFoundError.
+    """
+    groups = {group.id: group for group in all_groups(runs_dir)}
+    return groups[choose_group(wanted, [*groups], runs_folder(runs_dir))]
+
+
+def choose_group(wanted: str, ids: Sequence[str], runs_dir: Path) -> str:
+    """Return the id that `find_group` means, of those of all groups, oldest first."""
+    for id in reversed(ids):
+        if wanted in (id, short_id(id), word_of(id)):
+            return id
+    matches = [id for id in ids if wanted and id.startswith(wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise RunNotFoundError(f"{wanted!r} is ambiguous; it matches {', '.join(matches)}")
+    raise RunNotFoundError(f"no group {wanted!r} in {runs_dir}; `distrain runs` lists all runs")
