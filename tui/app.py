@@ -154,6 +154,11 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
         self.push_screen(PaletteDialog(available.list_entries(self)), choose)
 
+    def action_command(self) -> None:
+        from distrain.tui.actions.command_controller import CommandController
+
+        CommandController(self).ask()
+
     # --- internal errors ------------------------------------------------------------------------
 
     def _handle_exception(self, error: Exception) -> None:

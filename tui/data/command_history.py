@@ -1,0 +1,30 @@
+"""Lines that were typed after `:`, kept in command_history in the config folder, oldest first."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from distrain.runners.config.presets import user_folder
+from distrain.runners.system.files import write_atomically
+
+MOST = 200  # lines
+
+
+def path() -> Path:
+    return user_folder().parent / "command_history"
+
+
+def load() -> list[str]:
+    """Return the lines; an empty list if the file cannot be read."""
+    with suppress(OSError, ValueError):
+        return path().read_text("utf-8").splitlines()
+    return []
+
+
+def add(line: str) -> None:
+    """Add a line as the newest one. A folder that cannot be written to loses it."""
+    lines = [*(each for each in load() if each != line), line][-MOST:]
+    with suppress(OSError):
+        path().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path(), ("\n".join(lines) + "\n").encode(), durable=False)
