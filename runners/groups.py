@@ -16,7 +16,8 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sweep import Axis, SweepRun, combine
 from distrain.runners.errors import DistrainError, RunNotFoundError
 from distrain.runners.records.run_ids import new_run_id, short_id, word_of
-from distrain.runners.runs import Run, all_runs, check, launch, runs_folder
+from distrain.runners.runs import Run, all_runs, check, launch
+from distrain.runners.session import runs_folder
 
 # The status of a group is the first of these that one of its runs has.
 _STATUSES = ("stopping", "running", "starting", "queued", "failed", "stopped", "completed")

@@ -10,8 +10,8 @@ from distrain.runners import runs
 from distrain.runners.bench.handle import Bench, all_benches, bench_at
 from distrain.runners.errors import DistrainError, RunNotFoundError
 from distrain.runners.groups import Group, find_group
-from distrain.runners.runs import Run, all_runs, run_at, runs_folder
-from distrain.runners.session import Session, choose
+from distrain.runners.runs import Run, all_runs, run_at
+from distrain.runners.session import Session, choose, runs_folder
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Session:

@@ -29,7 +29,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.programs import program_problems
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError, UntrustedError
+from distrain.runners.errors import ConfigError, DistrainError, UntrustedError
 from distrain.runners.launchers.slurm.nodes import submission_problems
 from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
 from distrain.runners.protocol.events import Event, Stacks, Stop
@@ -39,7 +39,7 @@ from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.state import RunError, overwrite_state, read_state, write_state
-from distrain.runners.session import POLL_S, choose, folders_of
+from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes, scheduler_env
 
 LOG_END = 1 << 14  # bytes of a log that are read for its last line
@@ -323,19 +323,6 @@ class Run:
             cwd=self.launched_from,
             queue=bool(queue),
         )
-
-
-def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = None) -> Path:
-    """Return the folder of all runs: `given`, else $DISTRAIN_RUNS_DIR, else `runs`.
-
-    A relative one starts from `cwd`, by default the current folder. Raises RunsFolderError if the
-    current folder no longer exists.
-    """
-    folder = given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs"
-    try:
-        return Path(cwd or "", folder).absolute()
-    except FileNotFoundError:
-        raise RunsFolderError("the current folder has been deleted; go to another") from None
 
 
 def check(config: RunConfig, cwd: str | None = None) -> Plan:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import RunNotFoundError
+from distrain.runners.errors import RunNotFoundError, RunsFolderError
 from distrain.runners.records.meta import Meta
 
 POLL_S = 0.1  # between two looks at whether a session has ended
@@ -151,6 +151,19 @@ def folders_of(wanted: str, runs_dir: Path, file: str) -> Iterator[Path]:
     for folder in folders:
         if os.path.lexists(folder / file):  # also what cannot be read, so that a sentence says so
             yield folder
+
+
+def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = None) -> Path:
+    """Return the folder of all runs: `given`, else $DISTRAIN_RUNS_DIR, else `runs`.
+
+    A relative one starts from `cwd`, by default the current folder. Raises RunsFolderError if the
+    current folder no longer exists.
+    """
+    folder = given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs"
+    try:
+        return Path(cwd or "", folder).absolute()
+    except FileNotFoundError:
+        raise RunsFolderError("the current folder has been deleted; go to another") from None
 
 
 SomeSession = TypeVar("SomeSession", bound=Session)

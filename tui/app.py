@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.screen import Screen
@@ -18,16 +18,17 @@ from textual.widgets import Input
 
 from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
-from distrain.runners.runs import runs_folder
-from distrain.runners.session import Session
+from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
-from distrain.tui.actions.bench_controller import BenchController
-from distrain.tui.actions.launch_controller import LaunchController
-from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.base_app import BaseApp
 from distrain.tui.screens.app_screen import BREAKPOINTS
 from distrain.tui.screens.error_boundary import ErrorBoundary
 from distrain.tui.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from distrain.tui.actions.bench_controller import BenchController
+    from distrain.tui.actions.launch_controller import LaunchController
+    from distrain.tui.actions.session_controller import SessionController
 
 MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
@@ -54,11 +55,28 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.runs_dir = runs_folder(runs_dir)
         self.readonly = readonly
         self.settings = self._load_settings()
-        self.launches = LaunchController(self)
-        self.sessions = SessionController(self)
-        self.benches = BenchController(self)
         self.internal_errors: list[Exception] = []
         self._first_session = session
+
+    # The controllers load what launches and ends runs: not needed before the table is painted.
+
+    @cached_property
+    def launches(self) -> LaunchController:
+        from distrain.tui.actions.launch_controller import LaunchController
+
+        return LaunchController(self)
+
+    @cached_property
+    def sessions(self) -> SessionController:
+        from distrain.tui.actions.session_controller import SessionController
+
+        return SessionController(self)
+
+    @cached_property
+    def benches(self) -> BenchController:
+        from distrain.tui.actions.bench_controller import BenchController
+
+        return BenchController(self)
 
     def on_load(self) -> None:
         # By default there are four threads more than cores: too few for some screens, which would

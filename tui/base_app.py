@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,18 @@ class BaseApp(App[None]):
     runs_dir: Path
     readonly: bool
     settings: Settings
-    launches: LaunchActions
-    sessions: SessionActions
-    benches: BenchActions
+
+    @property
+    @abstractmethod
+    def launches(self) -> LaunchActions: ...
+
+    @property
+    @abstractmethod
+    def sessions(self) -> SessionActions: ...
+
+    @property
+    @abstractmethod
+    def benches(self) -> BenchActions: ...
 
     def key(self, id: str) -> str:
         """Return the key that an action has, as it is printed on the keyboard."""

@@ -31,8 +31,8 @@ from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import not_a_record
 from distrain.runners.records.trash import move_to_trash
-from distrain.runners.runs import Run, runs_folder
-from distrain.runners.session import POLL_S, choose, folders_of
+from distrain.runners.runs import Run
+from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from distrain.runners.errors import ConfigError, DistrainError, RunNotFoundError
 from distrain.runners.groups import find_group
 from distrain.runners.records.reader import Record
 from distrain.runners.records.untrusted import decode
-from distrain.runners.runs import runs_folder
+from distrain.runners.session import runs_folder
 
 MAX_COMPARED = 64  # of the runs that match a filter
 

@@ -11,7 +11,7 @@ from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find
 from distrain.runners.records.trash import TRASH, find_in_trash, restore
-from distrain.runners.runs import runs_folder
+from distrain.runners.session import runs_folder
 
 
 def execute(arguments: Namespace) -> int:

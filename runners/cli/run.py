@@ -20,6 +20,7 @@ from distrain.runners.config.command_line import program_config
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import ServerAddresses
+from distrain.runners.session import runs_folder
 
 
 def execute(arguments: Namespace) -> int:
@@ -77,7 +78,7 @@ def _print_launch(config: RunConfig, runs_dir: str | None) -> int:
     for notice in plan.notices:
         print_message(f"note: {notice}", "warning")
     if config.launcher == "slurm":
-        folder = runs.runs_folder(runs_dir) / "RUN"
+        folder = runs_folder(runs_dir) / "RUN"
         print(batch_script(config, plan, folder, ServerAddresses("", "tcp:HOST:PORT")), end="")
     else:
         print(shlex.join(launcher_command(config, plan)))

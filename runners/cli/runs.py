@@ -18,7 +18,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_ids import short_id
 from distrain.runners.records.state import LIVE
-from distrain.runners.runs import runs_folder
+from distrain.runners.session import runs_folder
 from distrain.runners.system.processes import without_garbage_collection
 
 COLUMNS = (

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from distrain.runners import formatting
 from distrain.runners.records import job_status
-from distrain.runners.records.reader import Record
+from distrain.runners.records.run_folder import RunFolder
 from distrain.runners.records.run_ids import short_id
-from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.records.state import RunState
+
+if TYPE_CHECKING:
+    from distrain.runners.records.snapshot import Snapshot
 
 _STATUSES = (
     "queued",
@@ -142,14 +144,14 @@ def filter_rows(rows: Iterable[RunRow], text: str) -> list[RunRow]:
 # --- one row --------------------------------------------------------------------------------------
 
 
-def ended_row(record: Record, state: RunState, summary: dict[str, Any] | None = None) -> RunRow:
+def ended_row(folder: RunFolder, state: RunState, summary: dict[str, Any] | None = None) -> RunRow:
     """Return the row of an ended run; reads only its small files."""
     summary = state.summary or summary or {}
     found = summary.get("eval") or {}
     metric = headline(found)
     plan = state.plan
     return RunRow(
-        **_common_fields(record, state),
+        **_common_fields(folder, state),
         reason=state.reason,
         strategy=summary.get("strategy", ""),
         launcher=summary.get("launcher", ""),
@@ -162,14 +164,14 @@ def ended_row(record: Record, state: RunState, summary: dict[str, Any] | None = 
     )
 
 
-def live_row(now: Snapshot, record: Record) -> RunRow:
+def live_row(now: Snapshot, folder: RunFolder) -> RunRow:
     """Return the row of a live run."""
     state = now.state
-    config = record.config
+    config = folder.config
     found = now.last
     metric = headline(found.metrics) if found else ""
     return RunRow(
-        **_common_fields(record, state),
+        **_common_fields(folder, state),
         live=state.live,
         stalled=state.current_stall is not None,
         reason=(now.stall.describe(now.time) if now.stall else "")
@@ -202,11 +204,11 @@ def _pending(now: Snapshot) -> str:
     )
 
 
-def _common_fields(record: Record, state: RunState) -> dict[str, Any]:
+def _common_fields(folder: RunFolder, state: RunState) -> dict[str, Any]:
     plan = state.plan
-    meta = record.meta
+    meta = folder.meta
     return {
-        "id": record.id,
+        "id": folder.id,
         "created": state.created,
         "status": state.status,
         "name": meta.name,

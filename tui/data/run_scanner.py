@@ -17,13 +17,13 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.config import toml
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.reader import Record
-from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.run_folder import RunFolder
 from distrain.runners.system.files import read_regular
 from distrain.tui.data.run_rows import RunRow, ended_row, live_row
 
 if TYPE_CHECKING:
     from distrain.runners.bench import Bench
+    from distrain.runners.records.snapshot import Follower
 
 BENCH_STATE = "bench.json"
 FIRST_BATCH = 32  # rows, about what a screen shows
@@ -146,12 +146,12 @@ class RunScanner:
         try:
             if not os.path.lexists(self.folder / name / "run.json"):
                 return self._read_bench(name)
-            record = Record(self.folder / name)
-            state = record.state
+            folder = RunFolder(self.folder / name)
+            state = folder.state
             if state.live:
-                self._live[name] = Follower(record)
+                self._live[name] = _follower(folder.dir)
                 return self._follow(name)
-            row = ended_row(record, state)
+            row = ended_row(folder, state)
         except Exception as error:
             self._report_problem(name, error)
             return None
@@ -255,11 +255,20 @@ class RunScanner:
         return row
 
     def _summarize(self, row: RunRow, folder: Path) -> RunRow:
+        from distrain.runners.records.reader import Record  # reads metrics.db
+
         try:
             with Record(folder) as record:
                 return ended_row(record, record.state, record.summary())
         except DistrainError:
             return row
+
+
+def _follower(folder: Path) -> Follower:
+    from distrain.runners.records.reader import Record  # not loaded where no run is live
+    from distrain.runners.records.snapshot import Follower
+
+    return Follower(Record(folder))
 
 
 def _modified(path: Path) -> int | None:

@@ -19,6 +19,7 @@ from distrain.runners import formatting, horovod, runs
 from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.session import runs_folder
 from distrain.tui import keymap
 from distrain.tui.data import draft_store, recent_scripts
 from distrain.tui.data.form import Draft
@@ -264,7 +265,7 @@ class LaunchScreen(AppScreen):
 
     def _runs_dir_option(self) -> Path | None:
         folder = self.distrain.runs_dir
-        return None if folder == runs.runs_folder() else folder
+        return None if folder == runs_folder() else folder
 
     def action_copy(self) -> None:
         if self.command:

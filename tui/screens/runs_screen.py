@@ -15,8 +15,6 @@ from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.reader import Record
-from distrain.runners.runs import Run
 from distrain.runners.session import Session
 from distrain.tui import keymap
 from distrain.tui.data.run_rows import (
@@ -273,6 +271,9 @@ class RunsScreen(AppScreen):
                 from distrain.runners.bench import Bench
 
                 return Bench(folder)
+            from distrain.runners.records.reader import Record
+            from distrain.runners.runs import Run
+
             return Run(Record(folder))
         except DistrainError as error:
             self.distrain.refuse(str(error))
@@ -309,6 +310,7 @@ class RunsScreen(AppScreen):
             self.distrain.sessions.open(session)
 
     def action_compare(self) -> None:
+        from distrain.runners.runs import Run
         from distrain.tui.screens.compare_screen import CompareScreen
 
         rows = [self.rows[id] for id in self._marked]
