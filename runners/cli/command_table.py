@@ -64,6 +64,12 @@ GROUPS: dict[str, list[Command]] = {
             options.add_stop_arguments,
             "distrain stop latest --wait\ndistrain stop quick --now\ndistrain stop ddp-sweep",
         ),
+        Command(
+            "queue",
+            "list the runs that use or wait for this host's devices; move one",
+            options.add_queue_arguments,
+            "distrain queue\ndistrain queue move quick first",
+        ),
     ],
     "inspect": [
         Command(

@@ -192,6 +192,16 @@ def add_stop_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="return once it has ended")
 
 
+def add_queue_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=type(parser), help="list (default), or:"
+    )
+    move = actions.add_parser("move", help="move a waiting run")
+    move.add_argument("run", metavar="RUN", help="id, unique beginning of an id, or name")
+    move.add_argument("step", choices=("up", "down", "first", "last"), help="where to")
+    _add_json(parser, "the queue")
+
+
 def add_rm_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="runs to move to the trash")
     parser.add_argument(

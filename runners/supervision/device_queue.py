@@ -2,6 +2,10 @@
 
 Each supervisor keeps one file, its entry, locked while it runs. The kernel releases the lock when
 the process ends. There is no manager: waiting supervisors check the queue in turn.
+
+All reading and writing of entries happens under `exclusive_access`. A supervisor owns its entry
+except for the position, which others may change (`queue_order`); so it reads its entry again, under
+that access, before it decides whether to start.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a live run uses, or waits for if `waiting`.
 
     `gpus` maps UUIDs to NVML's indices; `cores` is ranks × threads of a run on CPU; `position`
-    numbers the entries in the order in which they were made.
+    numbers the entries in the order in which they are served. `movable`: its supervisor follows
+    changes of the position, which those of earlier versions do not.
     """
 
     run_id: str
@@ -40,6 +45,7 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     gpus: dict[str, int] = {}
     cores: int = 0
     waiting: bool = False
+    movable: bool = False
     position: int = msgspec.field(default=0, name="place")
 
     @classmethod
@@ -59,7 +65,13 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
             gpus=gpus,
             cores=used_cores,
             waiting=waiting,
+            movable=True,
         )
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """What entries are sorted by; unique, whatever a process that was killed left behind."""
+        return self.position, self.run_id
 
     def label_for(self, other: QueueEntry) -> str:
         """Return the run's name for a message about `other`: with its folder if they differ."""
@@ -81,8 +93,8 @@ def find_obstacles(plan: Plan, runs_dir: Path) -> list[str]:
         gpus = stack.enter_context(GpuSampler(wanted.gpus)) if wanted.gpus else None
         samples = gpus.sample() if gpus else []
         folder = queue_folder()
-        with _exclusive_access(folder):
-            others = _live_entries(folder)
+        with exclusive_access(folder):
+            others = live_entries(folder)
     last = max((other.position for other in others), default=0)
     wanted = msgspec.structs.replace(wanted, position=last + 1)
     programs = foreign_processes(samples, {other.pid for other in others})
@@ -107,8 +119,8 @@ class DeviceLease:
     def __init__(self, entry: QueueEntry) -> None:
         self._folder = queue_folder()
         self._path = self._folder / f"{entry.run_id}.json"
-        with _exclusive_access(self._folder):
-            last = max((other.position for other in _live_entries(self._folder)), default=0)
+        with exclusive_access(self._folder):
+            last = max((other.position for other in live_entries(self._folder)), default=0)
             self.entry = msgspec.structs.replace(entry, position=last + 1, pid=os.getpid())
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -123,9 +135,11 @@ class DeviceLease:
         """Use the devices from now on, or return the obstacles in sentences."""
         self.refresh()
         samples = self._gpus.sample() if self._gpus else []
-        with _exclusive_access(self._folder):
-            entries = _live_entries(self._folder)
+        with exclusive_access(self._folder):
+            entries = live_entries(self._folder)
             others = [other for other in entries if other.run_id != self.entry.run_id]
+            own = (entry for entry in entries if entry.run_id == self.entry.run_id)
+            self.entry = next(own, self.entry)  # its position may have changed
             programs = foreign_processes(samples, {other.pid for other in others})
             if obstacles := obstacles_for(self.entry, others, programs):
                 return obstacles
@@ -139,7 +153,7 @@ class DeviceLease:
         os.utime(self._file)
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError), _exclusive_access(self._folder):
+        with contextlib.suppress(FileNotFoundError), exclusive_access(self._folder):
             self._path.unlink()
         os.close(self._file)
         self._close_gpus()
@@ -161,9 +175,7 @@ class DeviceLease:
             self._gpus = None
 
     def _write(self) -> None:
-        data = msgspec.json.encode(self.entry)
-        os.pwrite(self._file, data, 0)
-        os.truncate(self._file, len(data))
+        write_entry(self._file, self.entry)
 
 
 # --- obstacles ---------------------------------------------------------------------------------
@@ -179,9 +191,9 @@ def obstacles_for(
 
     `programs` is as `foreign_processes` returns it, `host_cores` by default that of this host.
     """
-    others = sorted(others, key=lambda other: other.position)
+    others = sorted(others, key=lambda other: other.order)
     running = [other for other in others if not other.waiting]
-    ahead = [other for other in others if other.waiting and other.position < entry.position]
+    ahead = [other for other in others if other.waiting and other.order < entry.order]
     return [
         *_gpu_obstacles(entry, running, ahead, programs),
         *_cpu_obstacles(entry, running, ahead, count_cores() if host_cores is None else host_cores),
@@ -267,7 +279,7 @@ def queue_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _exclusive_access(folder: Path) -> Iterator[None]:
+def exclusive_access(folder: Path) -> Iterator[None]:
     """Keep the other processes of this user from reading or changing entries meanwhile."""
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -277,8 +289,18 @@ def _exclusive_access(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _live_entries(folder: Path) -> list[QueueEntry]:
-    """Return all entries that are held and remove the others. Needs `_exclusive_access`."""
+def write_entry(file: int, entry: QueueEntry) -> None:
+    """Write an entry to its open file. Needs `exclusive_access`.
+
+    One call writes all of it, over the whole of what was there: a process that is killed leaves
+    the old entry or the new one.
+    """
+    data = msgspec.json.encode(entry)
+    os.pwrite(file, data.ljust(os.fstat(file).st_size), 0)
+
+
+def live_entries(folder: Path) -> list[QueueEntry]:
+    """Return all entries that are held and remove the others. Needs `exclusive_access`."""
     found = []
     for path in folder.glob("*.json"):
         with path.open("rb") as file:

@@ -17,8 +17,10 @@ import pytest
 from distrain import Record, Run, RunConfig, launch
 from distrain.runners import formatting
 from distrain.runners.config.planning import plan_here
+from distrain.runners.errors import DistrainError
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
+from distrain.runners.supervision.queue_order import move
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
 from tests.integration.runs.conftest import QUICK, assert_nothing_left, wait_until
@@ -215,6 +217,35 @@ def test_a_queued_run_waits_until_runs_and_programs_have_left_the_gpu(
     finally:
         program.kill()
         program.wait()
+
+
+def test_a_run_that_is_moved_starts_before_those_that_came_first(enter: Enter) -> None:
+    one, two, three, four = enter("one"), enter("two"), enter("three"), enter("four")
+    wait_until(one.is_training)
+    command = [sys.executable, "-m", "distrain", "queue"]
+    moved = subprocess.run(
+        [*command, "move", "four", "first"], capture_output=True, text=True, check=True
+    )
+    assert moved.stderr == f"{four.id} is number 1 in the queue\n"
+    move(two.id, "down")
+    # then everybody sees the new order: four, three, two
+    listed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    queue = [(each["place"], each["name"]) for each in json.loads(listed)]
+    assert queue == [(None, "one"), (1, "four"), (2, "three"), (3, "two")]
+    wait_until(lambda: two.reasons[1:] and "(four) and run" in two.reasons[1])
+    wait_until(lambda: len(four.reasons) == 1)
+    # and the runs start in it, one at a time
+    for before, run in ((one, four), (four, three), (three, two)):
+        before.finish()
+        wait_until(run.is_training)
+    states = [run.record.state for run in (one, four, three, two)]
+    assert all(a.ended <= b.started for a, b in itertools.pairwise(states[:-1]))  # type: ignore[operator]
+    # a run that has started is not moved
+    with pytest.raises(DistrainError, match=f"run {two.id} has started and cannot be moved"):
+        move(two.id, "first")
+    two.finish()
+    with pytest.raises(DistrainError, match=f"run {two.id} is not in the queue"):
+        wait_until(lambda: move(two.id, "first"))
 
 
 def test_ctrl_c_removes_a_run_from_the_queue(enter: Enter, user_folder: Path) -> None:
