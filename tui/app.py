@@ -21,7 +21,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
-from distrain.tui.screens.app_screen import BREAKPOINTS
+from distrain.tui.screens.app_screen import BREAKPOINTS, AppScreen
 from distrain.tui.screens.error_boundary import ErrorBoundary
 from distrain.tui.settings import Settings, SettingsError
 
@@ -176,6 +176,22 @@ class DistrainApp(ErrorBoundary, BaseApp):
         from distrain.tui.actions.command_controller import CommandController
 
         CommandController(self).ask()
+
+    def action_jump(self) -> None:
+        from distrain.tui.actions import jump
+
+        jump.start(self.screen)
+
+    def action_shell(self) -> None:
+        from distrain.tui.screens.shell_screen import ShellScreen, find_problem
+
+        screen = self.screen
+        if self.check_may_change() and isinstance(screen, AppScreen):
+            folder = screen.folder or self.runs_dir
+            if problem := find_problem(folder):
+                self.refuse(problem)
+            else:
+                self.push_screen(ShellScreen(folder))
 
     # --- internal errors ------------------------------------------------------------------------
 

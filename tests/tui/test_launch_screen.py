@@ -310,8 +310,8 @@ def test_an_invalid_preset_file_is_shown_with_its_problem_and_not_launched(
 
 def test_the_command_is_copied() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        await pilot.press("y")
-        assert pilot.app.clipboard == "distrain run ddp"
+        await pilot.press("y", "y")
+        await until(pilot, lambda: pilot.app.clipboard == "distrain run ddp", "copied")
 
     on_screen(steps)
 

@@ -23,6 +23,7 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.copy import CopyDialog
 from distrain.tui.dialogs.edit import EditDialog
 from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
@@ -446,6 +447,8 @@ def test_the_command_palette_runs_actions(ended: Make, runs_dir: Path) -> None:
         await pick("pin")
         await until(pilot, lambda: Record(run.dir).meta.pinned, "pinned")
         await pick("copy")
+        await until(pilot, lambda: isinstance(app.screen, CopyDialog), "asked")
+        await pilot.press("enter")
         await until(pilot, lambda: app.clipboard == run.id, "copied")
 
     run_app(scenario, runs_dir)

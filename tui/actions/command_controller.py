@@ -120,7 +120,8 @@ class CommandController:
         themes = self._app.available_themes
         names = list(themes)
         kind = partial(lambda name: "dark" if themes[name].dark else "light")
-        found = [wanted] if wanted in themes else fuzzy.search(names, wanted, str, kind)
+        exact = [name for name in (wanted, f"textual-{wanted}") if name in themes]
+        found = exact or fuzzy.search(names, wanted, str, kind)
         if wanted and found:
             self._app.theme = found[0]
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, cast, runtime_checkable
 
 from textual.binding import Binding
 from textual.reactive import Reactive
@@ -11,6 +13,7 @@ from textual.widget import Widget
 
 from distrain.tui import keymap
 from distrain.tui.base_app import BaseApp
+from distrain.tui.data.copying import CopyValue
 from distrain.tui.screens.error_boundary import ErrorBoundary
 
 # Classes that a screen gets by its width and height, each from so many cells on.
@@ -18,6 +21,14 @@ BREAKPOINTS = (
     [(0, "-narrow"), (100, "-normal"), (160, "-wide")],
     [(0, "-short"), (30, "-medium"), (50, "-tall")],
 )
+
+
+@runtime_checkable
+class HasValues(Protocol):
+    """A pane with values to copy."""
+
+    def copy_values(self) -> Sequence[CopyValue]:
+        """Return what can be copied, that under the cursor first."""
 
 
 class AppScreen(ErrorBoundary, Screen[None]):
@@ -66,8 +77,41 @@ class AppScreen(ErrorBoundary, Screen[None]):
         else:
             self.app.pop_screen()
 
+    # --- copying --------------------------------------------------------------------------------
+
+    def copy_values(self) -> Sequence[CopyValue]:
+        """Return what can be copied from this screen, the usual value first."""
+        return ()
+
     def action_copy(self) -> None:
-        self.distrain.refuse("nothing to copy here")
+        """Copy what is under the cursor or on the screen; ask where there are several values."""
+        focused = self.focused
+        pane_values = focused.copy_values() if isinstance(focused, HasValues) else ()
+        by_text: dict[str, CopyValue] = {}
+        for value in (*pane_values, *self.copy_values()):
+            by_text.setdefault(value.text, value)
+        values = list(by_text.values())
+        if not values:
+            self.distrain.refuse("nothing to copy here")
+        elif len(values) == 1:
+            self.distrain.copy(values[0].text, values[0].label)
+        else:
+            self._ask_what_to_copy(values)
+
+    def _ask_what_to_copy(self, values: Sequence[CopyValue]) -> None:
+        from distrain.tui.dialogs.copy import CopyDialog
+
+        def copy(index: str | None) -> None:
+            if index is not None:
+                value = values[int(index)]
+                self.distrain.copy(value.text, value.label)
+
+        self.app.push_screen(CopyDialog(values), copy)
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of what the screen shows, if it has one."""
+        return None
 
     @property
     def distrain(self) -> BaseApp:

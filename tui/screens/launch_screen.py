@@ -22,6 +22,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.session import runs_folder
 from distrain.tui import keymap
 from distrain.tui.data import draft_store, recent_scripts
+from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.choice import Answer, ChoiceDialog
@@ -267,11 +268,14 @@ class LaunchScreen(AppScreen):
         folder = self.distrain.runs_dir
         return None if folder == runs_folder() else folder
 
-    def action_copy(self) -> None:
-        if self.command:
-            self.distrain.copy(self.command, "command")
-        else:
-            self.distrain.refuse(self.drafts.problem)
+    def copy_values(self) -> list[CopyValue]:
+        draft = self.drafts.current
+        if draft is None:
+            return []
+        return [
+            CopyValue("command", self.command),
+            CopyValue("preset as TOML", draft.config.to_toml()),
+        ]
 
     # --- the preview ----------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from textual.widget import Widget
 
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import ChartView, chart_kind
+from distrain.tui.data.jump import JumpTarget
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.plotting.characters import choose, replacements
 from distrain.tui.plotting.chart_layout import STRONGEST
@@ -122,6 +124,14 @@ class LinkedPlotsScreen(AppScreen):
             self.maximize(pane, container=False)
         if was_hidden:
             self.call_after_refresh(self._paint)
+
+    def jump_targets(self) -> list[JumpTarget]:
+        """Return the panes that are not visible, or would be if they were current."""
+        panes = [pane for pane in self._reachable if not pane.region]
+        return [
+            JumpTarget(0, 0, partial(self._go_to, pane), str(pane.border_title or pane.name or ""))
+            for pane in panes
+        ]
 
     def _make_current(self, pane: Widget) -> None:
         for other in pane.parent.children if pane.parent else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import msgspec
 from textual import work
@@ -14,6 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
+from distrain.runners import formatting
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
@@ -28,6 +30,7 @@ from distrain.tui.data.chart_choice import (
     first_charts,
     offered_charts,
 )
+from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, PLOT, RUN
 from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
@@ -337,6 +340,22 @@ class RunScreen(LinkedPlotsScreen):
 
         self.app.push_screen(ConfigScreen(self.run.record))
 
-    def action_copy(self) -> None:
-        summary = msgspec.json.format(msgspec.json.encode(self.run.summary())).decode()
-        self.distrain.copy(summary, "summary of the run")
+    def copy_values(self) -> list[CopyValue]:
+        record = self.run.record
+        summary = self.run.summary()
+        command = formatting.shell_words(record.state.command)
+        as_json = msgspec.json.format(msgspec.json.encode(summary)).decode()
+        values = [
+            CopyValue("id", self.run.id),
+            CopyValue("folder", str(record.dir)),
+            CopyValue("command", command),
+            CopyValue("summary as JSON", as_json),
+            *flat_values(msgspec.to_builtins(summary)),
+        ]
+        config = flat_values(record.config.to_dict())
+        values += [CopyValue(f"config {key}", f"{key}={text}") for key, text in config]
+        return [value for value in values if value.text]
+
+    @property
+    def folder(self) -> Path:
+        return self.run.record.dir

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
@@ -17,6 +19,7 @@ from textual.worker import get_current_worker
 from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session
 from distrain.tui import keymap
+from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.run_rows import (
     BENCH,
     EARLIER_SORTS,
@@ -354,6 +357,14 @@ class RunsScreen(AppScreen):
     def action_undo(self) -> None:
         self.distrain.sessions.restore(self._reread)
 
-    def action_copy(self) -> None:
-        if session := self._current():
-            self.distrain.copy(session.id, "run id")
+    def copy_values(self) -> list[CopyValue]:
+        row = self._table.row
+        if row is None:
+            return []
+        values = [CopyValue("id", row.id), CopyValue("folder", str(self.folder))]
+        return values + [each for each in flat_values(structs.asdict(row)) if each.label != "id"]
+
+    @property
+    def folder(self) -> Path | None:
+        row = self._table.row
+        return self.distrain.runs_dir / row.id if row else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -14,7 +15,9 @@ from textual.message import Message
 from textual.strip import Strip
 
 from distrain.tui import keymap
+from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft, Field, display_text, editable_text, next_choice
+from distrain.tui.data.jump import JumpTarget
 from distrain.tui.widgets.text_pane import TextPane
 
 CHANGED, WRONG = "•", "✘"
@@ -150,6 +153,32 @@ class FormTable(TextPane):
             style = self.get_component_rich_style("form-table--cursor")
         strip = Strip(text.render(self.app.console))
         return strip.adjust_cell_length(self.size.width).apply_style(style)
+
+    def copy_values(self) -> list[CopyValue]:
+        """Return the value and the key of the field under the cursor."""
+        field = self.field
+        if field is None or self._draft is None:
+            return []
+        value = editable_text(self._draft.get(field.key), field)
+        return [
+            CopyValue(f"value of {field.key}", value),
+            CopyValue("as --set takes it", f"{field.key}={value}"),
+            CopyValue("key", field.key),
+        ]
+
+    def jump_targets(self) -> list[JumpTarget]:
+        """Return the visible fields."""
+
+        def go(line: int) -> None:
+            self.screen.set_focus(self)
+            self._go_to(line)
+
+        top = self.content_region.y - round(self.scroll_y)
+        return [
+            JumpTarget(self.content_region.x, top + line, partial(go, line))
+            for line in self._lines_with_fields()
+            if self.content_region.y <= top + line < self.content_region.bottom
+        ]
 
     # --- the cursor -----------------------------------------------------------------------------
 

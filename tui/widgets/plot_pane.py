@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from distrain.tui.data.chart import Chart
+from distrain.tui.data.copying import CopyValue
 from distrain.tui.plotting.area import TWO
 from distrain.tui.plotting.canvas import BLANK, ColouredText
 from distrain.tui.plotting.chart_layout import (
@@ -145,6 +146,15 @@ class PlotPane(Widget, can_focus=True):
             if strip != self._strips[y]:
                 self._strips[y] = strip
                 self.refresh(Region(0, y, layout.width, 1))
+
+    def copy_values(self) -> list[CopyValue]:
+        """Return the last value of each line, or that at the cursor."""
+        layout = self._current_layout()
+        values = [(line.name, layout.value(line, self.cursor)) for line in self._chart.lines]
+        title = self._chart.title
+        return [
+            CopyValue(name or title, f"{value:.10g}") for name, value in values if isfinite(value)
+        ]
 
     # --- what the screen calls ---
 

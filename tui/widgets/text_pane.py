@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from distrain.runners import formatting
+from distrain.tui.data.copying import CopyValue
 
 
 class TextPane(ScrollView, can_focus=True):
@@ -73,6 +74,11 @@ class TextPane(ScrollView, can_focus=True):
             row = self._row(y)
             if _at(old, row) != _at(self._lines, row):
                 self.refresh(Region(0, y, self.size.width, 1))
+
+    def copy_values(self) -> list[CopyValue]:
+        """Return the lines."""
+        texts = [line.plain.strip() for line in self._lines]
+        return [CopyValue("line", text) for text in texts if text]
 
     def render_line(self, y: int) -> Strip:
         row = self._row(y)
