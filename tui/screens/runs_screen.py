@@ -73,6 +73,9 @@ class RunsScreen(AppScreen):
         self._wake = threading.Event()
         self._must_reread = threading.Event()
         self._has_left = threading.Event()
+        self._is_painted = threading.Event()
+        # It reads while the widgets are made, so that the first paint has rows.
+        self._follow()
 
     def compose(self) -> ComposeResult:
         yield RunsHeader()
@@ -88,10 +91,10 @@ class RunsScreen(AppScreen):
         self._filter = self.query_one("#runs-filter", Input)
         self._filter.display = False
         self._table.focus()
-        self._follow()
 
     def on_unmount(self) -> None:
         self._has_left.set()
+        self._is_painted.set()
         self._wake.set()
 
     def on_screen_resume(self) -> None:
@@ -111,6 +114,7 @@ class RunsScreen(AppScreen):
                     scanner.reset()
                 for changes in scanner.scan(oldest_first=self._oldest_first):
                     self.post_message(self.FolderRead(changes, is_complete))
+                    self._is_painted.wait()  # what the screen does not show can wait
                     self._has_left.wait(PAUSE_S)
                 if not is_complete:
                     is_complete = True
@@ -143,6 +147,8 @@ class RunsScreen(AppScreen):
             self.is_complete = True
             self.distrain.start_garbage_collection()
         self._paint()
+        if not self._is_painted.is_set():
+            self.call_after_refresh(self._is_painted.set)
 
     def _report_ends(self, changes: FolderChanges) -> None:
         for row in changes.rows:
