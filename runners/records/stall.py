@@ -94,16 +94,20 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self, now: float) -> str:
         """Return a sentence: "no progress for 12 s: rank 1 is in data; the others wait in …"."""
-        text = f"no progress for {formatting.duration(now - self.since)}"
+        return f"no progress for {formatting.duration(now - self.since)}: {self.cause}"
+
+    @property
+    def cause(self) -> str:
+        """A clause: "rank 1 is in data; the others wait in …"."""
         if self.mismatch:
-            return f"{text}: {formatting.single_line(self.mismatch)}"
+            return formatting.single_line(self.mismatch)
         who = formatting.ranks(self.ranks)
         is_one = len(self.ranks) == 1
         if self.first and self.first.condition == Condition.EXITED:
-            text += f": {who} {'has' if is_one else 'have'} exited"
+            text = f"{who} {'has' if is_one else 'have'} exited"
         else:
             place = self.first.place if self.first else "in other code"
-            text += f": {who} {'is' if is_one else 'are'} {place}"
+            text = f"{who} {'is' if is_one else 'are'} {place}"
         return f"{text}; the others wait in {self.waiting}" if self.waiting else text
 
     def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:

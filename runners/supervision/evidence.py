@@ -47,6 +47,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     stop_origin: str = "on request"
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
+    stop_delay: str = ""  # which rank an overdue stop has waited for, as far as stacks tell
     interrupted: bool = False  # ranks of a script, which did not ask whether to stop
 
     @property

@@ -57,7 +57,8 @@ def judge(evidence: Evidence) -> Outcome:
         reason = "stopped immediately on request, without a checkpoint"
         return Outcome(status="stopped", reason=reason)
     if evidence.stop_overdue:
-        reason = f"the graceful stop took too long and was forced; {_positions(evidence)}"
+        cause = f": {evidence.stop_delay}" if evidence.stop_delay else ""
+        reason = f"the graceful stop took too long and was forced{cause}; {_positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
     if evidence.is_script and evidence.launcher_code == 0:  # though not all could report it
         return Outcome(status="completed", reason=ALL_EXITED)
@@ -90,6 +91,7 @@ def _stop_of_script(evidence: Evidence) -> str:
     reason = "interrupted on request"
     if evidence.stop_overdue:
         reason += ", and ended because that took too long"
+        reason += f": {evidence.stop_delay}" if evidence.stop_delay else ""
     elif not evidence.interrupted:
         reason = f"stopped {evidence.stop_origin}"
         if steps := [each.step for each in evidence.finished.values() if each.stopped]:

@@ -79,11 +79,19 @@ class StallProbe:
         self._save(answers.values())
 
     async def save(self) -> None:
-        """Keep the stacks of ranks that are about to be ended, unless that takes too long."""
-        if self._run.ranks or self._run.ranks.leaving:
+        """Keep the stacks of ranks that are about to be ended, unless that takes too long.
+
+        Note which rank a stop waits for that is overdue.
+        """
+        run = self._run
+        if run.ranks or run.ranks.leaving:
+            asked = set(run.ranks.by_rank)
             with suppress(TimeoutError):
                 answers = await asyncio.wait_for(self.collector.collect(), LAST_S)
                 self._save(answers.values())
+                positions = self._positions([], asked, answers)
+                if run.evidence.stop_overdue and positions:
+                    run.evidence.stop_delay = _stall(positions, answers, time.time()).cause
 
     # --- which ranks -----------------------------------------------------------------------
 
@@ -130,15 +138,7 @@ class StallProbe:
         """Record the stall, if it is certain; `asked` are the ranks that could have answered."""
         run = self._run
         before, self._before = self._before, answers
-        connected, lingering, pids = run.ranks.by_rank.keys(), run.lingering, run.ranks.processes
-        active = (asked & connected) - run.evidence.ended
-        positions = [
-            self._position(rank, answers.get(rank), pids.get(rank), rank in lingering)
-            for rank in sorted({*stalled, *active, *lingering})
-        ]
-        if all(each.collective or each.phase in stack_groups.MAY_WAIT for each in positions):
-            gone = run.evidence.ended - connected - pids.keys()
-            positions += [self._position_of_gone(rank) for rank in sorted(gone)]
+        positions = self._positions(stalled, asked, answers)
         are_same = _main_frames(before) == _main_frames(answers)
         if stack_groups.are_computing(positions, busy_ranks(before, answers)):
             are_same = False
@@ -157,6 +157,25 @@ class StallProbe:
     def _since(self, stalled: list[int]) -> float:
         """Return the Unix time of the last progress."""
         return time.time() - max(map(self._run.stall_watch.pause_of, stalled))
+
+    def _positions(
+        self, stalled: list[int], asked: set[int], answers: _Answers
+    ) -> list[RankPosition]:
+        """Return where the ranks are that are stalled, that train and that have not exited yet.
+
+        Ranks that have exited are among them if all others wait.
+        """
+        run = self._run
+        connected, lingering, pids = run.ranks.by_rank.keys(), run.lingering, run.ranks.processes
+        active = (asked & connected) - run.evidence.ended
+        positions = [
+            self._position(rank, answers.get(rank), pids.get(rank), rank in lingering)
+            for rank in sorted({*stalled, *active, *lingering})
+        ]
+        if all(each.collective or each.phase in stack_groups.MAY_WAIT for each in positions):
+            gone = run.evidence.ended - connected - pids.keys()
+            positions += [self._position_of_gone(rank) for rank in sorted(gone)]
+        return positions
 
     def _position(
         self, rank: int, answer: Stacks | None, pid: int | None, is_lingering: bool

@@ -201,8 +201,18 @@ def test_a_graceful_stop_that_is_impossible_is_forced(start: Start, user_folder:
     wait_until(lambda: os.path.exists("hanging"))
     run.stop()
     assert run.wait(120)["status"] == "stopped"
-    assert "took too long" in run.record.state.reason
+    assert "and was forced: rank 1 is in forward (faulty.py:" in run.reason
     assert "faulty.py" in (run.dir / "logs" / "stacks.log").read_text()
+    assert_nothing_left(run)
+
+
+def test_a_rank_that_was_suspended_is_named_after_a_forced_stop(start: Start) -> None:
+    run = start(train__epochs=1000, task__args={"pace": 0.01}, report__stop_timeout_s=1)
+    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    os.kill(run.record.ranks()[1].pid, signal.SIGSTOP)
+    run.stop()
+    assert run.wait(120)["status"] == "stopped"
+    assert "and was forced: rank 1 is stopped by a signal" in run.reason
     assert_nothing_left(run)
 
 
