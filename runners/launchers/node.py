@@ -54,6 +54,7 @@ from distrain.runners.system.network import choose_interface
 from distrain.runners.system.outside_stacks import read_ranks
 from distrain.runners.system.processes import end_descendants
 from distrain.runners.system.rank_identity import AgentIdentity
+from distrain.runners.system.scratch import VARIABLE as SCRATCH_FOLDER
 from distrain.runners.system.scratch import scratch_folder
 
 END_RANKS = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
@@ -283,6 +284,8 @@ def _rank_environment(
     variables = launcher_environment(config, plan, folder, addresses)
     if "DISTRAIN_RUN" in os.environ:  # use the token file given in this process's environment
         variables[TOKEN_FILE_VARIABLE] = os.environ[TOKEN_FILE_VARIABLE]
+    else:
+        variables[SCRATCH_FOLDER] = str(folder.parent)
     return {**variables, "DISTRAIN_NODE": str(identity.node)}
 
 

@@ -242,6 +242,16 @@ def end_descendants(steps: Iterable[tuple[signal.Signals, float]]) -> None:
             return
 
 
+def kill_by_variable(name: str, value: str) -> None:
+    """Kill all processes of this user that were started with this value of a variable."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().real == os.getuid() and process.environ().get(name) == value:
+                process.kill()
+
+
 def _is_alive(process: psutil.Process) -> bool:
     import psutil
 

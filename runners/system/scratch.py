@@ -2,7 +2,9 @@
 
 A process that is killed cannot remove its temporary files, so those of a run are in one folder,
 which the supervisor removes at the end. Where the supervisor is killed too, the next one on this
-host removes it: the lock in it shows that its owner is gone. TMPDIR stays the user's.
+host removes it: the lock in it shows that its owner is gone. It also ends the processes that name
+the folder in their environment: ranks and loader processes die with their parents, but a child that
+hangs in `fork` could not ask the kernel for that. TMPDIR stays the user's.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from distrain.runners.system.processes import kill_by_variable
 
 VARIABLE = "DISTRAIN_SCRATCH"  # the folder, for the processes of the run on this host
 PREFIX = "distrain-"
@@ -78,10 +82,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove the folders of supervisors and node agents that were killed."""
+    """Remove the folders of supervisors and node agents that were killed, and their processes."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if _is_own(folder) and _is_abandoned(folder / LOCK):
+                kill_by_variable(VARIABLE, str(folder))
                 _remove(folder)
 
 

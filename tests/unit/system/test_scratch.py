@@ -70,6 +70,12 @@ def test_what_killed_processes_leave_is_removed_at_the_end(parent: Path) -> None
     assert not semaphores(folder)
 
 
+def start_rank(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that does not notice the end of its run."""
+    environment = {**os.environ, scratch.VARIABLE: str(folder)}
+    return subprocess.Popen(["sleep", "600"], env=environment, text=True)
+
+
 @pytest.mark.parametrize("program", [OWNER, NODE_AGENT], ids=["supervisor", "node"])
 def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(
     program: str, parent: Path
@@ -81,12 +87,16 @@ def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(
         for _ in range(2)
     ]
     try:
-        _, used = (Path(each.stdout.readline().strip()) for each in owners if each.stdout)
+        abandoned, used = (Path(each.stdout.readline().strip()) for each in owners if each.stdout)
         owners[0].kill()
         owners[0].wait()
         assert len(list(parent.iterdir())) == 3
+        ranks = [start_rank(abandoned), start_rank(used)]
+        owners += ranks
         with scratch_folder() as folder:
             assert set(parent.iterdir()) == {kept, used, folder}
+        assert ranks[0].wait(60) == -signal.SIGKILL
+        assert ranks[1].poll() is None
     finally:
         for owner in owners:
             owner.kill()
