@@ -42,6 +42,7 @@ RUNS = "runs"
 RUN = "run"
 PLOT = "plot"
 LOG = "log"
+LOG_SEARCH = "search"
 LAUNCH = "launch"
 STACKS = "stacks"
 COMPARE = "compare"
@@ -53,6 +54,7 @@ TITLES = {
     RUN: "Run",
     PLOT: "Plots",
     LOG: "Logs",
+    LOG_SEARCH: "While a log is searched",
     STACKS: "Stacks of ranks",
     LAUNCH: "Launch",
     COMPARE: "Comparison",
@@ -60,11 +62,12 @@ TITLES = {
 }
 
 # Groups whose keys work at the same time; where logs and plots share a key, the focused pane
-# decides.
+# decides. While a log is searched and has the focus, its two keys come first, as in `less`.
 TOGETHER = (
     (EVERYWHERE, RUNS),
     (EVERYWHERE, RUN, PLOT),
     (EVERYWHERE, RUN, LOG),
+    (RUN, LOG, LOG_SEARCH),
     (EVERYWHERE, STACKS),
     (EVERYWHERE, LAUNCH),
     (EVERYWHERE, COMPARE, PLOT),
@@ -135,10 +138,6 @@ KEYMAP = (
     Key(PLOT, "right", "right", "cursor(1)", "Cursor right", "Move the cursor to the right."),
     # --- logs
     Key(LOG, "search", "slash", "search", "Search", "Search the log; Esc ends the search.", True),
-    Key(LOG, "next", "greater_than_sign", "seek(1)", "Next match", "Go to the next match."),
-    Key(
-        LOG, "previous", "less_than_sign", "seek(-1)", "Previous match", "Go to the previous match."
-    ),
     Key(LOG, "follow", "end,G", "follow", "Follow", "Go to the end and follow new lines."),
     Key(
         LOG, "before", "left_square_bracket", "source(-1)", "Previous log", "Show the previous log."
@@ -152,6 +151,9 @@ KEYMAP = (
         "Show the next log.",
     ),
     Key(LOG, "save", "ctrl+s", "save", "Save", "Save the log as a file."),
+    # --- a log that is searched
+    Key(LOG_SEARCH, "next", "n", "seek(1)", "Next match", "Go to the next match."),
+    Key(LOG_SEARCH, "previous", "N", "seek(-1)", "Previous match", "Go to the previous match."),
     # --- stacks
     Key(STACKS, "again", "h", "again", "Read again", "Read the stacks of all ranks again.", True),
     # --- launch

@@ -28,7 +28,8 @@ class SettingsError(DistrainError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`theme` is the name of a Textual theme, `plots_in` are the characters of plots, `bell` rings
     when a run ends, `keys` are keys by the id of their action. The other fields hold what was
-    chosen last.
+    chosen last; `logs` whether they are shown, by the kind of run (a single value is that of
+    presets, as older versions wrote it).
     """
 
     theme: str = "textual-dark"
@@ -40,9 +41,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_y: bool = False
     smooth: int = 0
     plots: list[str] = []
-    logs: bool = False
+    logs: dict[str, bool] | bool = {}
     sort: str = "age"
     descending: bool = True
+
+    def shows_logs(self, kind: str) -> bool:
+        """Return whether the logs of this kind of run are shown: of scripts, unless hidden."""
+        return self.logs_by_kind.get(kind, kind == "script")
+
+    @property
+    def logs_by_kind(self) -> dict[str, bool]:
+        return {"preset": self.logs} if isinstance(self.logs, bool) else self.logs
 
 
 def path() -> Path:

@@ -71,8 +71,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     all steps that is done, including those before a resume. `eta` is the seconds to the end at
     the pace of the last minute; it is unknown in a stall, and then `samples_per_s` is 0. `last` is
     the last evaluation, `best` the one at which the best checkpoint was saved. `repeated_steps`
-    were discarded because ranks were restarted. `logged_names` are all names that a script has
-    logged, `logged` the last values of the first MOST_VALUES of them.
+    were discarded because ranks were restarted; until step `repeats_until` is done again, the run
+    is recovering (0: it is not). `logged_names` are all names that a script has logged,
+    `logged` the last values of the first MOST_VALUES of them.
     """
 
     time: float
@@ -90,6 +91,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     last: Evaluation | None = None
     best: Evaluation | None = None
     repeated_steps: int = 0
+    repeats_until: int = 0
     logged_names: Sequence[str] = ()
     logged: dict[str, float | None] = {}
 
@@ -97,6 +99,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def stall(self) -> Stall | None:
         """The stall that lasts, if there is one."""
         return self.state.current_stall
+
+    @property
+    def current_status(self) -> str:
+        """The status, "stalled" without progress, "recovering" after a restart of the ranks."""
+        status = self.state.current_status
+        return "recovering" if status == "running" and self.repeats_until else status
 
 
 class Follower:
@@ -113,6 +121,7 @@ class Follower:
         self._last_event = 0
         self._restarted = 0.0
         self._repeated_steps = 0
+        self._lost_step = 0  # the last step before the restart
 
     def new_events(self, kinds: Collection[str] | None = None) -> list[Event]:
         """Return the events since the last call, in order, after reading `state` again.
@@ -139,6 +148,7 @@ class Follower:
             case Attempt():
                 self._restarted = event.time
                 self._repeated_steps += event.lost - event.step
+                self._lost_step = event.lost
                 self.evaluations.discard_after(event.step)
                 self._best = [each for each in self._best if each.step <= event.step]
 
@@ -172,6 +182,7 @@ class Follower:
             last=self.evaluations[-1] if self.evaluations else None,
             best=self._best[-1] if self._best else None,
             repeated_steps=self._repeated_steps,
+            repeats_until=self._lost_step if step < self._lost_step else 0,
             logged_names=names,
             logged=self.record.last_logged(names[:MOST_VALUES]) if names else {},
         )

@@ -32,7 +32,7 @@ class Logs(App[None]):
         self.folder, self.live, self.chosen = folder, live, chosen
         self.fell_through: list[str] = []
 
-    BINDINGS = [("escape", "back")]  # noqa: RUF012
+    BINDINGS = [("escape", "back"), ("n", "new")]  # noqa: RUF012
 
     def compose(self) -> ComposeResult:
         yield LogPane(id="logs")
@@ -55,6 +55,9 @@ class Logs(App[None]):
 
     def action_back(self) -> None:
         self.fell_through.append("back")
+
+    def action_new(self) -> None:
+        self.fell_through.append("new")
 
     def key(self, id: str) -> str:
         return " ".join(map(self.get_key_display, keymap.parse_keys(id, {})))
@@ -272,20 +275,26 @@ def test_search_finds_while_typing_and_continues_in_both_directions(folder: Path
         await until(pilot, lambda: app.status.startswith("line 43 of 500"), "found")
         assert "continued from the top" in app.status
         assert "step 42" in app.lines
-        for key, line in (("enter", 421), ("enter", 422), ("shift+enter", 421), ("up", 421)):
+        await until(pilot, lambda: "match 1 of 11" in app.status, "counted")
+        await pilot.press("enter")
+        assert app.focused is app.pane
+        for key, line, at in (
+            ("n", 421, 2),
+            ("n", 422, 3),
+            ("N", 421, 2),
+            ("N", 43, 1),
+            ("N", 430, 11),
+        ):
             await pilot.press(key)
             await until(pilot, lambda line=line: f"line {line} " in app.status, f"{key} {line}")
-        assert app.focused is app.pane
-        for key, line in ((">", 422), ("<", 421), ("<", 43), ("<", 430)):
-            await pilot.press({">": "greater_than_sign", "<": "less_than_sign"}[key])
-            await until(pilot, lambda line=line: f"line {line} " in app.status, f"{key} {line}")
+            await until(pilot, lambda at=at: f"match {at} of 11" in app.status, "counted")
         assert "continued from the end" in app.status
         await pilot.press("escape")
         await until(pilot, lambda: app.status == "line 420 of 500 · end follows" or app.status)
         assert not app.query_one(Input).display
         assert app.fell_through == []
-        await pilot.press("escape")
-        assert app.fell_through == ["back"]
+        await pilot.press("escape", "n")
+        assert app.fell_through == ["back", "new"]
 
     run_app(scenario, folder)
 

@@ -15,7 +15,7 @@ from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job
 from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, outliers
-from distrain.tui.data.failure import advice_for
+from distrain.tui.data.failure import CodePlace, advice_for, find_place, repeats
 from distrain.tui.data.run_comparison import ComparisonFeed
 from distrain.tui.data.run_feed import RunFeed
 from distrain.tui.widgets.run_header import header
@@ -243,3 +243,44 @@ def test_advice_fits_the_failure() -> None:
     memory = RunError(rank=0, type="OutOfMemoryError", message="CUDA out of memory. Tried to …")
     assert "batch_size" in advice_for(memory)
     assert "traceback" in advice_for(RunError(rank=0, type="ValueError", message="odd"))
+
+
+def test_the_place_of_a_failure_is_the_last_line_of_the_users_code() -> None:
+    trace = """Traceback (most recent call last):
+  File "/home/me/project/train.py", line 41, in <module>
+    main()
+  File "/home/me/project/lib/net.py", line 16, in loss
+    return self.model(x).sum()
+           ^^^^^^^^^^^^^
+  File "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 134, in forward
+    return F.linear(input, self.weight, self.bias)
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+    place = find_place(trace, "/home/me/project")
+    assert place == CodePlace("lib/net.py", 16, "loss", "return self.model(x).sum()")
+    assert place.describe() == "lib/net.py:16 in loss"
+    loader = (
+        trace
+        + """Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 3, in _loop
+    data = fetcher.fetch(index)
+  File "/home/me/data.py", line 7, in __getitem__
+    raise ValueError(index)
+ValueError: 3
+"""
+    )
+    assert find_place(loader) == CodePlace(
+        "/home/me/data.py", 7, "__getitem__", "raise ValueError(index)"
+    )
+    syntax = '[rank0]:   File "/home/me/a.py", line 2\n[rank0]:     x = = 1\nSyntaxError: invalid'
+    assert find_place(syntax) == CodePlace("/home/me/a.py", 2, "", "x = = 1")
+    library = trace[trace.index('  File "/venv') :]
+    assert find_place(library, "/home/me").line == 134  # type: ignore[union-attr]
+    assert find_place("killed\n") is None
+
+
+def test_a_line_of_the_log_that_repeats_the_error_is_recognised() -> None:
+    error = RunError(rank=0, type="ValueError", message="a bad\nlabel")
+    assert repeats("[rank0]: ValueError: a bad label", error)
+    assert not repeats("epoch 3", error)

@@ -15,6 +15,7 @@ from textual.widgets import Input
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import (
+    Attempt,
     Frame,
     GpuSample,
     HostSample,
@@ -37,7 +38,6 @@ from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.config_screen import ConfigScreen
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
-from distrain.tui.widgets.failure_card import FailureCard
 from distrain.tui.widgets.hardware_pane import HardwarePane
 from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.log_pane import LogPane
@@ -237,24 +237,120 @@ def test_the_bell_rings_once_at_the_end_if_enabled(
     watch(seen, scenario)
 
 
-def test_the_failure_card_names_rank_error_and_advice(make: Make) -> None:
+TRACE = """Traceback (most recent call last):
+  File "/home/me/train.py", line 17, in label_of
+    raise ValueError("a bad label")
+ValueError: a bad label
+"""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
+def test_the_failure_card_says_each_fact_once_and_marks_the_culprit(
+    size: tuple[int, int], make: Make
+) -> None:
     run = make(world=3).steps(12)
-    (run.dir / "logs" / "rank-1.log").write_text("line before\nValueError: a bad label\n")
-    error = RunError(rank=1, type="ValueError", message="a bad label", step=12, secondary=[0, 2])
+    error = RunError(
+        rank=1,
+        type="ValueError",
+        message="a bad label",
+        traceback=TRACE,
+        step=12,
+        secondary=[0, 2],
+    )
     run.end("failed", reason="rank 1: a bad label", error=error)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        assert screen.query_one(FailureCard).region
         text = shown(app)
         for part in (
-            "rank 1 failed first",
+            "✘ rank 1 failed first after step 12",
             "ValueError: a bad label",
-            "line before",
-            "taken down with it: ranks 0, 2",
+            "/home/me/train.py:17 in label_of",
+            'raise ValueError("a bad label")',
             "try:",
-            "no checkpoint was written",
+            "taken down with it: ranks 0, 2 · no checkpoint was written",
         ):
-            assert part in text, part
+            assert text.count(part) == 1, part
+        assert "rank 1: a bad label" not in text
+        rows = screen.query_one(RankTable)._lines[1:]
+        assert [row.plain.split()[1] for row in rows] == ["1", "0", "2"]
+        assert ["✘" in row.plain for row in rows] == [True, False, False]
+        styles = [{str(span.style) for span in row.spans} for row in rows]
+        assert "bold red" in styles[0]
+        assert all("dim" in each and "bold red" not in each for each in styles[1:])
+
+    watch(run, scenario, size)
+
+
+def test_without_a_traceback_the_card_shows_the_end_of_the_log_without_repeating_itself(
+    make: Make,
+) -> None:
+    run = make().steps(12)
+    (run.dir / "logs" / "rank-1.log").write_text("allocating 80 GB\nkilled by SIGKILL\n")
+    message = "killed by SIGKILL after step 12 (manually or by the OOM killer)"
+    error = RunError(rank=1, type="SIGKILL", message=message, step=12)
+    run.end("failed", reason=f"rank 1: {message}", error=error)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = shown(app)
+        assert "allocating 80 GB" in text
+        assert text.count("killed by SIGKILL") == 1
+        assert "dmesg" in text
+
+    watch(run, scenario)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_a_run_that_failed_before_its_first_step_shows_its_log_in_place_of_plots(
+    size: tuple[int, int], make: Make
+) -> None:
+    run = make()
+    (run.dir / "logs" / "rank-0.log").write_text("")
+    (run.dir / "logs" / "rank-1.log").write_text("loading\nboom\n")
+    run.end("failed", error=RunError(rank=1, type="OSError", message="no data", traceback="…"))
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "loading" in shown(app), "the log of rank 1")
+        assert not any(plot.region for plot in screen.query(PlotPane))
+        assert "failed before its first step" in shown(app)
+        assert settings.load()[0].logs == {}
+
+    watch(run, scenario, size)
+
+
+def test_the_logs_open_where_there_is_content_and_are_remembered_by_kind_of_run(
+    make: Make,
+) -> None:
+    run = make().steps(5)
+    for rank, age in enumerate((None, 50)):
+        log = run.dir / "logs" / f"rank-{rank}.log"
+        log.write_text(f"words of rank {rank}\n" if age else "")
+    script = make("script", script=SCRIPT)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("l")
+        await until(pilot, lambda: "words of rank 1" in shown(app), "the log with content")
+        assert settings.load()[0].logs == {"preset": True}
+        second = RunScreen(Run(script.record))
+        await app.push_screen(second)
+        await until(pilot, lambda: second.frame, "painted")
+        await pilot.press("l")
+        assert settings.load()[0].logs == {"preset": True, "script": False}
+
+    watch(run, scenario)
+
+
+def test_restarted_ranks_are_recovering_until_they_have_repeated_their_steps(make: Make) -> None:
+    run = make().steps(25)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        run.writer.add(Attempt(time=run.now, number=1, step=10, lost=25, reason="rank 1 failed"))
+        run.writer.set_state(attempts=1)
+        run.step = 10
+        run.steps(5)
+        await until(pilot, lambda: "↻ recovering" in shown(app), "recovering")
+        assert "repeating up to step 25" in shown(app)
+        run.steps(10)
+        await until(pilot, lambda: "● running" in shown(app), "running")
 
     watch(run, scenario)
 
@@ -373,7 +469,7 @@ def test_a_maximized_pane_uses_the_screen_also_after_the_end(
     [((80, 24), False), ((120, 36), False), ((80, 36), True), ((120, 36), True)],
 )
 def test_every_pane_can_be_reached(size: tuple[int, int], logs: bool, make: Make) -> None:
-    settings.save(settings.Settings(logs=logs))
+    settings.save(settings.Settings(logs={"preset": logs}))
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         seen = []

@@ -51,12 +51,20 @@ class SearchResult(NamedTuple):
     wrapped: bool
 
 
+class MatchCount(NamedTuple):
+    """How many lines of a log a search matches, and the number of the found one among them."""
+
+    number: int  # of the search
+    total: int
+    position: int
+
+
 class LogPage(NamedTuple):
     """Lines of a log, from number `first` of `total`.
 
     `shift` is to be added to line numbers of earlier pages; `replaced` means that earlier pages
     are void. Until `complete`, the log has more lines before line 0. `empty` holds the names of
-    the logs without a line.
+    the logs without a line. `counted` comes later than `found`, because it reads the whole log.
     """
 
     name: str
@@ -69,6 +77,7 @@ class LogPage(NamedTuple):
     problem: str
     empty: frozenset[str]
     found: SearchResult | None
+    counted: MatchCount | None = None
 
 
 class LogReader:
@@ -81,6 +90,8 @@ class LogReader:
         self._search: LogSearch | None = None
         self._matches: Iterator[int | None] = iter(())
         self._wrapped = False
+        self._counting: tuple[LogSearch, int, Iterator[int | None]] | None = None
+        self._count = (0, 0)  # lines so far, and of these up to the found one
         self._empty: frozenset[str] = frozenset()
         self._sizes_checked = 0.0
 
@@ -91,7 +102,9 @@ class LogReader:
     @property
     def has_work(self) -> bool:
         """Return whether the log has more to read or a search goes on."""
-        return self._file is not None and (self._file.has_more or self._search is not None)
+        return self._file is not None and (
+            self._file.has_more or self._search is not None or self._counting is not None
+        )
 
     def read(self, request: PageRequest, names: Sequence[str]) -> LogPage | None:
         """Return the requested lines, or None if nothing has changed since the last call.
@@ -103,16 +116,19 @@ class LogReader:
         shift = file.read_earlier()
         last = self._last_request
         if change.replaced:
-            self._search = None
+            self._search = self._counting = None
         if request.search is not None and (last is None or request.search != last.search):
             self._start_search(request.search)
         elif shift and self._search is not None:
             self._start_search(self._search._replace(line=self._search.line + shift))
         found = self._continue_search(file) if self._search and file.is_complete else None
+        counted = self._continue_count() if not self._search else None
+        if found is not None and found.line is not None:
+            self._start_count(file, found.search, found.line)
         sizes_changed = self._check_sizes(names)
         is_new_request = last is None or request[:3] != last[:3]
         self._last_request = request
-        if not (change.changed or shift or found or sizes_changed or is_new_request):
+        if not (change.changed or shift or found or counted or sizes_changed or is_new_request):
             return None
         end = file.line_count
         start = end - request.height if request.first is None else request.first + shift
@@ -128,17 +144,19 @@ class LogReader:
             problem=file.problem,
             empty=self._empty,
             found=found,
+            counted=counted,
         )
 
     def _open(self, name: str) -> LogFile:
         if self._file is None or self._last_request is None or self._last_request.name != name:
             self.close()
             self._file = LogFile(log_path(self._folder, name))
-            self._search = None
+            self._search = self._counting = None
         return self._file
 
     def _start_search(self, search: LogSearch) -> None:
         self._search = search
+        self._counting = None
         self._wrapped = False
         self._matches = iter(())
         if self._file is not None:
@@ -158,6 +176,26 @@ class LogReader:
                 continue
             self._search = None
             return SearchResult(search, line if line >= 0 else None, self._wrapped)
+        return None
+
+    def _start_count(self, file: LogFile, search: LogSearch, line: int) -> None:
+        self._counting = search, line, file.find(search.words, 0)
+        self._count = (0, 0)
+
+    def _continue_count(self) -> MatchCount | None:
+        """Return the number of lines that match once all are counted."""
+        until = time.monotonic() + SEARCH_S
+        while self._counting is not None and time.monotonic() < until:
+            search, found, matches = self._counting
+            line = next(matches, -1)
+            if line is None:
+                continue
+            total, position = self._count
+            if line >= 0:
+                self._count = total + 1, position + (line <= found)
+                continue
+            self._counting = None
+            return MatchCount(search.number, total, position)
         return None
 
     def _check_sizes(self, names: Sequence[str]) -> bool:

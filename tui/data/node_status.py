@@ -93,12 +93,16 @@ def _node_status(
     return NodeStatus(number, name, ranks, host, gpus, ", ".join(problems), waiting_for)
 
 
-def sort_by_problem(nodes: Iterable[NodeStatus], straggler: int | None = None) -> list[NodeStatus]:
-    """Sort nodes with a problem first, then the node of the straggling rank."""
+def sort_by_problem(
+    nodes: Iterable[NodeStatus], straggler: int | None = None, culprit: int | None = None
+) -> list[NodeStatus]:
+    """Sort the node of the rank that failed first before others with a problem, then the node of
+    the straggling rank.
+    """
 
-    def key(node: NodeStatus) -> tuple[bool, bool]:
-        has_straggler = straggler in {rank.info.rank for rank in node.ranks}
-        return not node.problem, not has_straggler
+    def key(node: NodeStatus) -> tuple[bool, bool, bool]:
+        ranks = {rank.info.rank for rank in node.ranks}
+        return culprit not in ranks, not node.problem, straggler not in ranks
 
     return sorted(nodes, key=key)
 

@@ -198,17 +198,19 @@ class LinkedPlotsScreen(AppScreen):
 
     def action_metric(self) -> None:
         plots = self.view.plots
-        if not (plots and self._offered):
+        if not self._offered:
             self.distrain.refuse("there is nothing to plot yet")
             return
-        index = list(self.query(PlotPane)).index(self._focused_plot())
+        index = list(self.query(PlotPane)).index(self._focused_plot()) if plots else 0
 
         def choose(name: str | None) -> None:
             if name:
                 self._choose_plots((*plots[:index], name, *plots[index + 1 :]))
 
         options = [(name, chart_kind(name).title) for name in self._offered]
-        self.app.push_screen(PickOneDialog("Metric of this plot", options, plots[index]), choose)
+        self.app.push_screen(
+            PickOneDialog("Metric of this plot", options, plots[index] if plots else ""), choose
+        )
 
     def _choose_plots(self, plots: tuple[str, ...]) -> None:
         self._change_view(plots=plots)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from textual.screen import Screen
 
 from distrain.runners import formatting
-from distrain.tui.data.log_reader import LogFollower, save_log
+from distrain.runners.records.logs import log_path
+from distrain.runners.records.state import RunError
+from distrain.tui.data.log_reader import PROCESS_LOGS, LogFollower, save_log
 from distrain.tui.dialogs.prompt import PromptDialog
 from distrain.tui.widgets.log_pane import LogPane
 
@@ -32,6 +35,24 @@ class RunLogs:
 
     def stop(self) -> None:
         self._follower.stop()
+
+    def suggest(self, names: Iterable[str], error: RunError | None) -> str | None:
+        """Return the log to open: the one that explains the error, else the newest of a rank, else
+        the newest. None if all are empty.
+        """
+        changed = {name: time for name in names if (time := self._time_of_content(name))}
+        if error and error.log_name in changed:
+            return error.log_name
+        of_ranks = [name for name in changed if name not in PROCESS_LOGS]
+        return max(of_ranks or changed, key=lambda name: changed[name], default=None)
+
+    def _time_of_content(self, name: str) -> float:
+        """Return when a log was written to; 0 for one that is empty."""
+        try:
+            stat = log_path(self._folder, name).lstat()
+        except OSError:
+            return 0.0
+        return stat.st_mtime if stat.st_size else 0.0
 
     def read(self, event: LogPane.PageRequested) -> None:
         self._follower.request(event.request, event.names, event.live)

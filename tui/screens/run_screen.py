@@ -32,7 +32,7 @@ from distrain.tui.data.chart_choice import (
 )
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.run_feed import RunFeed, RunFrame
-from distrain.tui.keymap import LOG, PLOT, RUN
+from distrain.tui.keymap import LOG, LOG_SEARCH, PLOT, RUN
 from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.screens.run_logs import RunLogs
 from distrain.tui.widgets.failure_card import FailureCard
@@ -50,6 +50,11 @@ LEAST_TABLE = 5  # lines
 BORDER = 2  # lines
 
 
+def failed_before_first_step(frame: RunFrame) -> bool:
+    """Return whether there is nothing to plot, because the run failed before it could train."""
+    return frame.failure is not None and not (frame.snapshot.step or frame.snapshot.logged_names)
+
+
 class RunScreen(LinkedPlotsScreen):
     """Show the frames that a thread reads from the record of a run."""
 
@@ -57,7 +62,7 @@ class RunScreen(LinkedPlotsScreen):
         "A run, live or ended. Tab goes to the next pane, {app.full} shows one pane only, Esc goes "
         "back; the run continues without the app. Plots share their x axis, zoom and cursor."
     )
-    KEYS = (RUN, PLOT, LOG)
+    KEYS = (RUN, PLOT, LOG, LOG_SEARCH)
     BINDINGS = [*keymap.make_bindings(RUN, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class FrameRead(Message):
@@ -86,6 +91,7 @@ class RunScreen(LinkedPlotsScreen):
         self._restart_key = ""  # after its end: the id of the key that resumes or reruns it
         self._problem = ""  # why the record cannot be read, from then on
         self._is_stalled = False
+        self._has_given_way = False  # the plots, to the log of a run without a step
         self._tables_height = 0
 
     def compose(self) -> ComposeResult:
@@ -104,16 +110,22 @@ class RunScreen(LinkedPlotsScreen):
         self._tables = [self.query_one(RankTable), self.query_one(HardwarePane)]
         self._logs = self.query_one(LogPane)
         self._run_logs = RunLogs(self, self._logs, self.run.record.dir)
-        if (error := self.run.record.state.error) and error.rank is not None:
-            self._logs.choose(f"rank-{error.rank}")
         self._set_up(*self.query(PlotPane), *self._tables)
-        wants_logs = self._is_script or self.distrain.settings.logs
+        wants_logs = self.distrain.settings.shows_logs(self._kind)
         self._show_logs(wants_logs and not self.run.is_observed)  # its output is elsewhere
         self._run_logs.start()
         self._follow()
 
     def on_unmount(self) -> None:
         self._run_logs.stop()
+
+    @property
+    def _kind(self) -> str:
+        """Return the kind of run by which it is remembered whether the logs are shown."""
+        if self.run.dir.parent.parent.joinpath("bench.json").is_file():
+            return "bench"
+        launcher = self.run.record.config.launcher
+        return "slurm" if launcher == "slurm" else "script" if self._is_script else "preset"
 
     # --- the thread that reads ------------------------------------------------------------------
 
@@ -165,6 +177,9 @@ class RunScreen(LinkedPlotsScreen):
         self._problem = ""
         self.frame = event.frame
         self._choose_first_plots(event.frame)
+        if not self._has_given_way and failed_before_first_step(event.frame):
+            self._has_given_way = True
+            self._show_logs(True)
         self._paint()
         state = event.frame.snapshot.state
         if self._is_stalled != (state.current_stall is not None):
@@ -196,16 +211,19 @@ class RunScreen(LinkedPlotsScreen):
             self.query_one(RunHeader).show(
                 now, frame.config, frame.diagnosis, self._hint(), frame.warnings
             )
-        self.query_one(FailureCard).show(frame.failure)
+        self.query_one(FailureCard).show(frame.failure, without_log=self.has_class("-logs"))
         self.query_one(RankTable).show(
             frame.nodes,
             frame.diagnosis.straggler,
             is_script=frame.config.is_script,
             stall=now.stall,
+            error=None if now.state.live else now.state.error,
         )
         self.query_one(HardwarePane).show(frame)
         scheduled = now.state.plan is not None and now.state.plan.scheduled
         self._logs.show(len(now.ranks), now.state.live, scheduled)
+        if self.has_class("-logs") and self._logs.wants_suggestion:
+            self._suggest_log()
         self._fit_tables()
 
     def _fit_tables(self) -> None:
@@ -214,6 +232,10 @@ class RunScreen(LinkedPlotsScreen):
         if height != self._tables_height:
             self._tables_height = height
             self.query_one("#tables").styles.height = height
+
+    def _suggest_log(self) -> None:
+        error = self.frame.snapshot.state.error if self.frame else None
+        self._logs.suggest(self._run_logs.suggest(self._logs.names, error))
 
     def _show_logs(self, shown: bool) -> None:
         self.set_class(shown, "-logs")
@@ -274,14 +296,15 @@ class RunScreen(LinkedPlotsScreen):
     def _choose_first_plots(self, frame: RunFrame) -> None:
         """Show plots that have values, as soon as they are known, until the person chooses."""
         offered = offered_charts(frame.snapshot, self._is_script, frame.known_charts)
-        if offered == self._offered:
+        has_nothing = failed_before_first_step(frame)
+        if offered == self._offered and not (has_nothing and self.view.plots):
             return
         self._offered = offered
         if self._is_script:
             self._choose_axis(frame)
         if not self._has_chosen:
             preferred = charts_of_scripts(offered) if self._is_script else self._usual_plots()
-            self._set_view(plots=first_charts(offered, preferred))
+            self._set_view(plots=() if has_nothing else first_charts(offered, preferred))
 
     def _choose_axis(self, frame: RunFrame) -> None:
         """Show a script by steps once it reports or logs some."""
@@ -297,9 +320,11 @@ class RunScreen(LinkedPlotsScreen):
     def action_logs(self) -> None:
         shown = not self.has_class("-logs")
         self._show_logs(shown)
-        self._go_to(self._logs if shown else self.panes[0])
-        if not self._is_script:
-            self.distrain.remember(logs=shown)
+        if shown:
+            self._suggest_log()
+        self._go_to(self._logs if shown else self._reachable[0])
+        logs = {**self.distrain.settings.logs_by_kind, self._kind: shown}
+        self.distrain.remember(logs=logs)
 
     def action_stop(self) -> None:
         self.distrain.sessions.stop(self.run)

@@ -19,11 +19,12 @@ FAILED_JOB = "red"
 
 # The mark and the colour of each status.
 STATUSES = {
-    "queued": ("◌", "yellow"),
+    "queued": ("◌", "blue"),
     "starting": ("◌", "cyan"),
     "running": ("●", "cyan"),
     "stalled": ("◑", "yellow"),
-    "stopping": ("◍", "yellow"),
+    "recovering": ("↻", "magenta"),
+    "stopping": ("◍", "cyan"),
     "completed": ("✔", "green"),
     "failed": ("✘", "red"),
     "stopped": ("■", "yellow"),

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from distrain.runners import formatting
-from distrain.tui.data.failure import LOG_LINES, FailureDetails, advice_for
+from distrain.tui.data.failure import FailureDetails, advice_for
 from distrain.tui.keymap import insert_keys
 
 
@@ -18,43 +18,55 @@ class FailureCard(Static):
     DEFAULT_CSS = """
     FailureCard {
         display: none; height: auto; max-height: 12; padding: 0 1;
-        border: round $error; border-title-color: $error;
+        border: round $error; border-title-color: $error; border-title-style: bold;
         &.-failed { display: block; }
     }
     """
 
-    _shown: tuple[FailureDetails, int] | None = None
+    _shown: tuple[FailureDetails, bool] | None = None
 
-    def show(self, failure: FailureDetails | None) -> None:
+    def show(self, failure: FailureDetails | None, without_log: bool = False) -> None:
+        """Show a failure; `without_log` leaves out the end of the log, which is shown elsewhere."""
         self.set_class(failure is not None, "-failed")
-        log_lines = 0 if self.screen.has_class("-short") else LOG_LINES
-        if failure is not None and (failure, log_lines) != self._shown:
-            self._shown = failure, log_lines
-            self.border_title = "Failed"
-            self.update(card(failure, log_lines, lambda text: insert_keys(text, self.app)))
+        if failure is not None and (failure, without_log) != self._shown:
+            self._shown = failure, without_log
+            self.border_title = headline(failure)
+            self.update(card(failure, without_log, lambda text: insert_keys(text, self.app)))
 
 
-def card(failure: FailureDetails, log_lines: int, insert_keys: Callable[[str], str]) -> Text:
-    """Return the text of the card with up to `log_lines` lines of the log.
+def headline(failure: FailureDetails) -> str:
+    """Return the title of the card: which rank failed first, and when."""
+    error = failure.error
+    if error.rank is None:
+        return "✘ failed"
+    when = f" after step {error.step:,}" if error.step else ""
+    return f"✘ {error.origin} failed first{when}"
+
+
+def card(failure: FailureDetails, without_log: bool, insert_keys: Callable[[str], str]) -> Text:
+    """Return the text of the card: each fact once.
 
     `insert_keys` replaces the ids of actions in a text by their keys.
     """
     error = failure.error
     text = Text()
-    if error.rank is not None:
-        when = f" after step {error.step:,}" if error.step else ""
-        text.append(f"{error.origin} failed first{when}: ", "bold")
-    if error.traceback:  # otherwise the message is a sentence of ours
+    if error.traceback and error.rank is not None:  # otherwise the message is a sentence of ours
         text.append(f"{error.type}: ", "bold red")
     text.append(formatting.single_line(error.message))
-    for line in failure.log_lines[len(failure.log_lines) - log_lines :] if log_lines else ():
-        line = line.copy()
-        line.stylize("dim")
-        text.append("\n  ").append_text(line)
-    if error.secondary:
-        text.append(f"\ntaken down with it: {formatting.ranks(error.secondary)}", "dim")
-    text.append("\ntry: ", "bold").append(insert_keys(advice_for(error)))
-    resume = "no checkpoint was written"
+    if place := failure.place:
+        text.append("\n").append(formatting.single_line(place.describe()), "bold")
+        if place.source:
+            text.append("\n    ").append(formatting.single_line(place.source), "italic")
+    elif not without_log:
+        for line in failure.log_lines:
+            line = line.copy()
+            line.stylize("dim")
+            text.append("\n  ").append_text(line)
+    advice = insert_keys(advice_for(error, failure.is_script))
+    text.append("\ntry: ", "bold").append(advice)
+    notes = ["no checkpoint was written"]
     if failure.has_checkpoint:
-        resume = "{run.resume} resumes from the last checkpoint"
-    return text.append(f"\n{insert_keys(resume)}", "dim")
+        notes = ["{run.resume} resumes from the last checkpoint"]
+    if error.secondary:
+        notes.insert(0, f"taken down with it: {formatting.ranks(error.secondary)}")
+    return text.append(f"\n{insert_keys(' · '.join(notes))}", "dim")

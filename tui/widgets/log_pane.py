@@ -18,7 +18,7 @@ from distrain.tui.data.log_reader import (
     PageRequest,
     SearchResult,
 )
-from distrain.tui.keymap import LOG
+from distrain.tui.keymap import LOG, LOG_SEARCH
 from distrain.tui.widgets.log_tabs import log_tabs
 from distrain.tui.widgets.log_view import LogView
 
@@ -33,15 +33,14 @@ class LogPane(Widget, can_focus=True):
         "What the ranks, the launcher and the supervisor print. Empty logs are dim. The pane "
         "follows the end of the log until you scroll up; {log.follow} follows it again. › marks a "
         "line that continues to the right: press the arrow keys. {log.search} searches while you "
-        "type, enter goes to the next match. Up and down leave the search line; then {log.next} "
-        "and {log.previous} go to other matches. {app.copy} copies the lines selected with the "
-        "mouse, or the visible lines."
+        "type; enter leaves the search line, then {search.next} and {search.previous} go to the "
+        "other matches until escape ends the search. {app.copy} copies the lines selected with "
+        "the mouse, or the visible lines."
     )
     BINDINGS = [  # noqa: RUF012
-        *keymap.make_bindings(LOG),
+        *keymap.make_bindings(LOG, LOG_SEARCH),
         keymap.make_hidden_binding("y", "copy", "app.copy"),
         keymap.make_hidden_binding("escape", "leave"),
-        keymap.make_hidden_binding("shift+enter", "seek(-1)"),
         keymap.make_hidden_binding("up", "scroll_by(-1)"),
         keymap.make_hidden_binding("down", "scroll_by(1)"),
         keymap.make_hidden_binding("pageup", "scroll_pages(-1)"),
@@ -89,15 +88,17 @@ class LogPane(Widget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
         self._view = LogView()
-        self._input = Input(placeholder="words to find · esc closes", compact=True)
+        self._input = Input(placeholder="words to find · enter accepts · esc closes", compact=True)
         self._input.display = False
         self._names: list[str] = []
         self._chosen = "rank-0"
+        self._is_chosen_by_person = False
         self._live = False
         self._request = PageRequest(self._chosen, None, 0)
         self._page: LogPage | None = None
         self._lines_seen = 0
         self._search_status = ""
+        self._count_status = ""
         self._lines_without_match: int | None = None  # searched so far
         self._searches = 0
 
@@ -126,6 +127,17 @@ class LogPane(Widget, can_focus=True):
         """Return the newest page of the chosen log; None before it was read."""
         return self._page
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all logs."""
+        return self._names
+
+    @property
+    def wants_suggestion(self) -> bool:
+        """Return whether another log may be shown: nobody chose this one, and no rank wrote it."""
+        has_lines = self._page is not None and self._page.total > 0
+        return not (self._is_chosen_by_person or (has_lines and self._chosen not in PROCESS_LOGS))
+
     # --- what the screen calls ------------------------------------------------------------------
 
     def show(self, ranks: int, live: bool, scheduled: bool = False) -> None:
@@ -140,6 +152,11 @@ class LogPane(Widget, can_focus=True):
             self._live = live
             self._post_request()
             self._paint()
+
+    def suggest(self, name: str | None) -> None:
+        """Show another log unless the person has chosen one."""
+        if name and not self._is_chosen_by_person:
+            self.choose(name)
 
     def choose(self, name: str) -> None:
         """Show another log: "rank-0", "launcher", "job" or "supervisor"."""
@@ -165,6 +182,9 @@ class LogPane(Widget, can_focus=True):
         self._page = page
         self._lines_seen += page.shift
         self._view.put(page)
+        if page.counted is not None and page.counted.number == self._searches:
+            position, total = page.counted.position, page.counted.total
+            self._count_status = f"match {position:,} of {total:,}"
         if page.found is not None and page.found.search.number == self._searches:
             self._show_result(page.found, page.total)
         elif self._lines_without_match is not None and page.total > self._lines_without_match:
@@ -246,6 +266,8 @@ class LogPane(Widget, can_focus=True):
         parts = []
         if view.found is not None:
             parts.append(f"line {view.found + 1:,} of {view.total:,}{self._search_status}")
+            if self._count_status:
+                parts.append(self._count_status)
         elif self._search_status:
             parts.append(self._search_status)
         if not page.complete:
@@ -285,12 +307,13 @@ class LogPane(Widget, can_focus=True):
         self._view.scroll_sideways(direction * self._view.width // 2)
 
     def action_choose(self, name: str) -> None:
+        self._is_chosen_by_person = True
         self.choose(name)
 
     def action_source(self, direction: int) -> None:
         if self._names:
             at = self._names.index(self._chosen) if self._chosen in self._names else 0
-            self.choose(self._names[(at + direction) % len(self._names)])
+            self.action_choose(self._names[(at + direction) % len(self._names)])
 
     # --- search ---------------------------------------------------------------------------------
 
@@ -312,7 +335,7 @@ class LogPane(Widget, can_focus=True):
         start = view.top if view.found is None else view.found
         view.words = event.value
         view.found = None
-        self._search_status = ""
+        self._search_status = self._count_status = ""
         self._lines_without_match = None
         self._searches += 1
         if event.value:
@@ -321,19 +344,21 @@ class LogPane(Widget, can_focus=True):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.action_seek(1)
+        self.focus()
 
     def action_seek(self, direction: int) -> None:
+        """Go to another match; without a search the key has its meaning elsewhere."""
         view = self._view
         if not view.words:
-            self.action_search()
-        elif view.found is None:
+            raise SkipAction
+        if view.found is None:
             self._start_search(view.top, direction < 0)
         else:
             self._start_search(view.found + direction, direction < 0)
 
     def _start_search(self, line: int, backwards: bool = False, wraps: bool = True) -> None:
         self._searches += 1
+        self._count_status = ""
         self._lines_without_match = None
         if wraps:
             self._search_status = "" if self._view.found is not None else "searching …"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from distrain.runners.analysis.stragglers import Straggler
 from distrain.runners.protocol import events
 from distrain.runners.records.snapshot import RankNow
 from distrain.runners.records.stall import RankPosition, Stall
+from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.run_curve import add_rates
 from distrain.tui import marks
 from distrain.tui.data.node_status import NodeStatus, has_failed, mean_of, sort_by_problem
@@ -41,6 +42,7 @@ COLUMNS = (
 # distrain does not know the loss of a script, only what it logs.
 OF_SCRIPTS = tuple(column for column in COLUMNS if column.name != "loss")
 PHASE_IN_STALL = TableColumn("phase", 19, right=False)
+PHASE_AFTER_FAILURE = TableColumn("phase", 10, right=False)
 BAR = 12  # least cells of the bar of phases
 LONGEST_NAME = 20  # most cells of a node's name
 SHARES = (*events.PHASES, events.OTHER, "overlap")
@@ -56,7 +58,8 @@ class RankTable(NodePane):
         "Overlap is the share in which gradients were exchanged during backward. ◀ marks the "
         "straggler that the other ranks wait for, with the cause. In a stall, the phase is where "
         "the rank is, and ranks that the others wait for are yellow; {run.stacks} shows their "
-        "calls. Multi-node runs show one row "
+        "calls. After a failure, the rank that failed first comes first, in red and marked with ✘; "
+        "ranks that ended because of it are dim. Multi-node runs show one row "
         "per node, nodes with problems and stragglers first: the step that all its ranks have "
         "completed, the sum of their rates and memory, and the mean of their shares and CPU. "
         "{run.fold} unfolds a node, {run.folds} unfolds all."
@@ -65,6 +68,7 @@ class RankTable(NodePane):
     _run_nodes: Sequence[NodeStatus] = ()
     _straggler: Straggler | None = None
     _stall: Stall | None = None
+    _error: RunError | None = None
     _columns: Sequence[TableColumn] = COLUMNS
 
     def show(
@@ -74,21 +78,25 @@ class RankTable(NodePane):
         *,
         is_script: bool = False,
         stall: Stall | None = None,
+        error: RunError | None = None,
     ) -> None:
+        """Show the ranks of nodes; `error` is the failure that has ended the run."""
         self._run_nodes = nodes
         self._straggler = straggler
         self._stall = stall
+        self._error = error
         columns = OF_SCRIPTS if is_script else COLUMNS
+        phase = PHASE_IN_STALL if stall else PHASE_AFTER_FAILURE if error else None
         self._columns = [
-            PHASE_IN_STALL if stall and column.name == "phase" else column for column in columns
+            phase if phase and column.name == "phase" else column for column in columns
         ]
         self._paint()
 
     def _paint(self) -> None:
         notes = []
-        if self._straggler:
+        if self._straggler and not self._error:
             notes.append(f"straggler: rank {self._straggler.rank}, slow {self._straggler.where}")
-        marked = mark_ranks(self._straggler, self._stall)
+        marked = mark_ranks(self._straggler, self._stall, self._error)
         background = self.background_colors[1]
         if len(self._run_nodes) > 1:
             with_problem = sum(1 for node in self._run_nodes if node.problem)
@@ -96,7 +104,7 @@ class RankTable(NodePane):
                 notes.insert(0, f"{formatting.plural(with_problem, 'node')} with problems")
             self._paint_nodes(marked, background)
         else:
-            ranks = [rank for node in self._run_nodes for rank in node.ranks]
+            ranks = marked.sort([rank for node in self._run_nodes for rank in node.ranks])
             lines = table(ranks, self._columns, self.width, marked, background)
             self.put_lines(lines, fixed=1)
         self.border_subtitle = " · ".join(notes)
@@ -111,31 +119,58 @@ class RankTable(NodePane):
         sections = [
             NodeSection(
                 node,
-                partial(_node_row, node, columns, marked.straggler),
-                [partial(_indented_row, rank, columns, marked, background) for rank in node.ranks],
+                partial(_node_row, node, columns, marked),
+                [
+                    partial(_indented_row, rank, columns, marked, background)
+                    for rank in marked.sort(node.ranks)
+                ],
             )
-            for node in sort_by_problem(self._run_nodes, marked.straggler)
+            for node in sort_by_problem(self._run_nodes, marked.straggler, marked.culprit)
         ]
         self.put_sections([_header(columns)], sections)
 
 
 class MarkedRanks(NamedTuple):
-    """What is to be seen at a glance: the straggler, and in a stall where each rank is."""
+    """What is to be seen at a glance: the straggler, in a stall where each rank is, and after a
+    failure which rank was the first.
+    """
 
     straggler: int | None
     positions: Mapping[int, RankPosition]
     absent: frozenset[int]
+    has_failed: bool = False  # the run
+    culprit: int | None = None
 
     def phase(self, now: RankNow) -> str:
         """Return where a rank is in a stall, else what it has reported."""
         found = self.positions.get(now.info.rank)
         return (found.condition or found.phase if found else "") or _phase(now)
 
+    def style(self, now: RankNow) -> str:
+        """Return the style of a rank. Of a run that failed, only the culprit is red."""
+        if self.has_failed:
+            return "bold red" if now.info.rank == self.culprit else "dim"
+        return "red" if has_failed(now) else "bold yellow" if now.info.rank in self.absent else ""
 
-def mark_ranks(straggler: Straggler | None, stall: Stall | None) -> MarkedRanks:
+    def end_mark(self, ranks: Collection[int]) -> str:
+        """Return the mark at the end of the row of these ranks."""
+        if self.has_failed:
+            return " ✘" if self.culprit in ranks else ""
+        return " ◀" if self.straggler in ranks else ""
+
+    def sort(self, ranks: Sequence[RankNow]) -> list[RankNow]:
+        """Return the ranks, the culprit first."""
+        return sorted(ranks, key=lambda now: now.info.rank != self.culprit)
+
+
+def mark_ranks(
+    straggler: Straggler | None, stall: Stall | None, error: RunError | None = None
+) -> MarkedRanks:
     positions = {each.rank: each for each in stall.positions} if stall else {}
     absent = frozenset(stall.told_apart) if stall else frozenset()
-    return MarkedRanks(straggler.rank if straggler else None, positions, absent)
+    culprit = error.rank if error else None
+    slow = straggler.rank if straggler else None
+    return MarkedRanks(slow, positions, absent, error is not None, culprit)
 
 
 class RankColumns(NamedTuple):
@@ -176,18 +211,16 @@ def _row(now: RankNow, columns: RankColumns, marked: MarkedRanks, background: Co
     first, *others = columns.columns
     mark_style = legible_style(marks.rank_mark(now.info.rank).colour, background)
     line = Text(no_wrap=True).append_text(align(Text(cells["rank"], mark_style), first)).append(" ")
-    style = "red" if has_failed(now) else "bold yellow" if now.info.rank in marked.absent else ""
+    style = marked.style(now)
     for column in others:
         line.append_text(align(Text(cells[column.name], style), column)).append(" ")
-    return _with_bar(line, now.shares, columns.bar, marked.straggler == now.info.rank)
+    return _with_bar(line, now.shares, columns.bar, marked.end_mark([now.info.rank]))
 
 
-def _with_bar(line: Text, shares: Mapping[str, float], room: int, is_straggler: bool) -> Text:
+def _with_bar(line: Text, shares: Mapping[str, float], room: int, end_mark: str) -> Text:
     if room > 2:
         line.append_text(phase_bar.bar(shares, room - 2))
-    if is_straggler:
-        line.append(" ◀", "bold red")
-    return line
+    return line.append(end_mark, "bold red")
 
 
 def _indented_row(
@@ -199,22 +232,24 @@ def _indented_row(
     return Text("  ").append_text(_row(now, narrower, marked, background))
 
 
-def _node_row(node: NodeStatus, columns: RankColumns, straggler: int | None) -> Text:
+def _node_row(node: NodeStatus, columns: RankColumns, marked: MarkedRanks) -> Text:
     """Return the row of a node, without the fold mark at its start."""
     cells = _cells_of_node(node)
     line = Text(no_wrap=True)
     first, *others = columns.columns
-    style = "bold red" if node.problem else "bold"
+    numbers = [rank.info.rank for rank in node.ranks]
+    is_secondary = marked.has_failed and marked.culprit not in numbers
+    red = "dim" if is_secondary else "red"
+    style = f"bold {red}" if node.problem else "bold"
     line.append_text(align(Text(node.name, style), first._replace(width=first.width - 2)))
     for column in others:
         line.append(" ").append_text(align(Text(cells[column.name]), column))
     line.append(" ")
     if node.problem or node.waiting_for:
-        return line.append(node.problem or node.waiting_for, "red" if node.problem else "dim")
+        return line.append(node.problem or node.waiting_for, red if node.problem else "dim")
     shares = {name: mean_of(rank.shares.get(name) for rank in node.ranks) for name in SHARES}
     known = {name: share for name, share in shares.items() if share is not None}
-    has_straggler = straggler in {rank.info.rank for rank in node.ranks}
-    return _with_bar(line, known, columns.bar, has_straggler)
+    return _with_bar(line, known, columns.bar, marked.end_mark(numbers))
 
 
 def _cells_of_node(node: NodeStatus) -> dict[str, str]:

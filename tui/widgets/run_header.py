@@ -61,7 +61,7 @@ def header(now: Snapshot, config: RunConfig, width: int, hint: str = "") -> list
 
 def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Text:
     plan = now.state.plan
-    status = now.state.current_status
+    status = now.current_status
     dot, colour = STATUSES[status]
     setup = describe_setup(config, plan)
     if plan:
@@ -96,10 +96,12 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if now.stall:
         text = now.stall.describe(now.time)
         return Text(text, "yellow", no_wrap=True, overflow="ellipsis")
-    if (state.live and state.reason) or state.error is not None:
-        colour = "yellow" if state.live else "red"
-        return Text(formatting.single_line(state.reason), colour, no_wrap=True, overflow="ellipsis")
-    shows_reason = not state.live and state.reason and state.status != "completed"
+    if state.live and state.reason:
+        reason = formatting.single_line(state.reason)
+        return Text(reason, "yellow", no_wrap=True, overflow="ellipsis")
+    if state.error is not None and not now.step:  # the card of the failure says the rest
+        return Text(f"failed before its first step  {_elapsed(now)}", "red", no_wrap=True)
+    shows_reason = not state.live and state.reason and state.status not in ("completed", "failed")
     if config.is_script and state.status != "queued" and not shows_reason:
         return _script_progress(now, config)
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
@@ -108,28 +110,39 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
         return waiting
     epoch = f"epoch {now.epoch:,}/{config.train.epochs:,}" if now.epoch else "epoch –"
     left = Text(f"{epoch}  step {now.step:,}/{now.total_steps:,}  ")
+    if now.repeats_until:
+        left.append(f"repeating up to step {now.repeats_until:,}  ", "magenta")
     if state.live:
         ending = f"  {formatting.percent(now.fraction)}  ETA {formatting.duration(now.eta)}"
     else:
-        seconds = (state.ended or now.time) - (state.started or state.created)
-        ending = f"  {formatting.percent(now.fraction)}  duration {formatting.duration(seconds)}"
+        ending = f"  {formatting.percent(now.fraction)}  {_elapsed(now)}"
     room = max(width - left.cell_len - len(ending), 0)
     filled = round(now.fraction * room)
-    colour = STATUSES[state.status][1]
+    colour = STATUSES[now.current_status][1]
     return left.append("━" * filled, colour).append("─" * (room - filled), "dim").append(ending)
 
 
 def _script_progress(now: Snapshot, config: RunConfig) -> Text:
     """Return the steps and the time; "no steps" only if the script had time to report one."""
     state = now.state
-    seconds = (state.ended or now.time) - (state.started or state.created)
-    verb = "running for" if state.live else "duration"
-    elapsed = f"{verb} {formatting.duration(seconds)}"
+    seconds = _seconds(now)
+    elapsed = _elapsed(now)
     if now.step:
         return Text(f"step {now.step:,}  {elapsed}")
     none = PROGRESS_UNKNOWN if state.live else "the script reported no steps"
     is_early = state.live and seconds < config.report.stall_s * STEPS_EXPECTED
     return Text(elapsed if is_early else f"{none}  {elapsed}", "dim")
+
+
+def _seconds(now: Snapshot) -> float:
+    state = now.state
+    return (state.ended or now.time) - (state.started or state.created)
+
+
+def _elapsed(now: Snapshot) -> str:
+    """Return "running for 12 s", or "duration 12 s" after the end."""
+    verb = "running for" if now.state.live else "duration"
+    return f"{verb} {formatting.duration(_seconds(now))}"
 
 
 def _waiting(now: Snapshot) -> str:
