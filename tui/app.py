@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from distrain.models.errors import nearest
@@ -37,12 +38,16 @@ class DistrainApp(ErrorBoundary, BaseApp):
     """Screens over one runs folder.
 
     `session` is a run or bench to open at the start. With `readonly` the app changes nothing.
+    With `tour` a person who starts the app for the first time sees some hints.
     """
 
     TITLE = "distrain"
     CSS_PATH = "app.tcss"
     ESCAPE_TO_MINIMIZE = False  # an input field takes Escape first: see `action_leave` of screens
-    BINDINGS = keymap.make_bindings(keymap.EVERYWHERE)  # type: ignore[assignment]
+    BINDINGS = [  # noqa: RUF012
+        *keymap.make_bindings(keymap.EVERYWHERE),
+        keymap.make_hidden_binding("escape", "end_tour", "app.back", priority=True),
+    ]
     HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
 
     def __init__(
@@ -50,6 +55,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         runs_dir: Path | None = None,
         readonly: bool = False,
         session: Session | None = None,
+        tour: bool = False,
     ) -> None:
         super().__init__()
         self.runs_dir = runs_folder(runs_dir)
@@ -57,6 +63,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.settings = self._load_settings()
         self.internal_errors: list[Exception] = []
         self._first_session = session
+        self._tour: Widget | None = None
+        self._wants_tour = tour and not self.settings.tour_shown
 
     # The controllers load what launches and ends runs: not needed before the table is painted.
 
@@ -96,6 +104,20 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.sessions.open(self._first_session)
         elif not self.readonly and not _has_sessions(self.runs_dir):
             self.action_new()
+        if self._wants_tour:
+            self.call_after_refresh(self._show_tour)
+
+    def _show_tour(self) -> None:
+        from distrain.tui.widgets.tour import Tour
+
+        self._tour = Tour()
+        self.screen.mount(self._tour)
+        self.remember(tour_shown=True)
+
+    def action_end_tour(self) -> None:
+        if self._tour:
+            self._tour.remove()
+            self._tour = None
 
     def on_key(self, event: events.Key) -> None:
         """Insert text that was typed while a dialog with an input line was opening.
@@ -133,7 +155,11 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.push_screen(LaunchScreen())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the key that opens the launch screen on that screen itself."""
+        """Disable the key that opens the launch screen on that screen itself, and the one that
+        closes the hints where there are none.
+        """
+        if action == "end_tour":
+            return self._tour is not None and self._tour.screen is self.screen
         if action == "new" and self.screen_stack:
             return keymap.LAUNCH not in getattr(self.screen, "KEYS", ())
         return super().check_action(action, parameters)
@@ -237,7 +263,8 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         session = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
-        app = DistrainApp(arguments.runs_dir, arguments.readonly, session)
+        wants_tour = session is None and not arguments.readonly
+        app = DistrainApp(arguments.runs_dir, arguments.readonly, session, wants_tour)
     except DistrainError as error:
         for line in str(error).splitlines():
             print(f"distrain-tui: {line}", file=sys.stderr)

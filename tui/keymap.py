@@ -232,11 +232,13 @@ def make_bindings(*groups: str) -> list[Binding]:
     ]
 
 
-def make_hidden_binding(keys: str, action: str, id: str | None = None) -> Binding:
+def make_hidden_binding(
+    keys: str, action: str, id: str | None = None, priority: bool = False
+) -> Binding:
     """Return a binding that is not shown in the footer or the help. With `id` it follows the keys
-    that the user gave to that action.
+    that the user gave to that action. With `priority` it comes before those of the focused pane.
     """
-    return Binding(keys, action, show=False, id=id)
+    return Binding(keys, action, show=False, id=id, priority=priority)
 
 
 def group_by_title(groups: Iterable[str]) -> dict[str, list[Key]]:

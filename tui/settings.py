@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     logs: dict[str, bool] | bool = {}
     sort: str = "age"
     descending: bool = True
+    tour_shown: bool = False
 
     def shows_logs(self, kind: str) -> bool:
         """Return whether the logs of this kind of run are shown: of scripts, unless hidden."""

@@ -27,6 +27,10 @@ class Terminal:
         self.folder = folder
         self._opened = 0
         config, runs = folder / "config", folder / "runs"
+        config.mkdir(exist_ok=True)
+        settings = config / "settings.toml"
+        if not settings.exists():  # the hints of the first start would cover what a test looks at
+            settings.write_text("tour_shown = true\n")
         # pytest-xdist sets a size, which the app would use instead of the terminal's.
         inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.environment = {

@@ -1,0 +1,36 @@
+"""The hints that a person sees once, when the app starts for the first time."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widget import Widget
+
+from distrain.tui import keymap
+
+HINTS = (
+    "{app.new} chooses a preset or a script to launch.",
+    "{app.help} explains the focused pane; {app.palette} searches all actions.",
+    "tab and {app.jump} go to other panes; {app.full} enlarges one.",
+    "{app.back} goes back, {app.quit} quits; runs continue without the app.",
+)
+
+
+class Tour(Widget):
+    """A panel in a corner. It takes no focus, so all keys work below it."""
+
+    DEFAULT_CSS = """
+    Tour {
+        layer: overlay; dock: bottom; height: auto; width: 64; max-width: 100%;
+        margin: 0 1 1 1; padding: 0 1;
+        background: $surface; border: round $accent;
+        border-title-color: $text; border-subtitle-color: $text-muted;
+    }
+    """
+
+    def render(self) -> Text:
+        hints = [keymap.insert_keys(hint, self.app) for hint in HINTS]
+        return Text("\n".join(f"{number}  {hint}" for number, hint in enumerate(hints, 1)))
+
+    def on_mount(self) -> None:
+        self.border_title = "Welcome"
+        self.border_subtitle = keymap.insert_keys("{app.back} closes these hints", self.app)
