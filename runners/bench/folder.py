@@ -16,7 +16,12 @@ from distrain.runners.records.meta import check_printable
 from distrain.runners.records.run_ids import new_run_id
 from distrain.runners.records.state import LAUNCH_S, known_provenance, not_a_record
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import read_regular, write_atomically
+from distrain.runners.system.files import (
+    overwrite_json,
+    read_regular,
+    write_atomically,
+    write_json,
+)
 from distrain.runners.system.processes import is_running
 
 DEFINITION = "bench.toml"
@@ -69,8 +74,12 @@ def create_bench(
 
 def write_bench_state(folder: Path, state: BenchState) -> None:
     """Replace bench.json."""
-    data = msgspec.json.format(msgspec.json.encode(state), indent=2)
-    write_atomically(folder / STATE, data + b"\n")
+    write_json(folder / STATE, state)
+
+
+def overwrite_bench_state(folder: Path, state: BenchState) -> None:
+    """Write bench.json where there is no room for a second file. Raises OSError."""
+    overwrite_json(folder / STATE, state)
 
 
 def read_bench_state(folder: Path) -> BenchState:

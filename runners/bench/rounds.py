@@ -29,6 +29,7 @@ from distrain.runners.bench.folder import (
     LOG,
     QUEUE,
     RUNS,
+    overwrite_bench_state,
     read_bench_state,
     read_definition,
     write_bench_state,
@@ -81,6 +82,10 @@ class Rounds:
             self._end("stopped", "stopped on request")
         except DistrainError as error:
             self._end("failed", str(error))
+        except OSError as error:  # such as of a full disk
+            traceback.print_exc()
+            reason = f"{error.strerror or error}; `distrain resume` continues with the next round"
+            self._end("failed", reason)
         except Exception as error:
             traceback.print_exc()
             self._end("failed", f"{type(error).__name__}: {error}")
@@ -88,7 +93,11 @@ class Rounds:
     def _end(self, status: BenchStatus, reason: str) -> None:
         # Written at once and last: whoever reads that the bench has ended may remove or resume it.
         reason = formatting.single_line(reason)
-        self._set_state(status=status, reason=reason, ended=time.time(), current=None)
+        changes = {"status": status, "reason": reason, "ended": time.time(), "current": None}
+        try:
+            self._set_state(**changes)
+        except OSError:
+            overwrite_bench_state(self.folder, self.state)
 
     def _run_rounds(self) -> str:
         """Run rounds, and return why there are no more."""

@@ -18,7 +18,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import encode_json, read_regular, write_json
+from distrain.runners.system.files import overwrite_json, read_regular, write_json
 from distrain.runners.system.processes import is_running
 
 FORMAT = 1
@@ -140,16 +140,8 @@ def write_state(folder: Path, state: RunState) -> None:
 
 
 def overwrite_state(folder: Path, state: RunState) -> None:
-    """Write run.json where there is no room for a second file. Raises OSError.
-
-    A reader may see half of it for a moment.
-    """
-    content = encode_json(state)
-    with (folder / "run.json").open("r+b") as file:
-        if hasattr(os, "posix_fallocate"):  # not on macOS
-            os.posix_fallocate(file.fileno(), 0, len(content))  # all of it fits, or none is written
-        file.write(content)
-        file.truncate()
+    """Write run.json where there is no room for a second file. Raises OSError."""
+    overwrite_json(folder / "run.json", state)
 
 
 def read_state(folder: Path) -> RunState:

@@ -81,6 +81,19 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, encode_json(value))
 
 
+def overwrite_json(path: Path, value: Any) -> None:
+    """Write `value` into a file that exists, where there is no room for a second one.
+
+    A reader may see half of it for a moment. Raises OSError.
+    """
+    content = encode_json(value)
+    with path.open("r+b") as file:
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(file.fileno(), 0, len(content))  # all of it fits, or none is written
+        file.write(content)
+        file.truncate()
+
+
 def encode_json(value: Any) -> bytes:
     """Return `value` as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -42,6 +42,40 @@ def start(started_benches: list[Bench]) -> Callable[..., Bench]:
 
 TWO = {"plain": config(), "half": config(precision="bf16")}
 
+# A bench on a disk that is full as soon as it runs.
+ON_A_FULL_DISK = """
+import contextlib
+from pathlib import Path
+from distrain.runners.bench import plans
+from distrain.runners.bench.folder import create_bench, read_bench_state
+from distrain.runners.bench.rounds import Rounds
+from tests.support.benches import config, definition
+
+made = definition({"plain": config(), "half": config(precision="bf16")})
+rest = {"name": "", "cwd": "/", "command": [], "queue": False}
+rounds = Rounds(create_bench(Path("disk").absolute(), made, plans(made, None), **rest))
+rounds.begin(queue=False)
+with contextlib.suppress(OSError), open("disk/rest", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(4096))
+rounds.run()
+state = read_bench_state(rounds.folder)
+print(state.status, state.reason, sep=": ")
+"""
+IN_A_MOUNT_SPACE = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
+MOUNTED = "mount -t tmpfs -o size=100k tmpfs disk"
+
+
+def test_a_full_disk_is_why_a_bench_ended(user_folder: Path) -> None:
+    (user_folder / "disk").mkdir()
+    if subprocess.run([*IN_A_MOUNT_SPACE, MOUNTED]).returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    command = [*IN_A_MOUNT_SPACE, f'{MOUNTED} && "$0" -c "$1"', sys.executable, ON_A_FULL_DISK]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    reason = "No space left on device; `distrain resume` continues with the next round"
+    assert done.stdout == f"failed: {reason}\n", done.stderr
+
 
 def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Bench]) -> None:
     measured = start(definition(TWO, repeats=2), name="mine")
