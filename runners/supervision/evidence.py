@@ -48,6 +48,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
     stop_delay: str = ""  # which rank an overdue stop has waited for, as far as stacks tell
+    survivors: str = ""  # processes that SIGKILL has not ended
     interrupted: bool = False  # ranks of a script, which did not ask whether to stop
 
     @property

@@ -94,6 +94,10 @@ class LauncherProcess:
         if not self._evidence.stopped_now:
             await self._coordinator.stall_probe.save()
         await self._end_processes()
+        survivors = descendants()
+        self._evidence.survivors = self._describe_survivors(survivors)
+        if self._process.pid in [each.pid for each in survivors]:
+            return  # nobody knows when it will end
         code = await self._process.wait()
         self._evidence.launcher_code = code
         if self._config.launcher == "inline" and 0 not in self._coordinator.run.ranks.joined:
@@ -122,6 +126,20 @@ class LauncherProcess:
         if not (ending.done() or self._scheduler):
             await asyncio.to_thread(end_descendants, AT_ONCE)
         await ending
+
+    def _describe_survivors(self, survivors: Iterable[psutil.Process]) -> str:
+        """Return which processes have not ended although they were killed."""
+        rank_of = {pid: rank for rank, pid in self._coordinator.run.ranks.processes.items()}
+        names = [
+            f"rank {rank_of[each.pid]} (process {each.pid})"
+            if each.pid in rank_of
+            else f"process {each.pid}"
+            for each in survivors
+        ]
+        if not names:
+            return ""
+        verb = "has" if len(names) == 1 else "have"
+        return f"{', '.join(names)} {verb} not ended after SIGKILL (waits for a disk or a GPU?)"
 
     def _end_signals(self) -> Iterable[tuple[signal.Signals, float]]:
         if self._scheduler:

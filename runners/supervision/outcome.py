@@ -38,6 +38,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(evidence: Evidence) -> Outcome:
     """Return whether the run completed, was stopped or failed, with the reason."""
+    outcome = _judge(evidence)
+    if not evidence.survivors:
+        return outcome
+    reason = f"{outcome.reason}; {evidence.survivors}"
+    return msgspec.structs.replace(outcome, reason=reason)
+
+
+def _judge(evidence: Evidence) -> Outcome:
     if evidence.queued:
         return Outcome(status="stopped", reason="removed from the queue")
     if evidence.folder_lost:

@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -214,6 +215,37 @@ def test_a_rank_that_was_suspended_is_named_after_a_forced_stop(start: Start) ->
     assert run.wait(120)["status"] == "stopped"
     assert "and was forced: rank 1 is stopped by a signal" in run.reason
     assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("launcher", ["spawn", "inline"])
+def test_a_rank_that_cannot_be_killed_is_named(launcher: str, start: Start) -> None:
+    devices = "cpu:1" if launcher == "inline" else "cpu:2"
+    run = start(launcher=launcher, devices=devices, train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(0, 0) > 5)
+    pid = run.record.ranks()[0].pid
+    with unkillable(pid):
+        run.stop(now=True)
+        assert run.wait(120)["status"] == "stopped"
+    assert f"rank 0 (process {pid}) has not ended after SIGKILL" in run.reason
+    assert_nothing_left(run)
+
+
+@contextmanager
+def unkillable(pid: int) -> Iterator[None]:
+    """Keep a process in the kernel (state D), as a file system that does not answer does."""
+    group = Path(f"/sys/fs/cgroup/freezer/distrain-{pid}")
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("this machine has no freezer of cgroup v1")
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        wait_until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])

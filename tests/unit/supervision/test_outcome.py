@@ -357,6 +357,16 @@ ENDED = {
         "stopped",
         "took too long and was forced; last seen: rank 0 at step 7, rank 1 at step 0",
     ),
+    "a stop that had to be forced, with its cause": (
+        {"stop_requested": True, "stop_overdue": True, "stop_delay": "rank 1 is in data"},
+        "stopped",
+        "and was forced: rank 1 is in data; last seen: ",
+    ),
+    "a process that cannot be killed": (
+        {"stopped_now": True, "survivors": "process 7 has not ended after SIGKILL"},
+        "stopped",
+        "without a checkpoint; process 7 has not ended after SIGKILL",
+    ),
     "done before the forced end": (
         {"stop_requested": True, "stopped_now": True, "finished": finished(0, 1)},
         "completed",
