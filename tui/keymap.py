@@ -166,8 +166,23 @@ KEYMAP = (
     Key(LAUNCH, "save", "ctrl+s", "save", "Save", "Save the preset under a name.", True),
     Key(LAUNCH, "verify", "v", "verify", "Verify", "Compare with one plain process.", True),
     Key(LAUNCH, "reset", "ctrl+z", "reset", "Reset", "Reset the field; in the list, the preset."),
-    Key(LAUNCH, "all", "a", "all", "Fields", "Show all fields, or only the common ones.", True),
-    Key(LAUNCH, "filter", "slash", "filter", "Filter", "Show only fields that contain a word."),
+    Key(
+        LAUNCH,
+        "all",
+        "a,ctrl+o",
+        "all",
+        "Fields",
+        "Show all fields, or only the common ones.",
+        True,
+    ),
+    Key(
+        LAUNCH,
+        "filter",
+        "slash,ctrl+f",
+        "filter",
+        "Filter",
+        "Show only fields that contain a word.",
+    ),
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Show equal keys as well.", True),
     # --- a bench

@@ -19,7 +19,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.lookup import find
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.bench_rules import BenchRulesDialog
-from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.bench_screen import BenchScreen
 from distrain.tui.screens.launch_screen import LaunchScreen

@@ -69,7 +69,7 @@ def test_kinds_follow_from_the_annotations(key: str, kind: str, optional: bool) 
 
 def test_choices_are_in_the_order_of_the_config() -> None:
     assert field("strategy").choices[:2] == ("single", "dp")
-    assert form.next_choice(field("strategy"), "single", -1) == field("strategy").choices[-1]
+    assert form.next_choice(field("strategy"), field("strategy").choices[-1]) == "single"
 
 
 # --- typing ------------------------------------------------------------------------------------
@@ -89,6 +89,7 @@ def test_choices_are_in_the_order_of_the_config() -> None:
         ("devices", "cpu:4", "cpu:4"),
         ("model.args", "{hidden = [256, 128]}", {"hidden": [256, 128]}),
         ("model.args", "", {}),
+        ("train.compile", "True", True),
     ],
 )
 def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
@@ -105,10 +106,19 @@ def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
         ("train.batch_size", "1.5", "a whole number ≥ 1"),
         ("train.batch_size", "", "a whole number ≥ 1"),
         ("model.args", "hidden", "a table"),
+        ("train.compile", "maybe", "true or false"),
     ],
 )
 def test_invalid_text_is_refused_with_a_reason(key: str, text: str, complaint: str) -> None:
     assert complaint in form.find_problem(a_draft(), field(key), text)
+
+
+def test_the_first_letters_of_a_value_complete_it() -> None:
+    assert form.complete(field("strategy"), " Hor") == "horovod"
+    assert form.complete(field("strategy"), "dp") == "dp", "not ddp"
+    assert form.complete(field("strategy"), "x") == "x"
+    assert form.complete(field("train.compile"), "f") == "false"
+    assert form.complete(field("train.lr"), "0.1") == "0.1"
 
 
 @pytest.mark.parametrize("value", [0.05, 3, "text", [0, "GPU-1"], {"a": [1, "x"]}, True])

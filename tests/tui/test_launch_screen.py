@@ -24,14 +24,15 @@ from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import draft_store
 from distrain.tui.dialogs import run_script
-from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.widgets.form_pane import FormPane
 from distrain.tui.widgets.form_table import FormTable
+from distrain.tui.widgets.launch_control import LaunchControl
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.preview_pane import PreviewPane
 
-from .app_driver import until
+from .app_driver import messages, until
 
 Steps = Callable[[Pilot[None], LaunchScreen], Awaitable[None]]
 WIDE, SMALL = (120, 36), (80, 24)
@@ -91,10 +92,17 @@ def text_of(screen: LaunchScreen, kind: type[FormTable] | type[PreviewPane]) -> 
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
-def test_enter_launches_the_current_preset(
+def test_two_presses_of_enter_launch_the_current_preset(
     size: tuple[int, int], launched: list[dict[str, Any]]
 ) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        control = screen.query_one(LaunchControl)
+        await pilot.press("enter")
+        assert control.text == "▶ Launch on cpu:0 cpu:1  (^r)"
+        assert control.has_focus
+        assert control.region.height == 1
+        await pilot.pause(0.1)
+        assert not launched
         await pilot.press("enter")
         await until(pilot, lambda: launched)
 
@@ -106,11 +114,10 @@ def test_enter_launches_the_current_preset(
 
 def test_a_failed_launch_keeps_the_form(launched: list[dict[str, Any]]) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        control = screen.query_one(LaunchControl)
         await pilot.press(*LR, *"0.05", "enter", "ctrl+r")
         await until(pilot, lambda: launched and not screen.distrain.launches.is_launching)
-        await until(
-            pilot, lambda: "launching" not in str(screen.query_one(FormPane).border_subtitle)
-        )
+        await until(pilot, lambda: control.text.startswith("▶ Launch"))
         assert pilot.app.screen is screen
         assert launched[0]["config"].train.lr == 0.05
 
@@ -138,7 +145,8 @@ def test_the_launch_screen_closes_when_the_run_starts(monkeypatch: pytest.Monkey
         return Begun()
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        await pilot.press("enter", "enter")
+        await pilot.press("enter", "enter", "enter")
+        assert screen.query_one(LaunchControl).text == "launching ddp on cpu:0 cpu:1 …"
         began.set()
         await until(pilot, lambda: opened)
         assert screen not in pilot.app.screen_stack
@@ -203,6 +211,9 @@ def test_an_impossible_combination_is_shown_at_its_field_and_not_launched(
         await settled(pilot, screen)
         assert "1 is smaller than 2 ranks" in text_of(screen, FormTable)
         assert "cannot run" in text_of(screen, PreviewPane)
+        await pilot.press("right", "enter")
+        assert "1 is smaller than 2 ranks" in " ".join(messages(pilot.app))
+        assert isinstance(screen.focused, FormTable)
         await pilot.press("ctrl+r")
         await pilot.pause()
 
@@ -212,16 +223,75 @@ def test_an_impossible_combination_is_shown_at_its_field_and_not_launched(
 
 def test_choices_switches_and_unset_fields() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        await pilot.press("right", "right")
+        await pilot.press("right", "space")
         assert screen.drafts.current
         assert screen.drafts.current.get("strategy") != "ddp"
-        await pilot.press("left", *["down"] * 9, "space")
+        await pilot.press(*"dd", "enter", *["down"] * 9, "space")
         assert screen.drafts.current.get("strategy") == "ddp"
         assert screen.drafts.current.get("train.scale_lr") is True
         await pilot.press(*["down"] * 5, "4", "enter")
         assert screen.drafts.current.get("train.threads") == 4
         await pilot.press("enter", "delete", "enter")
         assert screen.drafts.current.get("train.threads") is None
+
+    on_screen(steps)
+
+
+def test_arrows_move_between_panes_and_change_no_value() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        table, control = screen.query_one(FormTable), screen.query_one(LaunchControl)
+        where = []
+        for key in ["left", "right", "right", "right", "left", "left", "left"]:
+            await pilot.press(key)
+            where.append(screen.focused)
+        names = screen.query_one(PresetList)
+        assert where == [names, table, control, control, table, names, names]
+        assert screen.drafts.current
+        assert screen.drafts.current.changes == []
+        # In a field that is being edited they move the cursor of the text.
+        await pilot.press(*LR, *"05", "left", "left", *"0.", "enter")
+        assert screen.drafts.current.get("train.lr") == 0.05
+        assert screen.focused is table
+
+    on_screen(steps)
+
+
+@pytest.mark.parametrize(
+    ("down", "typed", "key", "value"),
+    [
+        (0, "allr", "strategy", "allreduce"),
+        (3, "cpu:3", "devices", "cpu:3"),
+        (9, "t", "train.scale_lr", True),
+        (17, "/data", "data.root", "/data"),
+    ],
+)
+def test_typing_on_any_field_edits_it(down: int, typed: str, key: str, value: Any) -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press("right", *["down"] * down, *typed)
+        assert pilot.app.screen is screen
+        await pilot.press("enter")
+        await settled(pilot, screen)
+        assert screen.drafts.current
+        assert screen.drafts.current.get(key) == value
+
+    on_screen(steps)
+
+
+def test_escape_discards_a_long_text_only_after_a_question() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        editor = screen.query_one("#editor", Input)
+        await pilot.press("right", *["down"] * 17, *"/data", "escape")
+        assert isinstance(screen.focused, FormTable), "little was typed"
+        await pilot.press(*"/data/imagenet/2012/all", "escape")
+        assert isinstance(pilot.app.screen, ChoiceDialog)
+        await pilot.press("escape")
+        assert pilot.app.screen is screen
+        assert editor.has_focus
+        assert editor.value == "/data/imagenet/2012/all"
+        await pilot.press("escape", "right", "enter")
+        await until(pilot, lambda: isinstance(screen.focused, FormTable), "discarded")
+        assert screen.drafts.current
+        assert screen.drafts.current.changes == []
 
     on_screen(steps)
 
@@ -238,7 +308,7 @@ def test_a_field_is_reset() -> None:
 def test_all_fields_and_the_filter() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         assert "bucket_mb" not in text_of(screen, FormTable)
-        await pilot.press("right", "a")
+        await pilot.press("right", "ctrl+o")
         assert "bucket_mb" in text_of(screen, FormTable)
         await pilot.press("slash", *"warm-up", "enter")
         assert "skip_steps" in text_of(screen, FormTable)
@@ -356,7 +426,9 @@ def test_remembered_changes_apply_to_an_edited_preset_file() -> None:
 
 def test_the_maximized_form_includes_its_input_line() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        await pilot.press(*LR, "f", "7")
+        await pilot.press(*LR)
+        pilot.app.action_full()  # its key would be typed into the field
+        await pilot.press("7")
         assert screen.query_one(FormPane).size.width > 100
         assert screen.query_one("#editor").region.width > 0
 

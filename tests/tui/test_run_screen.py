@@ -32,7 +32,7 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.available import perform
 from distrain.tui.app import DistrainApp
-from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.config_screen import ConfigScreen

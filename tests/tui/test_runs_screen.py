@@ -22,8 +22,8 @@ from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.app import DistrainApp
-from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.copy import CopyDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
 from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog

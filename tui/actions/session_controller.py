@@ -17,7 +17,7 @@ from distrain.tui.base_app import BaseApp
 from distrain.tui.requests import LaunchRequest
 
 if TYPE_CHECKING:
-    from distrain.tui.dialogs.choice import Answer
+    from distrain.tui.dialogs.dialog import Answer
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class SessionController:
             self._ask_to_stop_run(session)
 
     def _ask_to_stop_bench(self, bench: Session) -> None:
-        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+        from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
         name = label(bench)
 
@@ -83,7 +83,7 @@ class SessionController:
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
 
     def _ask_to_stop_run(self, run: Session) -> None:
-        from distrain.tui.dialogs.choice import ChoiceDialog
+        from distrain.tui.dialogs.dialog import ChoiceDialog
 
         name = label(run)
         was_queued = run.status == "queued"
@@ -99,7 +99,7 @@ class SessionController:
 
     def _ways_to_stop(self, run: Session) -> tuple[str, list[Answer]]:
         """Return what a stop does to a run, and the answers to choose from."""
-        from distrain.tui.dialogs.choice import Answer
+        from distrain.tui.dialogs.dialog import Answer
 
         now = Answer("now", "Stop now", "error")
         if run.status == "queued":
@@ -161,7 +161,7 @@ class SessionController:
     def _ask_about_code(
         self, request: LaunchRequest, session: Session, code: Sequence[str]
     ) -> None:
-        from distrain.tui.dialogs.choice import Answer, RiskyChoiceDialog
+        from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
         def answer(choice: str | None) -> None:
             if choice:
@@ -171,7 +171,7 @@ class SessionController:
         text = describe(f"{session.kind} {session.id} ({session.dir})", code)
         answers = [Answer("trust", "Trust and execute it", "error")]
         title = f"Trust the code of {label(session)}?"
-        self._app.push_screen(RiskyChoiceDialog(title, text, answers), answer)
+        self._app.push_screen(ChoiceDialog(title, text, answers), answer)
 
     # --- notes ----------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class SessionController:
                 self._app.refuse(f"{name} is {session.status}; stop it before deleting it")
                 return
 
-        from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+        from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
         def answer(choice: str | None) -> None:
             if choice:

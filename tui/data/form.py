@@ -143,6 +143,7 @@ def _kind(inner: Any) -> FieldKind:
     return kinds.get(inner, "table")
 
 
+SWITCH = {"true": True, "false": False}
 EMPTY: Mapping[str, Any] = {"table": {}, "list": []}  # values that are typed as TOML
 
 # --- values ------------------------------------------------------------------------------------
@@ -157,6 +158,8 @@ def parse_typed(field: Field, text: str) -> Any:
         return None if field.optional else text
     if field.kind == "number":
         return _number(text)
+    if field.kind == "bool":
+        return SWITCH.get(text.lower(), text)
     if field.kind == "devices":
         return parse_devices(text)
     if field.kind in EMPTY:
@@ -189,12 +192,12 @@ def display_text(value: Any, field: Field | None = None) -> str:
     )
 
 
-def next_choice(field: Field, value: Any, direction: int) -> str | None:
+def next_choice(field: Field, value: Any) -> str | None:
     """Return the next of a field's choices, cyclically; None stands for unset."""
     choices = [*field.choices, *([None] if field.optional else [])]
     if value not in choices:
         choices.append(value)
-    return choices[(choices.index(value) + direction) % len(choices)]
+    return choices[(choices.index(value) + 1) % len(choices)]
 
 
 def known_names(key: str) -> list[tuple[str, str]]:
@@ -205,6 +208,20 @@ def known_names(key: str) -> list[tuple[str, str]]:
     if key == "model.name":
         known += [(name, "of torchvision") for name in sorted(torchvision_networks())]
     return known
+
+
+def suggestions(field: Field) -> list[str]:
+    """Return the values that complete what is typed."""
+    if field.kind == "bool":
+        return [*SWITCH]
+    return [*field.choices] or [name for name, _ in known_names(field.key)]
+
+
+def complete(field: Field, text: str) -> str:
+    """Return the first suggestion that begins with a text, or else the text as it is."""
+    typed = text.strip().lower()
+    found = [name for name in suggestions(field) if typed and name.lower().startswith(typed)]
+    return text if text in found else next(iter(found), text)
 
 
 # --- a draft -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ TRAINING_SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
 SYNTHETIC_SAMPLES = 10_240
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 COUNT_S = 0.5  # longest time to count the images of a folder
+NAMED_DEVICES = 4  # more are named by their range
 SEARCHED = 200  # newest runs that are searched for a similar one
 
 
@@ -226,6 +227,16 @@ def figures(preview: LaunchPreview) -> list[tuple[str, str]]:
         ("steps", _steps(preview)),
         ("time", estimated_time(preview)),
     ]
+
+
+def launch_label(preview: LaunchPreview | None) -> str:
+    """Return what a launch does: "Launch on cpu:0 cpu:1"."""
+    if preview is None or preview.plan is None:
+        return "Launch"
+    plan = preview.plan
+    labels = [device.label for device in plan.devices]
+    named = plan.scheduled or len(labels) > NAMED_DEVICES
+    return f"Launch on {devices(plan) if named else ' '.join(labels)}"
 
 
 def devices(plan: Plan) -> str:

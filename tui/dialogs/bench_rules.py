@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -10,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
+from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select, Static
 
 from distrain.runners import bench
@@ -19,7 +21,7 @@ from distrain.runners.bench import Definition
 from distrain.runners.bench.progress import describe_plan, shell_command
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError
-from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.dialog import Answer, Dialog
 
 FIELDS = {
     "repeats": "rounds (max)",
@@ -27,6 +29,7 @@ FIELDS = {
     "seconds": "seconds per run",
     "steps": "or steps per run",
 }
+CHOICES = {"baseline": "baseline", "unequal": "if unequal"}
 WHOLE = ("repeats", "steps")
 
 
@@ -37,55 +40,39 @@ class BenchRulesDialog(Dialog[Definition]):
     says so and asks whether to compare them anyway.
     """
 
+    LOOK = "wide bench-rules"
+
     def __init__(self, definition: Definition, plans: dict[str, Plan]) -> None:
-        super().__init__()
         self._definition = definition
         self._settings = definition.settings(plans)
         self._is_unequal = any(not each.fair for each in self._settings.differences)
+        if self._is_unequal:
+            heading = "The comparison would be unequal"
+            start = Answer("start", "Compare anyway", "warning")
+        else:
+            heading, start = "Bench", Answer("start", "Start", "primary")
+        super().__init__(heading, [start])
 
-    def compose(self) -> ComposeResult:
-        title = "The comparison would be unequal" if self._is_unequal else "Bench"
-        with Vertical(classes="dialog wide", id="bench-rules"):
-            yield Label(title, classes="dialog-title")
-            with VerticalScroll(id="bench-settings", can_focus=False):
-                yield Static(self._describe_settings())
-            for row in (("repeats", "precision"), ("seconds", "steps")):
-                with Horizontal(classes="bench-fields"):
-                    for name in row:
-                        yield Label(FIELDS[name], classes="quiet")
-                        yield self._input(name)
+    def compose_body(self) -> ComposeResult:
+        with VerticalScroll(id="bench-settings", can_focus=False):
+            yield Static(self._describe_settings())
+        for row in (("repeats", "precision"), ("seconds", "steps")):
             with Horizontal(classes="bench-fields"):
-                names = list(self._definition.configs)
-                yield Label("baseline", classes="quiet")
-                yield Select(
-                    [(Text(name), name) for name in names],
-                    value=self._definition.baseline,
-                    allow_blank=False,
-                    compact=True,
-                    id="bench-baseline",
-                )
-            if self._definition.has_scripts and not self._is_unequal:
-                # What scripts declare is known once they run.
-                with Horizontal(classes="bench-fields"):
-                    yield Label("if unequal", classes="quiet")
-                    yield Select(
-                        [("end the bench", False), ("compare anyway", True)],
-                        value=False,
-                        allow_blank=False,
-                        compact=True,
-                        id="bench-unequal",
-                    )
-            yield Static(id="bench-outlook", markup=False)
-            with Horizontal(classes="dialog-buttons"):
-                if self._is_unequal:
-                    yield Button("Compare anyway", id="start", variant="warning")
-                else:
-                    yield Button("Start", id="start", variant="primary")
-                yield Button("Cancel (esc)", id="cancel")
+                for name in row:
+                    yield Label(FIELDS[name], classes="quiet")
+                    yield self._input(name)
+        names = list(self._definition.configs)
+        baselines = [(Text(name), name) for name in names]
+        yield from _choice("baseline", baselines, self._definition.baseline)
+        if self._definition.has_scripts and not self._is_unequal:
+            # What scripts declare is known once they run.
+            yield from _choice(
+                "unequal", [("end the bench", False), ("compare anyway", True)], False
+            )
+        yield Static(id="bench-outlook", markup=False)
 
     def on_mount(self) -> None:
         self._update_outlook()
-        self.query_one("#start", Button).focus()
 
     def _describe_settings(self) -> RenderableType:
         """Return a table of the differences, a column per candidate, and what is equal or not
@@ -160,18 +147,20 @@ class BenchRulesDialog(Dialog[Definition]):
     # --- the answer -----------------------------------------------------------------------------
 
     def on_input_submitted(self) -> None:
-        self._start()
+        self.query_one("#start", Button).focus()  # a second Enter starts the bench
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "start":
-            self._start()
-        else:
-            self.dismiss(None)
-
-    def _start(self) -> None:
+    def answer(self, id: str) -> None:
         edited = self._edited()
         if isinstance(edited, Definition):
             self.dismiss(edited)
+
+
+def _choice(
+    name: str, options: Sequence[tuple[Text | str, Any]], value: object
+) -> Iterator[Widget]:
+    """Yield a line in which one of the options is selected."""
+    select = Select(options, value=value, allow_blank=False, compact=True, id=f"bench-{name}")
+    yield Horizontal(Label(CHOICES[name], classes="quiet"), select, classes="bench-fields")
 
 
 def _outlook(definition: Definition) -> Text:

@@ -10,7 +10,8 @@ from textual import work
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
 from distrain.runners.supervision import device_queue
-from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+from distrain.tui import keymap
+from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
 POLL_S = 1.0
 FREE = "All devices are free now."
@@ -22,16 +23,22 @@ class BusyDevicesDialog(ChoiceDialog):
     `action` is what needs them ("rerun mine"); `obstacles` say who holds them now.
     """
 
+    BINDINGS = [keymap.make_hidden_binding("ctrl+e", "queue", "launch.queue")]  # noqa: RUF012
+
     def __init__(
         self, action: str, plans: Sequence[Plan], runs_dir: Path, obstacles: list[str]
     ) -> None:
-        answers = [Answer("queue", "Queue", "primary"), Answer("now", "Start anyway", "warning")]
+        queue = keymap.insert_keys("Queue ({launch.queue})", self.app)
+        answers = [Answer("queue", queue, "primary"), Answer("now", "Start anyway", "warning")]
         super().__init__(f"Devices needed to {action} are busy", "\n".join(obstacles), answers)
         self._plans = plans
         self._runs_dir = runs_dir
 
     def on_mount(self) -> None:
         self.set_interval(POLL_S, self._update)
+
+    def action_queue(self) -> None:
+        self.dismiss("queue")
 
     @work(thread=True, exclusive=True)
     def _update(self) -> None:

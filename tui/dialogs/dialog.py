@@ -1,23 +1,107 @@
-"""The base of all dialogs."""
+"""The base of all dialogs, with the one rule for where the focus starts; and the plain question."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
+from textual import events
+from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+from textual.widgets.button import ButtonVariant
+
+from distrain.tui.data.typed_text import is_much
 
 T = TypeVar("T")
+CANCEL = "cancel"
+
+
+class Answer(NamedTuple):
+    """An answer of a dialog, as a button."""
+
+    id: str
+    label: str
+    variant: ButtonVariant
 
 
 class Dialog(ModalScreen[T]):
-    """A modal window that Escape closes without an answer (None)."""
+    """A modal window with a heading, a body and, below it, Cancel and the answers.
 
+    Where there are answers, Cancel has the focus, so that Enter neither changes nor loses anything;
+    → goes to the answers, those with the least effect first. A dialog whose purpose is to type or
+    to pick something has the focus there. Escape closes every dialog without an answer (None); it
+    asks first if much was typed.
+    """
+
+    AUTO_FOCUS = f"#{CANCEL}"
+    LOOK = ""  # further CSS classes of the window
     BINDINGS = [Binding("escape", "dismiss_without", "Back", show=False)]  # noqa: RUF012
 
+    def __init__(self, heading: str, answers: Sequence[Answer] = ()) -> None:
+        super().__init__()
+        self._heading = heading
+        self._answers = answers
+        self._texts_before: dict[Input, str] = {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes=f"dialog {self.LOOK}"):
+            yield Label(self._heading, classes="dialog-title", markup=False)
+            yield from self.compose_body()
+            if self._answers:
+                with Horizontal(classes="dialog-buttons"):
+                    yield Button("Cancel (esc)", id=CANCEL)
+                    for answer in self._answers:
+                        yield Button(answer.label, id=answer.id, variant=answer.variant)
+
+    def compose_body(self) -> ComposeResult:
+        """Yield what is between the heading and the buttons."""
+        yield from ()
+
+    def _on_mount(self, event: events.Mount) -> None:
+        super()._on_mount(event)
+        self._texts_before = {line: line.value for line in self.query(Input)}
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == CANCEL:
+            self.action_dismiss_without()
+        else:
+            self.answer(event.button.id or "")
+
+    def answer(self, id: str) -> None:
+        """Handle an answer other than Cancel."""
+        raise NotImplementedError
+
+    async def on_key(self, event: events.Key) -> None:
+        buttons = list(self.query(".dialog-buttons Button").results(Button))
+        if event.key in ("left", "right") and self.focused in buttons:
+            step = 1 if event.key == "right" else -1
+            index = buttons.index(self.focused) + step
+            self.set_focus(buttons[max(0, min(index, len(buttons) - 1))])
+
     def action_dismiss_without(self) -> None:
-        self.dismiss(None)
+        """Close without an answer; ask first where a long text would be lost."""
+        typed = [
+            line.value for line, before in self._texts_before.items() if is_much(before, line.value)
+        ]
+        if typed:
+            self._ask_to_discard(typed)
+        else:
+            self.dismiss(None)
+
+    def _ask_to_discard(self, typed: Sequence[str]) -> None:
+        def answered(choice: str | None) -> None:
+            if choice:
+                self.dismiss(None)
+
+        answers = [Answer("yes", "Discard", "warning")]
+        question = ChoiceDialog("Discard what you typed?", "\n".join(typed), answers)
+        self.app.push_screen(question, answered)
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         """Close the dialog with a result. Keys that were pressed before it was gone change nothing:
@@ -26,3 +110,17 @@ class Dialog(ModalScreen[T]):
         if self not in self.app.screen_stack:
             return AwaitComplete()
         return super().dismiss(result)
+
+
+class ChoiceDialog(Dialog[str]):
+    """Return the id of the answer that was chosen."""
+
+    def __init__(self, heading: str, text: str, answers: Sequence[Answer]) -> None:
+        super().__init__(heading, answers)
+        self.text = Static(text, markup=False)
+
+    def compose_body(self) -> ComposeResult:
+        yield self.text
+
+    def answer(self, id: str) -> None:
+        self.dismiss(id)

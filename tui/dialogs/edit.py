@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.widgets import Input, Label
 
-from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.dialog import Answer, Dialog
 
 
 class EditDialog(Dialog[bool]):
@@ -18,24 +17,25 @@ class EditDialog(Dialog[bool]):
     what was typed.
     """
 
+    AUTO_FOCUS = "Input"
+
     def __init__(
-        self, title: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]
+        self, heading: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]
     ) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(heading, [Answer("save", "Save (enter)", "primary")])
         self._fields = fields
         self._save = save
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title", markup=False)
-            for name, value in self._fields.items():
-                yield Label(name, classes="field-name")
-                yield Input(value, id=f"field-{name}")
-            yield Label("", classes="complaint", markup=False)
-            yield Label("enter saves · esc cancels", classes="quiet")
+    def compose_body(self) -> ComposeResult:
+        for name, value in self._fields.items():
+            yield Label(name, classes="field-name")
+            yield Input(value, id=f"field-{name}")
+        yield Label("", classes="complaint", markup=False)
 
     def on_input_submitted(self) -> None:
+        self.answer("save")
+
+    def answer(self, id: str) -> None:
         values = {name: self.query_one(f"#field-{name}", Input).value for name in self._fields}
         if error := self._save(values):
             self.query_one(".complaint", Label).update(error)

@@ -20,9 +20,11 @@ class HelpDialog(Dialog[None]):
     """Show the help texts of the focused pane and its screen (`HELP`), and the keys (`KEYS`)."""
 
     def __init__(self, screen: Screen[Any], focused: Widget | None) -> None:
-        super().__init__()
+        super().__init__("Help")
         self._groups = (*getattr(screen, "KEYS", ()), keymap.EVERYWHERE)
         self._texts = [text for text in (getattr(focused, "HELP", ""), screen.HELP) if text]
+
+    AUTO_FOCUS = "VerticalScroll"
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):

@@ -8,7 +8,6 @@ from collections import deque
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Label, Static
 
@@ -26,6 +25,8 @@ PAUSE_S = 0.15  # at least, between two messages: pip prints many lines at once
 
 class InstallHorovodDialog(Dialog[bool]):
     """Install Horovod in a thread; closing the dialog stops it. Return whether it succeeded."""
+
+    LOOK = "wide"
 
     class Progressed(Message):
         """The progress, with the lines that were printed since the last message."""
@@ -45,7 +46,7 @@ class InstallHorovodDialog(Dialog[bool]):
             self.lines = lines
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("Install Horovod for the installed torch")
         self._installation = Installation(self._report)
         self._unsent_lines: list[str] = []
         self._last_stage = ""
@@ -53,12 +54,10 @@ class InstallHorovodDialog(Dialog[bool]):
         self._shown_lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._succeeded: bool | None = None
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog wide"):
-            yield Label("Install Horovod for the installed torch", classes="dialog-title")
-            yield Static(id="install-stage", markup=False)
-            yield Static(id="install-lines", markup=False, classes="quiet")
-            yield Label("esc cancels", id="install-keys", classes="quiet")
+    def compose_body(self) -> ComposeResult:
+        yield Static(id="install-stage", markup=False)
+        yield Static(id="install-lines", markup=False, classes="quiet")
+        yield Label("esc cancels", id="install-keys", classes="quiet")
 
     def on_mount(self) -> None:
         self._install()

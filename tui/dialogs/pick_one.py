@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widgets import Input, Label, OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from distrain.tui.dialogs.dialog import Dialog
@@ -27,18 +26,17 @@ class PickOneDialog(Dialog[str]):
     Where there are many, what is typed selects those with all of its words.
     """
 
-    def __init__(self, title: str, options: Sequence[tuple[str, str]], current: str = "") -> None:
-        super().__init__()
-        self._title = title
+    AUTO_FOCUS = "Input, OptionList"
+
+    def __init__(self, heading: str, options: Sequence[tuple[str, str]], current: str = "") -> None:
+        super().__init__(heading)
         self._options = options
         self._current = current
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title", markup=False)
-            if len(self._options) >= SEARCHED_FROM:
-                yield Input(placeholder=f"search {len(self._options):,} names")
-            yield OptionList(markup=False)
+    def compose_body(self) -> ComposeResult:
+        if len(self._options) >= SEARCHED_FROM:
+            yield Input(placeholder=f"search {len(self._options):,} names")
+        yield OptionList(markup=False)
 
     def on_mount(self) -> None:
         self._show("")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.widgets import Input, Label, Static
 
-from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.dialog import Answer, Dialog
 
 
 class PromptDialog(Dialog[str]):
@@ -17,30 +16,32 @@ class PromptDialog(Dialog[str]):
     `check` returns what is wrong with a name, or an empty string; it is shown while typing.
     """
 
+    AUTO_FOCUS = "Input"
+
     def __init__(
         self,
-        title: str,
+        heading: str,
         text: str,
         value: str = "",
         check: Callable[[str], str] = lambda value: "",
     ) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(heading, [Answer("save", "Save (enter)", "primary")])
         self._text = text
         self._value = value
         self._check = check
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label(self._title, classes="dialog-title", markup=False)
-            yield Static(self._text, markup=False)
-            yield Input(self._value)
-            yield Label("", classes="complaint", markup=False)
-            yield Label("enter saves · esc cancels", classes="quiet")
+    def compose_body(self) -> ComposeResult:
+        yield Static(self._text, markup=False)
+        yield Input(self._value)
+        yield Label("", classes="complaint", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.query_one(".complaint", Label).update(self._check(event.value))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        if not self._check(event.value):
-            self.dismiss(event.value)
+    def on_input_submitted(self) -> None:
+        self.answer("save")
+
+    def answer(self, id: str) -> None:
+        value = self.query_one(Input).value
+        if not self._check(value):
+            self.dismiss(value)

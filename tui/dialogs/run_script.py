@@ -10,7 +10,6 @@ from pathlib import Path
 
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.suggester import Suggester
 from textual.widget import AwaitMount
 from textual.widgets import Input, Label, Static
@@ -20,7 +19,7 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.runs import check
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data import recent_scripts
-from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.dialog import Answer, Dialog
 
 HELP = (
     "Type a script, or any program, with its arguments:\n"
@@ -36,16 +35,19 @@ PAUSE_S = 0.15  # after a key press, before the command line is checked
 class RunScriptDialog(Dialog[RunConfig]):
     """Return the config of the command line that was typed."""
 
-    def on_mount(self) -> None:
-        self.set_focus(self.query_one(Input))
+    AUTO_FOCUS = "Input"
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Label("Run a script", classes="dialog-title")
-            yield Static(HELP, markup=False)
-            yield Input(placeholder="train.py --lr 0.1", suggester=PathSuggester())
-            yield Label("", classes="complaint", markup=False)
-            yield Label("→ completes · enter adds it to the list · esc cancels", classes="quiet")
+    def __init__(self) -> None:
+        super().__init__("Run a script", [Answer("add", "Add to the list (enter)", "primary")])
+
+    def on_mount(self) -> None:
+        self.set_focus(self.query_one(Input))  # before the first key that follows
+
+    def compose_body(self) -> ComposeResult:
+        yield Static(HELP, markup=False)
+        yield Input(placeholder="train.py --lr 0.1", suggester=PathSuggester())
+        yield Label("", classes="complaint", markup=False)
+        yield Label("→ completes a path", classes="quiet")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._check(event.value)
@@ -59,8 +61,11 @@ class RunScriptDialog(Dialog[RunConfig]):
             _, problem = await asyncio.to_thread(read_command_line, text)
         self._complain(problem)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        config, problem = read_command_line(event.value)
+    def on_input_submitted(self) -> None:
+        self.answer("add")
+
+    def answer(self, id: str) -> None:
+        config, problem = read_command_line(self.query_one(Input).value)
         self.workers.cancel_node(self)
         if config is None:
             self._complain(problem)

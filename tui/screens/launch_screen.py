@@ -21,11 +21,11 @@ from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.session import runs_folder
 from distrain.tui import keymap
-from distrain.tui.data import draft_store, recent_scripts
+from distrain.tui.data import draft_store, launch_preview, recent_scripts
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
-from distrain.tui.dialogs.choice import Answer, ChoiceDialog
+from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.run_script import ask_for_script
 from distrain.tui.dialogs.save_preset import save_as
@@ -37,9 +37,11 @@ from distrain.tui.screens.verify_screen import ask_what_to_verify
 from distrain.tui.widgets.form_pane import FormPane
 from distrain.tui.widgets.form_table import FormTable
 from distrain.tui.widgets.key_bar import KeyBar
+from distrain.tui.widgets.launch_control import LaunchControl
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.preview_pane import PreviewPane
 
+FORM, PREVIEW = 1, 2  # the panes on the right of the list, in order
 PAUSE_S = 0.12  # after a key press, before the preview is built
 
 
@@ -47,7 +49,8 @@ class LaunchScreen(AppScreen):
     """Show the presets, the draft of the current one as a form, and a preview of its run."""
 
     HELP = (
-        "Enter on a preset launches it; {launch.start} launches from any pane. {launch.script} "
+        "Enter on a preset goes to the preview, where Enter launches it; {launch.start} launches "
+        "from any pane. ← and → move between the panes. {launch.script} "
         "runs a script of your own, unchanged. Changes to a preset "
         "are kept for the next time; {launch.save} saves them as a preset of your own, "
         "{launch.reset} discards them. {launch.verify} checks that a preset computes what one "
@@ -59,7 +62,8 @@ class LaunchScreen(AppScreen):
     BINDINGS = [  # noqa: RUF012
         *keymap.make_bindings(LAUNCH),
         keymap.make_hidden_binding("escape", "leave"),
-        keymap.make_hidden_binding("right,l", "enter_form"),
+        keymap.make_hidden_binding("left", "go(-1)"),
+        keymap.make_hidden_binding("right", "go(1)"),
     ]
 
     class PresetsRead(Message):
@@ -80,6 +84,7 @@ class LaunchScreen(AppScreen):
         super().__init__()
         self.drafts = PresetDrafts(self.distrain.settings.preset)
         self.preview = CurrentPreview(self, self.drafts, self.distrain.runs_dir)
+        self._launching = ""  # what is in progress
 
     def compose(self) -> ComposeResult:
         with Container(id="launch"):
@@ -91,6 +96,7 @@ class LaunchScreen(AppScreen):
     def on_mount(self) -> None:
         self._list = self.query_one(PresetList)
         self._form = self.query_one(FormPane)
+        self._preview_pane = self.query_one(PreviewPane)
         self._list.focus()
 
     def on_screen_resume(self) -> None:
@@ -100,8 +106,9 @@ class LaunchScreen(AppScreen):
             self.on_launch_screen_presets_read(self.PresetsRead(_read_all()))
 
     def maximize(self, widget: Widget, container: bool = True) -> bool:
-        """Maximize the whole form instead of its table, which has no input line."""
-        return super().maximize(self._form if isinstance(widget, FormTable) else widget, container)
+        """Maximize the whole form instead of its table, and the preview instead of its control."""
+        panes = {FormTable: self._form, LaunchControl: self._preview_pane}
+        return super().maximize(panes.get(type(widget), widget), container)
 
     def on_descendant_focus(self) -> None:
         self.set_class(self._list.has_focus, "-choosing")
@@ -135,16 +142,28 @@ class LaunchScreen(AppScreen):
             self._paint()
             self.preview.build_soon(PAUSE_S)
 
-    def on_preset_list_launched(self) -> None:
-        self.action_start()
+    def on_preset_list_chosen(self) -> None:
+        self._go_to_pane(PREVIEW)
 
-    def action_enter_form(self) -> None:
-        if not self._list.has_focus:
-            raise SkipAction()
-        if self.drafts.current is None:
+    def action_go(self, direction: int) -> None:
+        """Go to the pane on the left or right, while no value is being edited."""
+        now = next(index for index, pane in enumerate(self._panes) if pane.has_focus_within)
+        self._go_to_pane(max(0, min(now + direction, PREVIEW)))
+
+    @property
+    def _panes(self) -> tuple[Widget, Widget, Widget]:
+        return self._list, self._form, self._preview_pane
+
+    def _go_to_pane(self, index: int) -> None:
+        if index and self.drafts.current is None:
             self.distrain.refuse(self.drafts.problem)
-        else:
+        elif index == FORM:
             self._form.go_in()
+        else:
+            self.set_focus(self._preview_pane.control if index else self._list)
+
+    def on_launch_control_pressed(self) -> None:
+        self.action_start()
 
     async def action_script(self) -> None:
         """Ask for a script, and add it to the list. Keys wait until the dialog is open."""
@@ -179,6 +198,15 @@ class LaunchScreen(AppScreen):
             lambda option: self._form.choose(event.name, event.field, option),
         )
 
+    def on_form_pane_discard_wanted(self, event: FormPane.DiscardWanted) -> None:
+        def answer(choice: str | None) -> None:
+            if choice:
+                self._form.leave_line()
+
+        answers = [Answer("yes", "Discard", "warning")]
+        title = f"Discard what you typed for {event.field.name}?"
+        self.app.push_screen(ChoiceDialog(title, event.text, answers), answer)
+
     def _keep(self, draft: Draft) -> None:
         try:
             self.drafts.keep(draft)
@@ -188,17 +216,17 @@ class LaunchScreen(AppScreen):
         self.preview.build_soon(PAUSE_S)
 
     def action_reset(self) -> None:
-        """Reset the field under the cursor, or in the list the whole preset."""
+        """Reset the field under the cursor, or outside the form the whole preset."""
         draft = self.drafts.current
         field = self._form.field
-        in_list = self._list.has_focus
-        if draft and in_list and draft.changes:
+        in_form = self._form.has_focus_within
+        if draft and draft.changes and not in_form:
             self._ask_to_reset(draft)
-        elif draft and field and draft.changed(field.key) and not in_list:
+        elif draft and field and draft.changed(field.key) and in_form:
             self._form.leave_line()
             self._keep(draft.reset(field.key))
         else:
-            self.distrain.refuse(f"the {'preset' if in_list else 'field'} has no changes to reset")
+            self.distrain.refuse(f"the {'field' if in_form else 'preset'} has no changes to reset")
 
     def _ask_to_reset(self, draft: Draft) -> None:
         def answer(choice: str | None) -> None:
@@ -244,7 +272,7 @@ class LaunchScreen(AppScreen):
         self._form.show(draft, self.preview.problems, self._title(), self._text_without_fields())
         is_stale = draft is not None and not self.preview.is_current
         shown = self.preview.latest if draft else None
-        self.query_one(PreviewPane).show(shown, self.command, is_stale)
+        self._preview_pane.show(shown, self.command, is_stale, self._launching)
 
     def _text_without_fields(self) -> str:
         """Return what the form shows for a preset that cannot be read."""
@@ -303,7 +331,9 @@ class LaunchScreen(AppScreen):
             self._refuse_problems(problems)
             return
         self.distrain.remember(preset=draft.name)
-        self._form.border_subtitle = "launching …"
+        on = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
+        self._launching = f"launching {draft.name}{on}"
+        self._paint()
         start = partial(
             runs.launch,
             draft.config,
@@ -326,6 +356,7 @@ class LaunchScreen(AppScreen):
 
     def _after_launch(self, started: bool) -> None:
         """Leave before the screen of the run opens; stay where nothing was started."""
+        self._launching = ""
         if started and self.app.screen is self:
             self.app.pop_screen()
         elif self.is_current:

@@ -11,23 +11,25 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from distrain.tui import keymap
 from distrain.tui.data import form
 from distrain.tui.data.form import Draft, Field
+from distrain.tui.data.typed_text import is_much
 from distrain.tui.widgets.form_table import FormTable
 
 OTHER = "other …"
 UNSET = "unset"
 HINTS = {
     "bool": "space switches it on or off",
-    "choice": "← → change it, enter lists all",
+    "choice": "enter lists all values, space takes the next, typing finds one",
     "number": "type a number, or press enter to edit",
-    "text": "enter edits",
-    "devices": "enter edits",
-    "list": 'enter edits, e.g. ["--exclusive"]',
-    "table": "enter edits, e.g. {hidden = [256, 128]}",
+    "text": "type, or press enter to edit",
+    "devices": 'type, or press enter to edit: "0,1", "cpu:4", "all"',
+    "list": 'type, or press enter to edit: ["--exclusive"]',
+    "table": "type, or press enter to edit: {hidden = [256, 128]}",
 }
 
 
@@ -77,6 +79,14 @@ class FormPane(Vertical):
             self.field = field
             self.options = options
             self.current = current
+
+    class DiscardWanted(Message):
+        """The user leaves an edit in which much was typed; `leave_line` discards it."""
+
+        def __init__(self, field: Field, text: str) -> None:
+            super().__init__()
+            self.field = field
+            self.text = text
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -139,7 +149,9 @@ class FormPane(Vertical):
             return f"{shown} of {every} fields · esc shows more"
         count = f"all {every}" if shown == every else f"{shown}"
         other = "fewer" if shown == every else "all"
-        return keymap.insert_keys(f"{count} fields · {{launch.all}} shows {other}", self.app)
+        # The last key of an action is one that works while the table has the focus.
+        key = self.app.key("launch.all").split()[-1]  # type: ignore[attr-defined]
+        return f"{count} fields · {key} shows {other}"
 
     def on_form_table_moved(self) -> None:
         self._describe_field()
@@ -164,10 +176,11 @@ class FormPane(Vertical):
     def _hint(self, field: Field, draft: Draft) -> str:
         if self._editing:
             unset = " · leave it empty to unset it" if field.optional else ""
-            return f"enter saves · esc cancels{unset}"
+            completes = " · → completes" if form.suggestions(field) else ""
+            return f"enter saves · esc cancels{completes}{unset}"
         hint = HINTS[field.kind]
         if field.key in form.NAMED_KINDS:
-            hint = "enter lists known names"
+            hint = "enter lists known names, or type one"
         if draft.changed(field.key):
             before = form.display_text(draft.preset_value(field.key), field)
             hint += keymap.insert_keys(" · {launch.reset} resets to ", self.app) + before
@@ -187,6 +200,9 @@ class FormPane(Vertical):
         if self._editing:
             self._add_late_key(event.typed)
             return
+        if event.typed is not None:
+            self._edit(field, event.typed)
+            return
         options = [(name, _option_text(name, about)) for name, about in form.known_names(field.key)]
         if field.kind == "choice":
             options = [(name, name) for name in field.choices]
@@ -194,7 +210,7 @@ class FormPane(Vertical):
         if options:
             self._list_options(field, draft, options)
         else:
-            self._edit(field, event.typed)
+            self._edit(field)
 
     def _list_options(self, field: Field, draft: Draft, options: list[tuple[str, str]]) -> None:
         if field.open or field.kind != "choice":
@@ -220,6 +236,8 @@ class FormPane(Vertical):
             self._editor.value = text
         self._editor.select_on_focus = typed is None  # a selected digit would be overtyped
         self._editor.placeholder = UNSET if field.optional else ""
+        names = form.suggestions(field)
+        self._editor.suggester = SuggestFromList(names, case_sensitive=False) if names else None
         self._editor.cursor_position = len(text)
         self._check()
         self._editor.focus()
@@ -241,10 +259,14 @@ class FormPane(Vertical):
     def _check(self) -> None:
         """Show what is wrong with the typed text below the field."""
         if self._editing and self._draft:
-            self._problem_of_typed = form.find_problem(
-                self._draft, self._editing, self._editor.value
-            )
+            text = self._typed_value(self._editing, self._draft)
+            self._problem_of_typed = form.find_problem(self._draft, self._editing, text)
             self._paint()
+
+    def _typed_value(self, field: Field, draft: Draft) -> str:
+        """Return what was typed, completed where it is no value itself."""
+        text = self._editor.value
+        return form.complete(field, text) if form.find_problem(draft, field, text) else text
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input is self._filter:
@@ -273,9 +295,10 @@ class FormPane(Vertical):
         draft = self._draft
         if field is None or draft is None:
             return True
-        if form.find_problem(draft, field, self._editor.value):
+        text = self._typed_value(field, draft)
+        if form.find_problem(draft, field, text):
             return False
-        value = form.parse_typed(field, self._editor.value)
+        value = form.parse_typed(field, text)
         self._stop_editing(back)
         if value != draft.get(field.key):
             self.post_message(self.Changed(draft.name, field.key, value))
@@ -302,8 +325,12 @@ class FormPane(Vertical):
             self._table.action_move(direction)
 
     def action_cancel(self) -> None:
-        if self._editing:
-            self._stop_editing()
+        if (field := self._editing) and self._draft:
+            before = form.editable_text(self._draft.get(field.key), field)
+            if is_much(before, self._editor.value):
+                self.post_message(self.DiscardWanted(field, self._editor.value))
+            else:
+                self._stop_editing()
         elif self.has_class("-filtering"):
             self.remove_class("-filtering")
             self._filter.value = ""
@@ -320,7 +347,7 @@ class FormPane(Vertical):
 
     def go_in(self, key: str = "") -> None:
         """Focus the table and move the cursor to a field."""
-        # At once: keys typed ahead must not reach the list of presets, where enter launches.
+        # At once: keys typed ahead must not reach the list of presets, where letters are actions.
         self.screen.set_focus(self._table)
         if key:
             self._table.go_to(key)

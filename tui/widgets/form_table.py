@@ -1,4 +1,4 @@
-"""The table of a config's fields: a line per field, a cursor, keys that change values."""
+"""The table of a config's fields: a line per field, and a cursor. What is typed starts an edit."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from distrain.tui.widgets.text_pane import TextPane
 
 CHANGED, WRONG = "•", "✘"
 ABOUT_FROM = 78  # cells from which descriptions are shown next to the values
+NOT_TYPED = " ?/:"  # no value begins with these, but a path does with a slash
 VALUE = 22  # cells of a value with a description after it
 
 
@@ -36,9 +37,10 @@ class FormTable(TextPane):
     """Shows fields of a draft and posts what the user does with the one under the cursor."""
 
     HELP = (
-        "The fields of the run. Enter edits the field under the cursor; typing a digit starts a "
-        "number. Left and right change a choice, space switches on and off. • marks changes of "
-        "the preset, ✘ values that cannot run."
+        "The fields of the run. Enter edits the field under the cursor or lists its values; typing "
+        "edits it too, so actions with a letter as key work in the list of presets only. Space "
+        "switches on and off, or goes to the next value of a list. • marks what differs from the "
+        "preset, with its value; {launch.reset} resets the field. ✘ marks values that cannot run."
     )
     DEFAULT_CSS = """
     FormTable {
@@ -55,16 +57,14 @@ class FormTable(TextPane):
     """
     COMPONENT_CLASSES = {"form-table--cursor"}  # noqa: RUF012
     BINDINGS = [  # noqa: RUF012
-        keymap.make_hidden_binding("up,k", "move(-1)"),
-        keymap.make_hidden_binding("down,j", "move(1)"),
+        keymap.make_hidden_binding("up", "move(-1)"),
+        keymap.make_hidden_binding("down", "move(1)"),
         keymap.make_hidden_binding("pageup", "page(-1)"),
         keymap.make_hidden_binding("pagedown", "page(1)"),
         keymap.make_hidden_binding("home", "move(-999)"),
         keymap.make_hidden_binding("end", "move(999)"),
         keymap.make_hidden_binding("enter", "edit"),
         keymap.make_hidden_binding("space", "switch"),
-        keymap.make_hidden_binding("left", "step(-1)"),
-        keymap.make_hidden_binding("right", "step(1)"),
     ]
 
     class Moved(Message):
@@ -226,25 +226,31 @@ class FormTable(TextPane):
             self.post_message(self.Wanted(field))
 
     def action_switch(self) -> None:
-        if (field := self.field) and self._draft and field.kind == "bool":
-            self.post_message(self.Picked(field, not self._draft.get(field.key)))
-
-    def action_step(self, direction: int) -> None:
+        """Give a switch its other value and a choice its next one; edit any other field."""
         if (field := self.field) is None or self._draft is None:
             return
-        if field.kind == "choice":
-            value = next_choice(field, self._draft.get(field.key), direction)
-            self.post_message(self.Picked(field, value))
-        elif field.kind == "bool":
-            self.action_switch()
+        value = self._draft.get(field.key)
+        if field.kind == "bool":
+            self.post_message(self.Picked(field, not value))
+        elif field.kind == "choice":
+            self.post_message(self.Picked(field, next_choice(field, value)))
+        else:
+            self.action_edit()
 
     def on_key(self, event: events.Key) -> None:
-        # Digits start a number. Letters do not start a text: they are keys of the screen.
-        field = self.field
-        typed = event.character
-        if field and field.kind == "number" and typed and typed in "0123456789.-":
+        if self.field and self.check_consume_key(event.key, event.character):
             event.stop()
-            self.post_message(self.Wanted(field, typed))
+            event.prevent_default()
+            self.post_message(self.Wanted(self.field, event.character))
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Return whether a key starts an edit with its character. Then no binding has it, and the
+        footer does not show it.
+        """
+        if self.field is None or character is None or not character.isprintable():
+            return False
+        is_path = character == "/" and self.field.kind == "text"
+        return is_path or character not in NOT_TYPED
 
     def on_click(self, event: events.Click) -> None:
         line = self._row(event.get_content_offset_capture(self).y)

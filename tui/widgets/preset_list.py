@@ -19,10 +19,11 @@ from distrain.tui.data.form import editable_text
 
 
 class PresetList(OptionList):
-    """Shows presets, and posts `Launched` when the user launches one."""
+    """Shows presets, and posts `Chosen` when the user goes on with one. It launches nothing."""
 
     HELP = (
-        "Named configurations. Enter launches the preset under the cursor, → edits its fields. ◆ "
+        "Named configurations. Enter goes to the preview of the preset under the cursor, where "
+        "Enter launches it; → edits its fields. ◆ "
         "marks your own presets, • unsaved changes, ✘ files that cannot be used. {launch.mark} "
         "marks presets (✓), and {launch.bench} measures the marked ones in a bench."
     )
@@ -39,13 +40,13 @@ class PresetList(OptionList):
     }
     """
     BINDINGS = [  # noqa: RUF012
-        keymap.make_hidden_binding("enter", "launch"),
+        keymap.make_hidden_binding("enter", "choose"),
         keymap.make_hidden_binding("k", "cursor_up"),
         keymap.make_hidden_binding("j", "cursor_down"),
     ]
 
-    class Launched(Message):
-        """The user launches the preset under the cursor."""
+    class Chosen(Message):
+        """The user wants to launch the preset under the cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -107,21 +108,21 @@ class PresetList(OptionList):
             self.scroll_to_highlight()
 
     def on_focus(self) -> None:
-        self.border_subtitle = "enter launches · → edits"
+        self.border_subtitle = "enter previews · → edits"
 
     def on_blur(self) -> None:
         names = len(self._presets)
         self.border_subtitle = f"{names} presets · esc lists them" if self._short else ""
 
     async def _on_click(self, event: events.Click) -> None:
-        # Textual selects the clicked option, which would launch the preset here.
+        # Textual selects the clicked option, which would leave the list here.
         event.prevent_default()
         option = event.style.meta.get("option")
         if option is not None:
             self.highlighted = option
 
-    def action_launch(self) -> None:
-        self.post_message(self.Launched())
+    def action_choose(self) -> None:
+        self.post_message(self.Chosen())
 
 
 def entry(preset: Preset, signs: str, width: int) -> Text:

@@ -1,4 +1,4 @@
-"""The preview of a launch: problems, figures, notices, and the equivalent command."""
+"""The preview of a launch: the control that launches, problems, figures, and the command."""
 
 from __future__ import annotations
 
@@ -6,48 +6,128 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
 
 from distrain.runners import formatting
+from distrain.tui import keymap
 from distrain.tui.data import launch_preview
 from distrain.tui.data.launch_preview import LaunchPreview
 from distrain.tui.keymap import insert_keys
+from distrain.tui.widgets.launch_control import LaunchControl
 from distrain.tui.widgets.text_pane import TextPane, wrapped
 
 LABEL = 12
 BRIEF = 6  # with fewer lines only a summary is shown
 
 
-class PreviewPane(TextPane):
+class PreviewText(TextPane, can_focus=False):
     """Shows a preview and the command line that launches the same run."""
 
-    HELP = (
-        "What the form means on this machine. The time is estimated from the newest run with the "
-        "same strategy, model, data and number of devices. {app.copy} copies the command."
-    )
+    DEFAULT_CSS = "PreviewText { border: none; padding: 0; height: 1fr; }"
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__("Preview", id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._preview: LaunchPreview | None = None
         self._command = ""
-        self._busy = False
 
-    def show(self, preview: LaunchPreview | None, command: str, busy: bool) -> None:
-        """Show a preview; `busy` says that it does not belong to the command yet."""
+    def show(self, preview: LaunchPreview | None, command: str) -> None:
         self._preview = preview
         self._command = command
-        self._busy = busy
         self._paint()
+
+    @property
+    def is_brief(self) -> bool:
+        """Return whether there is room only for a summary."""
+        return self.height < BRIEF
 
     def _paint(self) -> None:
         if self.width < LABEL:
             return
-        hint = insert_keys("{app.copy} copies the command", self.app)
-        if self.height < BRIEF:
-            hint = insert_keys(f"tab, {{app.full}} shows all · {hint}", self.app)
+        if self.is_brief:
             self.put(short_lines(self._preview, self._command, self.width, self.height))
         else:
             self.put(full_lines(self._preview, self._command, self.width))
-        self.border_subtitle = "updating …" if self._busy else hint
+
+
+class PreviewPane(Vertical):
+    """Shows what a launch would do. Its control, which has the focus of the pane, launches."""
+
+    HELP = (
+        "What the form means on this machine. Enter launches, ↑ and ↓ scroll. The time is "
+        "estimated from the newest run with the same strategy, model, data and number of devices. "
+        "{app.copy} copies the command."
+    )
+    ALLOW_MAXIMIZE = True
+    DEFAULT_CSS = """
+    PreviewPane {
+        border: round $foreground 30%;
+        border-title-color: $text-muted; border-subtitle-color: $text-muted;
+        padding: 0 1;
+        &:focus-within { border: round $accent; border-title-color: $text; }
+    }
+    """
+    BINDINGS = [  # noqa: RUF012
+        keymap.make_hidden_binding("up", "scroll(-1)"),
+        keymap.make_hidden_binding("down", "scroll(1)"),
+        keymap.make_hidden_binding("pageup", "scroll(-8)"),
+        keymap.make_hidden_binding("pagedown", "scroll(8)"),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = "Preview"
+        self._is_stale = False
+
+    def compose(self) -> ComposeResult:
+        yield LaunchControl()
+        yield PreviewText()
+
+    def on_mount(self) -> None:
+        self.control = self.query_one(LaunchControl)
+        self._text = self.query_one(PreviewText)
+
+    @property
+    def lines(self) -> Sequence[Text]:
+        """Return the lines below the control."""
+        return self._text.lines
+
+    def show(
+        self, preview: LaunchPreview | None, command: str, is_stale: bool, launching: str = ""
+    ) -> None:
+        """Show a preview; `is_stale` says that it does not belong to the command yet.
+
+        `launching` is the launch that is in progress.
+        """
+        problems = preview is not None and bool(preview.problems)
+        if launching:
+            action = f"{launching} …"
+        elif problems or not command:
+            action = "✘ Cannot launch"
+        else:
+            key = insert_keys("{launch.start}", self.app)
+            label = launch_preview.launch_label(None if is_stale else preview)
+            action = f"▶ {label}  ({key})"
+        self.control.show(action, is_possible=bool(command) and not problems)
+        self._is_stale = is_stale
+        self._text.show(preview, command)
+        self._describe()
+
+    def on_resize(self) -> None:
+        self._describe()
+
+    def _describe(self) -> None:
+        hint = insert_keys("{app.copy} copies the command", self.app)
+        if self._text.is_brief:
+            hint = insert_keys(f"{{app.full}} shows all · {hint}", self.app)
+        self.border_subtitle = "updating …" if self._is_stale else hint
+
+    def on_click(self, event: events.Click) -> None:
+        self.control.focus()
+
+    def action_scroll(self, by: int) -> None:
+        self._text.scroll_relative(y=by, animate=False)
 
 
 def full_lines(preview: LaunchPreview | None, command: str, width: int) -> list[Text]:
