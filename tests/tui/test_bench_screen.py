@@ -210,7 +210,7 @@ def test_a_bench_is_opened_edited_deleted_and_restored_like_a_run(
         assert "a bench already compares its candidates" in notifications(app)
         await pilot.press("escape", "home", "d")
         assert isinstance(app.screen, ChoiceDialog)
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: len(table.rows) == 1, "gone")
         await pilot.press("u")
         await until(pilot, lambda: len(table.rows) == 2, "back")
@@ -277,7 +277,7 @@ def test_marked_presets_are_benched_with_the_chosen_rules(
         outlook = str(app.screen.query_one("#bench-outlook", Static).render())
         assert "7 to 20 rounds of 2 runs" in outlook
         app.screen.query_one("#bench-repeats", Input).value = "0"
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         assert "bench.repeats" in str(app.screen.query_one("#bench-outlook", Static).render())
         assert not started
         app.screen.query_one("#bench-repeats", Input).value = "3"
@@ -312,7 +312,7 @@ def test_an_unequal_bench_shows_the_differences_and_needs_confirmation(
         [row] = [line for line in shown(app) if "train.batch_size (UNEQUAL)" in line]
         assert [word for word in row.split() if word.isdigit()] == ["128", "256"]
         assert str(app.screen.query_one("#start", Button).label) == "Compare anyway"
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: started, "started")
 
     run_app(scenario, runs_dir)
@@ -389,7 +389,7 @@ def test_a_bench_runs_is_stopped_resumed_and_completed(
         await until(pilot, lambda: isinstance(app.screen, BenchRulesDialog), "asked")
         app.screen.query_one("#bench-repeats", Input).value = "2"
         app.screen.query_one("#bench-seconds", Input).value = "0.5"
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: isinstance(app.screen, (BenchScreen, ChoiceDialog)), "begun")
         if isinstance(app.screen, ChoiceDialog):  # another run uses the cores
             await pilot.click("#now")
@@ -398,7 +398,7 @@ def test_a_bench_runs_is_stopped_resumed_and_completed(
         assert isinstance(screen, BenchScreen)
         bench = screen.bench
         await until(pilot, lambda: bench.current_run, "started a run")
-        await pilot.press("s", "enter")
+        await pilot.press("s", "right", "enter")
         await until(pilot, lambda: "stopped on request" in text_of(app, BenchHeader), "stopped")
         await pilot.press("R")
         await until(pilot, lambda: bench.is_live or isinstance(app.screen, ChoiceDialog), "resumed")

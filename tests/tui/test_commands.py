@@ -12,8 +12,8 @@ from textual.widgets import Input, Label
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import command_history, command_words
 from distrain.tui.data.command_words import Completion, complete
-from distrain.tui.dialogs.choice import ChoiceDialog
 from distrain.tui.dialogs.command import CommandDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.output import OutputDialog
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.run_screen import RunScreen

@@ -308,7 +308,7 @@ def test_a_field_is_reset() -> None:
 def test_all_fields_and_the_filter() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         assert "bucket_mb" not in text_of(screen, FormTable)
-        await pilot.press("right", "ctrl+o")
+        await pilot.press("right", "ctrl+l")
         assert "bucket_mb" in text_of(screen, FormTable)
         await pilot.press("slash", *"warm-up", "enter")
         assert "skip_steps" in text_of(screen, FormTable)
@@ -354,7 +354,7 @@ def test_a_users_preset_is_replaced_only_after_confirmation() -> None:
         await pilot.pause()
         assert isinstance(pilot.app.screen, ChoiceDialog)
         assert load_preset("mine").description == "old"
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: not differences(load_preset("mine"), load_preset("ddp")))
 
     on_screen(steps)
@@ -400,7 +400,7 @@ def test_changes_to_a_preset_are_remembered() -> None:
         assert screen.drafts.current.get("train.lr") == 0.05
         await pilot.press("ctrl+z")
         assert isinstance(pilot.app.screen, ChoiceDialog)
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await settled(pilot, screen)
         assert screen.drafts.current.changes == []
         assert draft_store.load_changes() == {}

@@ -369,7 +369,9 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
         await pilot.press("escape")
         assert (app.screen, asked) == (screen, [])
         await pilot.press("s", "enter")
+        assert asked == [], "Cancel has the focus"
         await pilot.press("s", "right", "enter")
+        await pilot.press("s", "right", "right", "enter")
         assert asked == [False, True]
 
     watch(make().steps(3), scenario)

@@ -313,7 +313,7 @@ def test_a_copy_of_a_record_is_listed_as_a_separate_run(ended: Make, runs_dir: P
         assert len(lines(app)) == 2
         here = table(app).row
         assert here is not None
-        await pilot.press("d", "enter")
+        await pilot.press("d", "right", "enter")
         await until(pilot, lambda: len(lines(app)) == 1, "deleted")
         assert not (runs_dir / here.id).exists()
         assert (run.dir.exists(), (runs_dir / "kept").exists()).count(True) == 1
@@ -358,7 +358,7 @@ def test_removing_from_the_queue_does_not_stop_a_run_that_has_started(
         await pilot.press("s")
         assert isinstance(app.screen, ChoiceDialog)
         run.writer.set_state(status="running", socket="tcp:127.0.0.1:1")
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(
             pilot, lambda: "has left the queue and is running" in notifications(app), "refused"
         )
@@ -400,7 +400,7 @@ def test_two_runs_with_one_id_fit_into_the_trash(ended: Make, runs_dir: Path) ->
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         for _ in range(2):
             await until(pilot, lambda: shows(app, "mine"), "listed")
-            await pilot.press("d", "enter")
+            await pilot.press("d", "right", "enter")
             await until(pilot, lambda: not shows(app, "mine"), "deleted")
             if keep.exists():
                 keep.rename(run.dir)
@@ -461,7 +461,7 @@ def test_marked_runs_are_deleted_and_restored_together(ended: Make, runs_dir: Pa
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("space", "space", "d")
         assert isinstance(app.screen, ChoiceDialog)
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: shows(app, "run 2"), "deleted")
         await pilot.press("u")
         await until(pilot, lambda: shows(app, "run 0", "run 1", "run 2"), "restored")
@@ -475,7 +475,7 @@ def test_a_failed_restore_can_be_repeated(ended: Make, runs_dir: Path) -> None:
     run = ended("mine")
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        await pilot.press("d", "enter")
+        await pilot.press("d", "right", "enter")
         await until(pilot, lambda: not lines(app)[1:] and not shows(app, "mine"), "deleted")
         run.dir.mkdir()
         await pilot.press("u")
@@ -494,7 +494,7 @@ def test_marked_runs_hidden_by_the_filter_are_not_deleted(ended: Make, runs_dir:
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("space", "slash", *"shown", "enter")
         await until(pilot, lambda: shows(app, "shown"), "narrowed")
-        await pilot.press("d", "enter")
+        await pilot.press("d", "right", "enter")
         await until(pilot, lambda: not shows(app, "shown"), "deleted")
         assert hidden.dir.exists()
 
@@ -728,7 +728,7 @@ def test_a_failed_deletion_is_reported(
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("d")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
-        await pilot.press("enter")
+        await pilot.press("right", "enter")
         await until(pilot, lambda: messages(app), "shown")
         assert messages(app) == ["the folder is on fire"]
         app.clear_notifications()
@@ -760,7 +760,7 @@ def test_the_code_of_a_strangers_record_is_executed_only_after_a_question(
             assert "theirs.py" in str(app.screen.text.content)
             await pilot.press(answer)
             assert not isinstance(app.screen, ChoiceDialog)
-        await pilot.press("r", "left", "enter")
+        await pilot.press("r", "right", "enter")
         await until(pilot, lambda: launched, "launched")
         await until(pilot, lambda: "rerun mine: enough" in notifications(app), "refused")
         await pilot.press("r")

@@ -112,7 +112,7 @@ def test_the_app_with_all_its_screens_loads_no_torch() -> None:
         *(ROOT / "tui" / "dialogs").glob("*.py"),
     ]
     names = {f"distrain.tui.{path.parent.name}.{path.stem}" for path in files}
-    assert {"distrain.tui.screens.launch_screen", "distrain.tui.dialogs.choice"} <= names
+    assert {"distrain.tui.screens.launch_screen", "distrain.tui.dialogs.dialog"} <= names
     loaded = modules_after(f"import distrain.tui.app, {', '.join(sorted(names))}")
     assert "textual" in loaded
     assert not loaded & (HEAVY - {"textual"} | {"numpy"})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from textual import events
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
@@ -34,14 +35,18 @@ class Dialog(ModalScreen[T]):
     Where there are answers, Cancel has the focus, so that Enter neither changes nor loses anything;
     → goes to the answers, those with the least effect first. A dialog whose purpose is to type or
     to pick something has the focus there. Escape closes every dialog without an answer (None); it
-    asks first if much was typed.
+    asks first if much was typed for an answer.
     """
 
-    AUTO_FOCUS = f"#{CANCEL}"
+    FIRST = ""  # selector of what has the focus at first, instead of Cancel
     LOOK = ""  # further CSS classes of the window
-    BINDINGS = [Binding("escape", "dismiss_without", "Back", show=False)]  # noqa: RUF012
+    BINDINGS = [  # noqa: RUF012
+        Binding("escape", "dismiss_without", "Back", show=False),
+        Binding("left", "next_button(-1)", show=False),
+        Binding("right", "next_button(1)", show=False),
+    ]
 
-    def __init__(self, heading: str, answers: Sequence[Answer] = ()) -> None:
+    def __init__(self, heading: str = "", answers: Sequence[Answer] = ()) -> None:
         super().__init__()
         self._heading = heading
         self._answers = answers
@@ -64,6 +69,8 @@ class Dialog(ModalScreen[T]):
     def _on_mount(self, event: events.Mount) -> None:
         super()._on_mount(event)
         self._texts_before = {line: line.value for line in self.query(Input)}
+        if first := self.FIRST or (f"#{CANCEL}" if self._answers else ""):
+            self.set_focus(self.query(first).first())  # before the first key that follows
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -77,19 +84,18 @@ class Dialog(ModalScreen[T]):
         """Handle an answer other than Cancel."""
         raise NotImplementedError
 
-    async def on_key(self, event: events.Key) -> None:
+    def action_next_button(self, step: int) -> None:
         buttons = list(self.query(".dialog-buttons Button").results(Button))
-        if event.key in ("left", "right") and self.focused in buttons:
-            step = 1 if event.key == "right" else -1
-            index = buttons.index(self.focused) + step
-            self.set_focus(buttons[max(0, min(index, len(buttons) - 1))])
+        if self.focused not in buttons:
+            raise SkipAction()
+        index = buttons.index(self.focused) + step
+        self.set_focus(buttons[max(0, min(index, len(buttons) - 1))])
 
     def action_dismiss_without(self) -> None:
         """Close without an answer; ask first where a long text would be lost."""
-        typed = [
-            line.value for line, before in self._texts_before.items() if is_much(before, line.value)
-        ]
-        if typed:
+        texts = self._texts_before.items()
+        typed = [line.value for line, before in texts if is_much(before, line.value)]
+        if typed and self._answers:
             self._ask_to_discard(typed)
         else:
             self.dismiss(None)

@@ -17,7 +17,7 @@ class EditDialog(Dialog[bool]):
     what was typed.
     """
 
-    AUTO_FOCUS = "Input"
+    FIRST = "Input"
 
     def __init__(
         self, heading: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]

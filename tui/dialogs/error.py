@@ -15,7 +15,6 @@ from distrain.tui.dialogs.dialog import Dialog
 class ErrorDialog(Dialog[None]):
     """Show an unexpected error with its traceback."""
 
-    AUTO_FOCUS = "VerticalScroll"
     LOOK = "wide error"
     BINDINGS = [Binding("y", "copy", "Copy")]  # noqa: RUF012
 

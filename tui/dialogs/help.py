@@ -24,8 +24,6 @@ class HelpDialog(Dialog[None]):
         self._groups = (*getattr(screen, "KEYS", ()), keymap.EVERYWHERE)
         self._texts = [text for text in (getattr(focused, "HELP", ""), screen.HELP) if text]
 
-    AUTO_FOCUS = "VerticalScroll"
-
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):
             for text in self._texts:

@@ -26,8 +26,6 @@ class PickOneDialog(Dialog[str]):
     Where there are many, what is typed selects those with all of its words.
     """
 
-    AUTO_FOCUS = "Input, OptionList"
-
     def __init__(self, heading: str, options: Sequence[tuple[str, str]], current: str = "") -> None:
         super().__init__(heading)
         self._options = options

@@ -16,7 +16,7 @@ class PromptDialog(Dialog[str]):
     `check` returns what is wrong with a name, or an empty string; it is shown while typing.
     """
 
-    AUTO_FOCUS = "Input"
+    FIRST = "Input"
 
     def __init__(
         self,

@@ -35,13 +35,10 @@ PAUSE_S = 0.15  # after a key press, before the command line is checked
 class RunScriptDialog(Dialog[RunConfig]):
     """Return the config of the command line that was typed."""
 
-    AUTO_FOCUS = "Input"
+    FIRST = "Input"
 
     def __init__(self) -> None:
         super().__init__("Run a script", [Answer("add", "Add to the list (enter)", "primary")])
-
-    def on_mount(self) -> None:
-        self.set_focus(self.query_one(Input))  # before the first key that follows
 
     def compose_body(self) -> ComposeResult:
         yield Static(HELP, markup=False)

@@ -20,6 +20,8 @@ def test_a_preset_is_launched_watched_and_listed(terminal: Terminal) -> None:
     terminal.open()
     terminal.until("Presets", "Preview", "$ distrain run ddp", "12 per epoch, 360 in")
     terminal.press("Enter")
+    terminal.until("Launch on cpu:0")
+    terminal.press("Enter")
     terminal.until("running", "ddp · torchrun · fp32 · 2 ranks", "epoch", "/360", "val (epoch")
     terminal.until("completed", "100 %", "duration")
     terminal.press("Escape")
@@ -45,7 +47,7 @@ def test_a_run_survives_a_killed_app_and_is_found_again(terminal: Terminal) -> N
     terminal.until("running", "val (epoch")
     terminal.press("s")
     terminal.until("Stop long?", "checkpoint", "Stop now")
-    terminal.press("Enter")
+    terminal.press("Right", "Enter")
     terminal.until("stopped on request after step")
     after = json.loads(terminal.distrain("show", "long", "--json"))
     assert after["status"] == "stopped"
@@ -113,7 +115,7 @@ def test_runs_are_explained_compared_deleted_and_restored(terminal: Terminal) ->
     # Move it to the trash and restore it.
     terminal.press("d")
     terminal.until("Move one to the trash?")
-    terminal.press("Enter")
+    terminal.press("Right", "Enter")
     terminal.until("2 runs")
     terminal.press("u")
     terminal.until("3 runs")
@@ -126,8 +128,12 @@ def test_a_launch_on_busy_devices_can_be_queued(terminal: Terminal) -> None:
     terminal.press("n")
     terminal.until("$ distrain run ddp", "12 per epoch")
     terminal.press("F5")
-    terminal.until("are busy", "first", "Queue", "Start anyway")
-    terminal.press("Enter")
+    terminal.until("are busy", "first", "Queue (^e)", "Start anyway")
+    terminal.press("Enter")  # Cancel has the focus
+    terminal.until_gone("are busy")
+    terminal.press("F5")
+    terminal.until("are busy")
+    terminal.press("C-e")
     terminal.until("queued", "CPU", "first")
     terminal.distrain("stop", "first", "--wait")
     terminal.until("completed", "100 %")
@@ -147,7 +153,7 @@ def test_a_rerun_on_busy_devices_asks_and_notices_when_they_are_free(terminal: T
     terminal.until("are busy", "(first)")
     terminal.distrain("stop", "first", "--wait")
     terminal.until("All devices are free now.")
-    terminal.press("Enter")
+    terminal.press("Right", "Enter")
     terminal.until("● running", "first", "ETA")
 
 
@@ -208,7 +214,7 @@ def test_every_action_of_the_table_and_its_settings(
     terminal.until("1 run · 1 live", "long", "top1")
     terminal.press("s")
     terminal.until("Stop long?")
-    terminal.press("Enter")
+    terminal.press("Right", "Enter")
     terminal.until("long: stopped on request")
     assert terminal.is_set("window_bell_flag")
     before = json.loads(terminal.distrain("show", "long", "--json"))
@@ -216,7 +222,7 @@ def test_every_action_of_the_table_and_its_settings(
     terminal.until("running", "val (epoch")
     terminal.press("s")
     terminal.until("Stop long?")
-    terminal.press("Right", "Enter")
+    terminal.press("Right", "Right", "Enter")
     terminal.until("■ stopped")
     after = json.loads(terminal.distrain("show", "latest", "--json"))
     assert after["run_id"] != before["run_id"]
@@ -333,7 +339,7 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     # The curves, once the run has stopped.
     straggling.press("l", "s")
     straggling.until("Stop straggling?")
-    straggling.press("Enter")
+    straggling.press("Right", "Enter")
     straggling.until("■ stopped")
     straggling.press("x", "g", "w", "w", "w")
     whole = ticks(straggling.until_it(lambda text: text.count("step ─╯") == 4, "has x by step"))
