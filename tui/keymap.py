@@ -169,7 +169,7 @@ KEYMAP = (
     Key(
         LAUNCH,
         "all",
-        "a,ctrl+o",
+        "a,ctrl+l",
         "all",
         "Fields",
         "Show all fields, or only the common ones.",
