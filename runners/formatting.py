@@ -188,6 +188,17 @@ def metric_value(name: str, value: float | None) -> str:
     return figure(value)
 
 
+def setting(value: str | float | tuple[str, ...] | None) -> str:
+    """Return a value of a config as a person writes it: "0.1", "25", "true", "adamw"."""
+    if isinstance(value, tuple):
+        return ", ".join(value) or MISSING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return MISSING if value is None or value == "" else str(value)
+
+
 def sort_metrics(metrics: Iterable[str]) -> list[str]:
     """Return the names of an evaluation's metrics in alphabetical order, the loss last."""
     names = (name for name in metrics if name != "samples")

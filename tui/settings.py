@@ -27,9 +27,10 @@ class SettingsError(DistrainError):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`theme` is the name of a Textual theme, `plots_in` are the characters of plots, `bell` rings
-    when a run ends, `keys` are keys by the id of their action. The other fields hold what was
-    chosen last; `logs` whether they are shown, by the kind of run (a single value is that of
-    presets, as older versions wrote it).
+    when a run ends, `keys` are keys by the id of their action, `filters` are filter expressions of
+    the table of runs by name. The other fields hold what was chosen last; `logs` whether they are
+    shown, by the kind of run (a single value is that of presets, as older versions wrote it), and
+    no `columns` means that the app chooses them.
     """
 
     theme: str = "textual-dark"
@@ -44,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     logs: dict[str, bool] | bool = {}
     sort: str = "age"
     descending: bool = True
+    group_by: str = ""
+    columns: list[str] = []
+    preview: bool = True
+    filters: dict[str, str] = {}
     tour_shown: bool = False
 
     def shows_logs(self, kind: str) -> bool:

@@ -60,7 +60,7 @@ class Term(NamedTuple):
     def matches(self, run: ListedRun) -> bool:
         if self.key is None or self.test is None:
             return (self.word in run.search_text) != self.is_excluded
-        return self.test(run.value(self.key)) != self.is_excluded
+        return self.test(run.value_of(self.key)) != self.is_excluded
 
 
 class RunFilter(NamedTuple):
@@ -77,21 +77,34 @@ class RunFilter(NamedTuple):
         return [run for run in runs if self.matches(run)] if self.terms else [*runs]
 
 
-def parse_filter(text: str, keys: KnownKeys) -> RunFilter:
-    """Return the filter of an expression over runs with these keys.
+class FilterError(ConfigError):
+    """One sentence on the first wrong term; `good` is the filter of all terms that are right."""
 
-    Raises ConfigError, whose text is one sentence.
-    """
+    def __init__(self, text: str, good: RunFilter) -> None:
+        super().__init__(text)
+        self.good = good
+
+
+def parse_filter(text: str, keys: KnownKeys) -> RunFilter:
+    """Return the filter of an expression over runs with these keys. Raises FilterError."""
     terms = []
+    problems = []
     at = 0
     while (at := _skip_blanks(text, at)) < len(text):
         found = TERM.match(text, at)
         if found is None:
             rest = text[at:].split()[0]
-            raise ConfigError(f"a quote is not closed, or is in the middle of a word: {rest}")
-        terms.append(_term(found, keys))
+            problems.append(f"a quote is not closed, or is in the middle of a word: {rest}")
+            break
+        try:
+            terms.append(_term(found, keys))
+        except ConfigError as error:
+            problems.append(str(error))
         at = found.end()
-    return RunFilter(tuple(terms))
+    good = RunFilter(tuple(terms))
+    if problems:
+        raise FilterError(problems[0], good)
+    return good
 
 
 def _skip_blanks(text: str, at: int) -> int:

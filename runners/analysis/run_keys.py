@@ -72,7 +72,7 @@ class ListedRun(Protocol):
     def search_text(self) -> str:
         """Return the text that words are searched in, in lower case."""
 
-    def value(self, key: RunKey) -> Value:
+    def value_of(self, key: RunKey) -> Value:
         """Return the value of a key, or None where the run has none."""
 
 
@@ -104,8 +104,8 @@ class KnownKeys(NamedTuple):
         raise ConfigError(f"no run has the key {word}{hint}")
 
     def words(self) -> list[str]:
-        """Return what `find` accepts, with one word for each key: the shortest."""
-        return sorted([*FACTS, *self.metrics, *self.short_names().values()])
+        """Return what `find` accepts, with one word for each key: facts, metrics, then settings."""
+        return [*FACTS, *sorted(self.metrics), *sorted(self.short_names().values())]
 
     def short_names(self) -> dict[str, str]:
         """Return the shortest word that `find` accepts for each key of a config."""

@@ -30,7 +30,7 @@ class _ListedRow:
         settings = (str(self.config.get(key, "")) for key in _SEARCHED)
         return " ".join((*texts, *row["tags"], *settings)).casefold()
 
-    def value(self, key: RunKey) -> Value:
+    def value_of(self, key: RunKey) -> Value:
         if key.kind == "metric":
             return self.metrics.get(key.name)
         if key.kind == "config":

@@ -21,8 +21,8 @@ _values: dict[tuple[type, Setting], Setting] = {}  # shared by all configs, whic
 class FlatConfig(Mapping[str, Setting]):
     """Settings by dotted key: numbers and truth values as they are, all others as printable text.
 
-    `positions` are the places of the keys in `values_in_order`: one object for all configs that have
-    the same keys.
+    `positions` are the places of the keys in `values_in_order`: one object for all configs that
+    have the same keys.
     """
 
     __slots__ = ("positions", "values_in_order")

@@ -64,21 +64,21 @@ def test_remapped_keys_work_on_every_screen(ended: Make, runs_dir: Path) -> None
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("M", "M")
-        await pressed(pilot, "C", CompareScreen)
-        await pressed(pilot, "b", RunsScreen)
-        await pilot.press("b")
+        await pressed(pilot, "K", CompareScreen)
+        await pressed(pilot, "X", RunsScreen)
+        await pilot.press("X")
         await pressed(pilot, "enter", RunScreen)
         await pressed(pilot, "I", ConfigScreen)
         await pressed(pilot, "I", RunScreen)
-        await pressed(pilot, "b", RunsScreen)
+        await pressed(pilot, "X", RunsScreen)
         await pressed(pilot, "N", LaunchScreen)
-        await pressed(pilot, "b", RunsScreen)
+        await pressed(pilot, "X", RunsScreen)
 
     keys = {
-        "app.back": "b",
+        "app.back": "X",
         "app.new": "N",
         "runs.mark": "M",
-        "runs.compare": "C",
+        "runs.compare": "K",
         "run.config": "I",
     }
     play(scenario, runs_dir, "\n".join(f'"{id}" = "{key}"' for id, key in keys.items()))

@@ -13,7 +13,8 @@ import pytest
 
 from distrain.runners.protocol.events import Job
 from distrain.runners.records.reader import Record, list_records
-from distrain.tui.data.run_rows import RunRow, filter_rows, sort_rows
+from distrain.tui.data.row_filter import RowFilter
+from distrain.tui.data.run_rows import RunRow, sort_rows
 from distrain.tui.data.run_scanner import FIRST_BATCH, MOST_DETAILS, FolderChanges, RunScanner
 from tests.support.records import RunBuilder
 
@@ -66,11 +67,12 @@ def test_an_unknown_sort_column_sorts_by_age() -> None:
 def test_every_word_of_a_filter_must_be_somewhere_in_a_run() -> None:
     one = a_row("20260101-000000-ddp-aaaa", name="Baseline", tags=("paper",), model="cnn")
     two = a_row("20260101-000000-ddp-bbbb", notes="better than the baseline", data="mnist")
-    assert filter_rows([one, two], "") == [one, two]
-    assert filter_rows([one, two], "baseline") == [one, two]
-    assert filter_rows([one, two], "BASE paper") == [one]
-    assert filter_rows([one, two], "mnist better") == [two]
-    assert filter_rows([one, two], "mnist paper") == []
+    select = RowFilter().select
+    assert select([one, two], "") == [one, two]
+    assert select([one, two], "baseline") == [one, two]
+    assert select([one, two], "BASE paper") == [one]
+    assert select([one, two], "mnist better") == [two]
+    assert select([one, two], "mnist paper") == []
 
 
 def test_an_id_is_shortened_by_its_date_only() -> None:

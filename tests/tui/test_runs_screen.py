@@ -33,7 +33,7 @@ from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
 from distrain.tui.widgets.diff_pane import DiffPane
 from distrain.tui.widgets.plot_pane import PlotPane
-from distrain.tui.widgets.run_columns import COLUMNS, columns
+from distrain.tui.widgets.run_columns import COLUMNS, TableLayout
 from distrain.tui.widgets.run_table import RunTable
 from tests.support.records import RunBuilder
 
@@ -99,8 +99,10 @@ def test_runs_are_listed_newest_first_with_their_results(
         first, second = lines(app)
         assert "live run" in first
         assert "50 %" in first
-        for text in ("older", "ddp ×2", "40", "1,280", "75.00 %", "2 h"):
+        for text in ("older", "40", "1,280 mean", "75.00 %", "2 h"):
             assert text in second
+        about = app.screen.query_one("#runs-about", Static)
+        assert "ddp ×2" in str(about.render())  # all rows have it
 
     run_app(scenario, runs_dir, size)
 
@@ -207,7 +209,7 @@ def test_the_filter_applies_while_typing_and_escape_clears_it(ended: Make, runs_
         await until(pilot, lambda: shows(app, "first", "second"), "widened")
         assert not app.screen.query_one(Input).display
         await pilot.press("slash", *"xyz")
-        await until(pilot, lambda: "No run contains all" in lines(app)[0], "shown")
+        await until(pilot, lambda: "No run matches the filter" in lines(app)[0], "shown")
 
     run_app(scenario, runs_dir)
 
@@ -520,7 +522,7 @@ def test_an_unreadable_record_is_named(ended: Make, runs_dir: Path) -> None:
     (runs_dir / "broken" / "run.json").write_text("{")
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        line = app.screen.query_one("#runs-problem", Static)
+        line = app.screen.query_one("#runs-note", Static)
         await until(pilot, lambda: line.display, "shown")
         assert "run.json is broken" in str(line.render())
         assert shows(app, "fine")
@@ -549,7 +551,8 @@ def test_every_screen_survives_tiny_sizes(ended: Make, runs_dir: Path, keys: lis
 
 @pytest.mark.parametrize("width", range(40, 240, 7))
 def test_columns_fill_the_width_and_keep_the_important_ones(width: int) -> None:
-    found = columns(width)
+    layout = TableLayout([column.name for column in COLUMNS], ())
+    found = layout.fitted(width)
     kept = {column.name for column in COLUMNS if not column.spare}
     assert kept <= {column.name for column in found}
     if width >= 65:

@@ -1,14 +1,19 @@
-"""A run or bench as a row of the runs table; sorting and filtering of such rows."""
+"""A run or bench as a row of the runs table, and the order of such rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.analysis.run_keys import STATUSES, KnownKeys, RunKey, Value, sort_value
 from distrain.runners.records import job_status
+from distrain.runners.records.flat_config import NO_CONFIG, FlatConfig
 from distrain.runners.records.run_folder import RunFolder
 from distrain.runners.records.run_ids import short_id
 from distrain.runners.records.state import RunState
@@ -16,29 +21,18 @@ from distrain.runners.records.state import RunState
 if TYPE_CHECKING:
     from distrain.runners.records.snapshot import Snapshot
 
-_STATUSES = (
-    "queued",
-    "starting",
-    "running",
-    "stalled",
-    "stopping",
-    "failed",
-    "stopped",
-    "completed",
-)
-
-
 RUN, BENCH = "run", "bench"
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run or bench in the table. None and "" stand for unknown values.
 
-    `fraction` is the completed part of a live run, `metric` the main metric of its last evaluation
-    with its `value`, `group` the id of its sweep, `seconds` its duration so far, `job` the state of
-    its Slurm job, and `detailed` whether its config was read. `samples_per_s` is the rate of the
-    last seconds of a live run, and the mean of an ended one. For a bench `step` counts rounds,
-    `most` is the most rounds it may have, and `launcher` lists its candidates.
+    `fraction` is the completed part of a live run, `metrics` those of its last evaluation and
+    `metric` the main one with its `value`, `group` the id of its sweep, `seconds` its duration so
+    far, `job` the state of its Slurm job, and `detailed` whether its `config` was read.
+    `samples_per_s` is the rate of the last seconds of a live run, and the mean of an ended one. For
+    a bench `step` counts rounds, `most` is the most rounds it may have, and `launcher` lists its
+    candidates.
     """
 
     kind: str = RUN
@@ -59,6 +53,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
     ranks: int | None = None
     devices: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     model: str = ""
     data: str = ""
     step: int | None = None
@@ -68,6 +63,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None = None
     metric: str = ""
     value: float | None = None
+    metrics: Mapping[str, float | None] = MappingProxyType({})
+    config: FlatConfig = NO_CONFIG
     seconds: float | None = None
     detailed: bool = False
 
@@ -89,18 +86,53 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
             (*texts, self.job, self.launcher, self.precision, self.model, self.data)
         ).casefold()
 
+    def value_of(self, key: RunKey) -> Value:
+        """Return the value of a key; None where the run has none."""
+        match key.kind:
+            case "config":
+                return self.config.get(key.name)
+            case "metric":
+                return self.metrics.get(key.name)
+        return _FACTS[key.name](self)
+
+
+_FACTS: dict[str, Callable[[RunRow], Value]] = {
+    "status": lambda row: row.current_status,
+    "tag": lambda row: row.tags,
+    "name": lambda row: row.name,
+    "note": lambda row: row.notes,
+    "group": lambda row: row.group or None,
+    "host": lambda row: row.hosts,
+    "kind": lambda row: row.kind,
+    "id": lambda row: row.id,
+    "age": lambda row: time.time() - row.created,
+    "duration": lambda row: row.seconds,
+    "steps": lambda row: row.step,
+    "ranks": lambda row: row.ranks,
+}
+
 
 def headline(metrics: Iterable[str]) -> str:
     """Return the main metric of an evaluation: the loss only if there is no other."""
     return next(iter(formatting.sort_metrics(metrics)), "")
 
 
-# --- order and filter -----------------------------------------------------------------------------
+def known_keys(rows: Iterable[RunRow]) -> KnownKeys:
+    """Return the keys that some of these rows have."""
+    metrics: set[str] = set()
+    positions: dict[int, Iterable[str]] = {}  # configs of the same keys share them
+    for row in rows:
+        metrics.update(row.metrics)
+        positions[id(row.config.positions)] = row.config.positions
+    return KnownKeys(metrics, {key for keys in positions.values() for key in keys})
+
+
+# --- order ----------------------------------------------------------------------------------------
 
 SORTS: dict[str, Callable[[RunRow], Any]] = {
     "name": lambda row: (row.name or row.short).casefold(),
     "status": lambda row: (
-        _STATUSES.index(status) if (status := row.current_status) in _STATUSES else None
+        STATUSES.index(status) if (status := row.current_status) in STATUSES else None
     ),
     "strategy": lambda row: (row.strategy, row.ranks or 0) if row.strategy else None,
     "setup": lambda row: f"{row.launcher} {row.precision}".strip(),
@@ -110,35 +142,52 @@ SORTS: dict[str, Callable[[RunRow], Any]] = {
     "metric": lambda row: row.value,
     "duration": lambda row: row.seconds,
     "age": lambda row: row.created,
+    "group": lambda row: row.group,
+    "host": lambda row: row.hosts,
     "tags": lambda row: row.tags,
     "notes": lambda row: row.notes.casefold(),
 }
 NUMBERS = ("progress", "samples/s", "metric", "duration", "age")
 EARLIER_SORTS = {"how": "setup", "took": "duration"}  # keys of SORTS in settings saved before
+CONFIG, METRIC = "config:", "metric:"  # before the key in the name of a column
+
+
+def column_key(column: str) -> RunKey | None:
+    """Return the key of a column of a config or metric key; None for the columns of SORTS."""
+    if column.startswith(CONFIG):
+        return RunKey("config", column.removeprefix(CONFIG))
+    if column.startswith(METRIC):
+        return RunKey("metric", column.removeprefix(METRIC))
+    return None
+
+
+def column_value(row: RunRow, column: str) -> Any:
+    """Return what a column sorts and groups by; None or empty where the run has no value."""
+    if key := column_key(column):
+        return sort_value(row.value_of(key))
+    return SORTS[column](row)
+
+
+def is_column(name: str) -> bool:
+    return name in SORTS or column_key(name) is not None
 
 
 def sort_rows(rows: Iterable[RunRow], by: str = "age", descending: bool = True) -> list[RunRow]:
     """Sort rows: pinned ones first, those without a value last, newest first among equals.
 
-    `by` is a key of SORTS; "age" descending is the newest first.
+    `by` is the name of a column; "age" descending is the newest first.
     """
-    key = SORTS.get(by, SORTS["age"])
-    known: list[RunRow] = []
+    by = by if is_column(by) else "age"
+    known: list[tuple[Any, RunRow]] = []
     unknown: list[RunRow] = []
     for row in sorted(rows, key=lambda row: (row.created, row.id), reverse=True):
-        (unknown if key(row) in (None, "", ()) else known).append(row)
-    known.sort(key=key, reverse=descending)
-    return sorted([*known, *unknown], key=lambda row: not row.pinned)
-
-
-def filter_rows(rows: Iterable[RunRow], text: str) -> list[RunRow]:
-    """Return the rows that contain every word of a text."""
-    wanted = text.casefold().split()
-    return (
-        [row for row in rows if all(word in row.search_text for word in wanted)]
-        if wanted
-        else [*rows]
-    )
+        value = column_value(row, by)
+        if value in (None, "", ()):
+            unknown.append(row)
+        else:
+            known.append((value, row))
+    known.sort(key=itemgetter(0), reverse=descending)
+    return sorted([*(row for _, row in known), *unknown], key=lambda row: not row.pinned)
 
 
 # --- one row --------------------------------------------------------------------------------------
@@ -160,12 +209,13 @@ def ended_row(folder: RunFolder, state: RunState, summary: dict[str, Any] | None
         samples_per_s=summary.get("samples_per_s"),
         metric=metric,
         value=found.get(metric),
+        metrics={name: value for name, value in found.items() if name != "samples"},
         seconds=state.ended - state.started if state.ended and state.started else None,
     )
 
 
-def live_row(now: Snapshot, folder: RunFolder) -> RunRow:
-    """Return the row of a live run."""
+def live_row(now: Snapshot, folder: RunFolder, flat: FlatConfig = NO_CONFIG) -> RunRow:
+    """Return the row of a live run. `flat` is its config, which its snapshots do not change."""
     state = now.state
     config = folder.config
     found = now.last
@@ -189,7 +239,9 @@ def live_row(now: Snapshot, folder: RunFolder) -> RunRow:
         samples_per_s=now.samples_per_s,
         metric=metric,
         value=found.metrics[metric].value if found and metric else None,
+        metrics={name: each.value for name, each in found.metrics.items()} if found else {},
         seconds=now.time - state.started if state.started else None,
+        config=flat,
         detailed=True,
     )
 
@@ -218,5 +270,6 @@ def _common_fields(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "group": state.group,
         "job": state.job.state if state.job else "",
         "ranks": plan.world_size if plan else None,
+        "hosts": tuple(state.hosts or filter(None, (state.host,))),
         "devices": tuple(device.label for device in plan.devices) if plan else (),
     }

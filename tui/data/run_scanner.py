@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from distrain.runners import formatting
-from distrain.runners.config import toml
 from distrain.runners.errors import DistrainError
+from distrain.runners.records.flat_config import FlatConfig, read_flat_config
 from distrain.runners.records.run_folder import RunFolder
-from distrain.runners.system.files import read_regular
 from distrain.tui.data.run_rows import RunRow, ended_row, live_row
 
 if TYPE_CHECKING:
@@ -186,7 +184,8 @@ class RunScanner:
     def _keep(self, name: str, row: RunRow) -> RunRow:
         known = self._rows.get(name)
         if known is not None and known.detailed and not row.detailed:
-            row = msgspec.structs.replace(row, model=known.model, data=known.data)
+            kept = {"model": known.model, "data": known.data, "config": known.config}
+            row = msgspec.structs.replace(row, **kept)
         self._rows[name] = row
         self._lost.discard(name)
         return row
@@ -199,10 +198,13 @@ class RunScanner:
         if name in self._benches:
             return self._follow_live_bench(name)
         follower = self._live[name]
+        record = follower.record
         try:
             follower.new_events(kinds=())
             if follower.state.live:
-                return self._keep(name, live_row(follower.snapshot(), follower.record))
+                known = self._rows.get(name)
+                flat = known.config if known and known.config else read_flat_config(record.dir)
+                return self._keep(name, live_row(follower.snapshot(), record, flat))
         except Exception as error:
             self._drop(name)
             self._report_problem(name, error)
@@ -244,13 +246,14 @@ class RunScanner:
         folder = self.folder / name
         if not row.strategy:
             row = self._summarize(row, folder)
-        try:
-            config = toml.loads(read_regular(folder / "config.toml").decode())
-            model, data = config["model"]["name"], config["data"]["name"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            model = data = ""  # the run's own screen reports what is wrong
-        model, data = (formatting.printable(str(name)) for name in (model, data))
-        row = msgspec.structs.replace(row, model=model, data=data, detailed=True)
+        config = read_flat_config(folder)
+        row = msgspec.structs.replace(
+            row,
+            model=os.path.basename(_text(config, "script.path", "script.module", "model.name")),
+            data=_text(config, "data.name"),
+            config=config,
+            detailed=True,
+        )
         self._rows[name] = row
         return row
 
@@ -269,6 +272,11 @@ def _follower(folder: Path) -> Follower:
     from distrain.runners.records.snapshot import Follower
 
     return Follower(Record(folder))
+
+
+def _text(config: FlatConfig, *keys: str) -> str:
+    """Return the first of some settings that the config has, or an empty text."""
+    return next((str(config[key]) for key in keys if config.get(key)), "")
 
 
 def _modified(path: Path) -> int | None:

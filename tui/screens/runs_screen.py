@@ -6,48 +6,55 @@ import threading
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session
 from distrain.tui import keymap
 from distrain.tui.data.copying import CopyValue, flat_values
-from distrain.tui.data.run_rows import (
-    BENCH,
-    EARLIER_SORTS,
-    NUMBERS,
-    SORTS,
-    RunRow,
-    filter_rows,
-    sort_rows,
-)
+from distrain.tui.data.run_groups import GroupRow, TableRow
+from distrain.tui.data.run_listing import Order, RunListing
+from distrain.tui.data.run_rows import BENCH, EARLIER_SORTS, METRIC, NUMBERS, RunRow, is_column
 from distrain.tui.data.run_scanner import FolderChanges, RunScanner
 from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.runs_filter import HINT, RunsFilter
+from distrain.tui.widgets.filter_input import FilterInput
+from distrain.tui.widgets.group_line import group_line
 from distrain.tui.widgets.key_bar import KeyBar
-from distrain.tui.widgets.run_columns import details
-from distrain.tui.widgets.run_table import RunTable
+from distrain.tui.widgets.run_columns import DEFAULT_LAYOUT, TableLayout, column_title
+from distrain.tui.widgets.run_details import details
+from distrain.tui.widgets.run_table import RunTable, TableLook
 from distrain.tui.widgets.runs_header import RunsHeader
+
+if TYPE_CHECKING:
+    from distrain.tui.screens.selected_run import GlanceRead, SelectedRun
 
 POLL_S = 1.0  # between two looks at the folder
 PAUSE_S = 0.02  # between batches of rows: leaves the table time to paint
 NO_RUNS = "No runs yet. {app.new} launches one."
+NO_MATCH = "No run matches the filter. esc clears it."
+MOST_COMPARED = 32  # runs, by one key
+# What the actions on a run, unlike those on the table, need under the cursor.
+OF_A_RUN = ("open", "mark", "rerun", "resume", "stop", "edit", "delete", "pin")
 
 
 class RunsScreen(AppScreen):
     """Show the rows that a thread reads from the runs folder."""
 
     HELP = (
-        "Delete and compare act on the marked runs, or without marks on the run under the cursor. "
-        "All other keys act on the run under the cursor."
+        "Delete and compare act on the marked runs. Without marks, {runs.compare} compares the "
+        "group under the cursor, else the runs that match the filter, else the run under the "
+        "cursor with the pinned one. All other keys act on the run under the cursor. A filter is "
+        "words and conditions: lr>0.1 status:failed -tag:old top1>=98%."
     )
     KEYS = (RUNS,)
     BINDINGS = [  # noqa: RUF012
@@ -65,11 +72,11 @@ class RunsScreen(AppScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[str, RunRow] = {}
+        self.listing = RunListing()
+        self._layout = DEFAULT_LAYOUT
         self._marked: list[str] = []
         self._problems: dict[str, str] = {}
-        self.is_complete = False
-        self._shown: list[RunRow] = []
+        self._selected_run: SelectedRun | None = None
         self._wake = threading.Event()
         self._must_reread = threading.Event()
         self._has_left = threading.Event()
@@ -77,19 +84,30 @@ class RunsScreen(AppScreen):
         # It reads while the widgets are made, so that the first paint has rows.
         self._follow()
 
+    @property
+    def rows(self) -> dict[str, RunRow]:
+        return self.listing.rows
+
+    @property
+    def is_complete(self) -> bool:
+        return self.listing.is_complete
+
     def compose(self) -> ComposeResult:
         yield RunsHeader()
-        yield RunTable()
-        yield Static(id="runs-problem")
+        with Horizontal(id="runs-body"):
+            yield RunTable()
         yield Static(id="runs-about")
-        hint = "words to find · esc clears the filter"
-        yield Input(placeholder=hint, id="runs-filter", compact=True)
+        yield Static(id="runs-note")
+        yield FilterInput(placeholder=HINT, id="runs-filter", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
         self._table = self.query_one(RunTable)
-        self._filter = self.query_one("#runs-filter", Input)
-        self._filter.display = False
+        field = self.query_one(FilterInput)
+        field.display = False
+        self._filter = RunsFilter(
+            self.distrain, field, self.query_one("#runs-note", Static), self._paint
+        )
         self._table.focus()
 
     def on_unmount(self) -> None:
@@ -132,7 +150,7 @@ class RunsScreen(AppScreen):
 
     @property
     def _oldest_first(self) -> bool:
-        return self._sorting == ("age", False)
+        return self._order[:2] == ("age", False)
 
     def on_runs_screen_folder_read(self, event: FolderRead) -> None:
         changes = event.changes
@@ -144,11 +162,19 @@ class RunsScreen(AppScreen):
         if changes.problems is not None:
             self._problems = changes.problems
         if event.is_complete and not self.is_complete:
-            self.is_complete = True
+            self.listing.is_complete = True
             self.distrain.start_garbage_collection()
+            self._add_preview()
         self._paint()
         if not self._is_painted.is_set():
             self.call_after_refresh(self._is_painted.set)
+
+    def _add_preview(self) -> None:
+        from distrain.tui.screens.selected_run import SelectedRun  # once the table is painted
+
+        body = self.query_one("#runs-body", Horizontal)
+        self._selected_run = SelectedRun(self, body, self.distrain.runs_dir)
+        self._selected_run.resize(self.distrain.settings.preview)
 
     def _report_ends(self, changes: FolderChanges) -> None:
         for row in changes.rows:
@@ -160,81 +186,159 @@ class RunsScreen(AppScreen):
     # --- what is shown --------------------------------------------------------------------------
 
     @property
-    def _sorting(self) -> tuple[str, bool]:
+    def _order(self) -> Order:
         settings = self.distrain.settings
         by = EARLIER_SORTS.get(settings.sort, settings.sort)
-        if by not in SORTS:
-            by = "age"
-        return by, settings.descending
+        group_by = settings.group_by if is_column(settings.group_by) else ""
+        return Order(by if is_column(by) else "age", settings.descending, group_by)
 
     def _paint(self) -> None:
-        by, descending = self._sorting
-        rows = sort_rows(filter_rows(self.rows.values(), self._filter.value), by, descending)
-        self._shown = rows
+        order = self._order
+        lines = self.listing.arrange(self._filter.text, order)
+        chosen = self.distrain.settings.columns
+        names, has_changed = self.listing.columns(chosen, order.by)
+        if has_changed:
+            self._layout = TableLayout(names, self.listing.shown, bool(chosen), order.by)
         empty = ""
         if self.rows:
-            empty = "No run contains all of these words. esc clears the filter."
+            empty = NO_MATCH
         elif self.is_complete:
             empty = keymap.insert_keys(NO_RUNS, self.app)
-        self._table.show(rows, self._marked, by, descending, empty, hold=self.is_complete)
-        self._paint_details(self._table.row)
-        self._paint_problems()
-        header = self.query_one(RunsHeader)
-        header.show(list(self.rows.values()), len(rows), len(self._marked), self.distrain.runs_dir)
+        look = TableLook(self._layout, *order)
+        self._table.show(lines, self._marked, look, empty, hold=self.is_complete)
+        self._paint_selected(self._table.line)
+        self._filter.explain(self.listing.problem, self.rows.values(), self._problem)
+        self.query_one(RunsHeader).show(
+            list(self.rows.values()),
+            len(self.listing.shown),
+            len(self._marked),
+            self.distrain.runs_dir,
+            [
+                f"filter {self._filter.name}" if self._filter.name else "",
+                f"by {column_title(order.group_by)}" if order.group_by else "",
+            ],
+        )
 
-    def _paint_problems(self) -> None:
-        pane = self.query_one("#runs-problem", Static)
+    @property
+    def _problem(self) -> str:
+        """Return which folder cannot be read, and how many others."""
         problems = list(self._problems.values())
-        pane.display = bool(problems)
-        if problems:
-            more = f"(and {len(problems) - 1} more) " if len(problems) > 1 else ""
-            first = problems[0].replace(f"{self.distrain.runs_dir}/", "")
-            pane.update(Text(f" {more}{first}", no_wrap=True, overflow="ellipsis"))
+        if not problems:
+            return ""
+        more = f"(and {len(problems) - 1} more) " if len(problems) > 1 else ""
+        return more + problems[0].replace(f"{self.distrain.runs_dir}/", "")
 
     def on_run_table_pointed(self, event: RunTable.Pointed) -> None:
-        self._paint_details(event.row)
+        self._paint_selected(event.row)
 
-    def _paint_details(self, row: RunRow | None) -> None:
-        self.query_one("#runs-about", Static).update(details(row, self.has_class("-short")))
+    def _paint_selected(self, line: TableRow | None) -> None:
+        about = self.query_one("#runs-about", Static)
+        if isinstance(line, GroupRow):
+            about.update(group_line(line, self._order.group_by))
+        else:
+            about.update(details(line, self.has_class("-short")))
+        if self._selected_run is not None:
+            self._selected_run.show(line, self._pinned)
+
+    @property
+    def _pinned(self) -> RunRow | None:
+        """Return the newest pinned run."""
+        pinned = [row for row in self.rows.values() if row.pinned and row.kind != BENCH]
+        return max(pinned, key=lambda row: row.created, default=None)
+
+    def on_glance_read(self, event: GlanceRead) -> None:
+        if self._selected_run is not None:
+            self._selected_run.accept(event)
 
     def on_resize(self) -> None:
         if self.is_mounted:
+            if self._selected_run is not None:
+                self._selected_run.resize(self.distrain.settings.preview)
             self._paint()
 
     # --- the table ------------------------------------------------------------------------------
 
     def action_order(self) -> None:
         columns = self._table.sortable
-        current = self._sorting[0]
+        current = self._order.by
         index = columns.index(current) + 1 if current in columns else 0
         by = columns[index % len(columns)]
-        self._sort(by, by in NUMBERS)
+        self._sort(by, _is_greatest_first(by))
 
     def action_reverse(self) -> None:
-        self._sort(self._sorting[0], not self._sorting[1])
+        self._sort(self._order.by, not self._order.descending)
 
     def on_run_table_sorted(self, event: RunTable.Sorted) -> None:
-        by, descending = self._sorting
-        if event.by == by:
-            self._sort(by, not descending)
+        if event.by == self._order.by:
+            self.action_reverse()
         else:
-            self._sort(event.by, event.by in NUMBERS)
+            self._sort(event.by, _is_greatest_first(event.by))
 
     def _sort(self, by: str, descending: bool) -> None:
         self.distrain.remember(sort=by, descending=descending)
         self._paint()
 
+    def action_columns(self) -> None:
+        from distrain.tui.data.column_choice import offered_columns
+        from distrain.tui.dialogs.pick_columns import ColumnsDialog
+
+        def change(columns: list[str]) -> None:
+            self.distrain.remember(columns=columns)
+            self._paint()
+
+        chosen = self.distrain.settings.columns
+        titles = {name: column_title(name) for name in offered_columns(self.rows.values())}
+        current = [column.name for column in self._layout.columns]
+        self.app.push_screen(ColumnsDialog(titles, chosen, current, change))
+
+    def action_group(self) -> None:
+        from distrain.tui.data.column_choice import grouping_keys
+        from distrain.tui.dialogs.pick_one import PickOneDialog
+
+        def group(name: str | None) -> None:
+            if name is not None:
+                self.distrain.remember(group_by=name)
+                self._paint()
+
+        keys = grouping_keys(self.listing.shown)
+        options = [("", "no groups"), *((name, column_title(name)) for name in keys)]
+        dialog = PickOneDialog("Group by", options, self._order.group_by)
+        self.app.push_screen(dialog, group)
+
+    def action_folds(self) -> None:
+        """Fold all groups, or unfold them if all are folded."""
+        lines = self.listing.arrange(self._filter.text, self._order)
+        groups = {line.id for line in lines if isinstance(line, GroupRow)}
+        if not groups:
+            self.distrain.refuse(keymap.insert_keys("{runs.group} groups the runs", self.app))
+        is_folded = groups <= self.listing.folded
+        self.listing.folded = set() if is_folded else groups
+        self._paint()
+
+    def action_preview(self) -> None:
+        self.distrain.remember(preview=not self.distrain.settings.preview)
+        if self._selected_run is not None:
+            self._selected_run.resize(self.distrain.settings.preview)
+            self.call_after_refresh(self._paint)
+
+    # --- the filter -----------------------------------------------------------------------------
+
     def action_filter(self) -> None:
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.open()
+        self.call_after_refresh(self._paint)
+
+    def action_filters(self) -> None:
+        self._filter.choose()
+
+    def action_save(self) -> None:
+        self._filter.save()
 
     async def action_leave(self) -> None:
         """Clear the filter first, then the marks."""
         if self.maximized:
             self.minimize()
-        elif self._filter.display:
-            self._filter.value = ""
-            self._filter.display = False
+        elif self._filter.is_open:
+            self._filter.clear()
             self._table.focus()
         else:
             self._marked = []
@@ -244,23 +348,27 @@ class RunsScreen(AppScreen):
         self._paint()
 
     def on_input_submitted(self) -> None:
-        self._filter.display = bool(self._filter.value)
+        self._filter.close_if_empty()
         self._table.focus()
+        self.call_after_refresh(self._paint)
 
     def on_key(self, event: Any) -> None:
-        if event.key in ("down", "up") and self.focused is self._filter:
+        if event.key in ("down", "up") and isinstance(self.focused, FilterInput):
             self._table.focus()
+            self.call_after_refresh(self._paint)
 
     # --- the runs -------------------------------------------------------------------------------
 
     def action_mark(self) -> None:
-        row = self._table.row
-        if row is None:
+        """Mark the run under the cursor, or all runs of the group, or unmark them."""
+        line = self._table.line
+        if line is None:
             return
-        if row.id in self._marked:
-            self._marked.remove(row.id)
+        ids = [row.id for row in line.rows] if isinstance(line, GroupRow) else [line.id]
+        if all(id in self._marked for id in ids):
+            self._marked = [id for id in self._marked if id not in ids]
         else:
-            self._marked.append(row.id)
+            self._marked += [id for id in ids if id not in self._marked]
         self._table.action_move(1)
         self._paint()
 
@@ -290,7 +398,7 @@ class RunsScreen(AppScreen):
 
     def _selected(self) -> list[Session]:
         """Return the marked runs that the filter shows, else the one under the cursor."""
-        marked = [row for row in self._shown if row.id in self._marked]
+        marked = [row for row in self.listing.shown if row.id in self._marked]
         if not marked:
             current = self._current()
             return [current] if current else []
@@ -306,34 +414,56 @@ class RunsScreen(AppScreen):
                 return "The run has ended."
             if id != "runs.stop" and row.live:
                 return "The run has not ended."
-        if id != "runs.filter" and id in keymap.BY_ID and row is None and id.startswith(f"{RUNS}."):
+        if id in {f"{RUNS}.{name}" for name in OF_A_RUN} and self._table.line is None:
             return "There is no run under the cursor."
         return super().obstacle(id)
 
     def action_open(self) -> None:
-        if session := self._current():
+        """Open the run under the cursor, or fold the group."""
+        if self._table.group:
+            self._fold(self._table.group)
+        elif session := self._current():
             self.distrain.sessions.open(session)
 
     def on_run_table_opened(self, event: RunTable.Opened) -> None:
-        if session := self._session(event.row):
+        if isinstance(event.row, GroupRow):
+            self._fold(event.row)
+        elif session := self._session(event.row):
             self.distrain.sessions.open(session)
+
+    def _fold(self, group: GroupRow) -> None:
+        self.listing.folded ^= {group.id}
+        self._paint()
 
     def action_compare(self) -> None:
         from distrain.runners.runs import Run
         from distrain.tui.screens.compare_screen import CompareScreen
 
-        rows = [self.rows[id] for id in self._marked]
-        if not rows and self._table.row:
-            rows = [self._table.row]
-        sessions = self._sessions(rows)
+        rows = self._compared()
+        sessions = self._sessions(rows[:MOST_COMPARED])
         runs = [session for session in sessions if isinstance(session, Run)]
         if len(runs) < len(sessions):
             self.distrain.refuse("a bench already compares its candidates: open it")
+        elif len(rows) > MOST_COMPARED:
+            self.distrain.refuse(
+                f"{len(rows):,} runs are too many for one comparison; at most {MOST_COMPARED}"
+            )
         elif len(runs) > 1:
             self.app.push_screen(CompareScreen(runs))
         else:
             hint = "mark two or more runs with {runs.mark}; then {runs.compare} compares them"
             self.distrain.refuse(keymap.insert_keys(hint, self.app))
+
+    def _compared(self) -> list[RunRow]:
+        """Return the runs to compare: see HELP."""
+        if self._marked:
+            return [self.rows[id] for id in self._marked]
+        if self._table.group:
+            return list(self._table.group.rows)
+        if self._filter.text.strip():
+            return [row for row in self.listing.shown if row.kind != BENCH]
+        pinned, row = self._pinned, self._table.row
+        return [each for each in (pinned, row if row != pinned else None) if each is not None]
 
     def action_stop(self) -> None:
         if session := self._current():
@@ -374,3 +504,8 @@ class RunsScreen(AppScreen):
     def folder(self) -> Path | None:
         row = self._table.row
         return self.distrain.runs_dir / row.id if row else None
+
+
+def _is_greatest_first(column: str) -> bool:
+    """Return whether a column is first sorted from its greatest value down."""
+    return column in NUMBERS or column.startswith(METRIC)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import events
@@ -14,10 +14,21 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distrain.tui import keymap
+from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_rows import RunRow
-from distrain.tui.widgets.run_columns import column_at, columns, header, row_line
+from distrain.tui.widgets.group_line import group_line
+from distrain.tui.widgets.run_columns import DEFAULT_LAYOUT, TableLayout
 
 REPAINT_S = 20.0  # ages have one unit, so they change slowly
+
+
+class TableLook(NamedTuple):
+    """How rows are shown: the columns, the one that sorts, the one that groups (or "")."""
+
+    layout: TableLayout = DEFAULT_LAYOUT
+    by: str = "age"
+    descending: bool = True
+    group_by: str = ""
 
 
 class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
@@ -25,9 +36,10 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     HELP = (
         "A run has the same colour and mark here and in every plot. {runs.mark} marks runs to "
-        "compare ({runs.compare}) or delete ({runs.delete}). ↥ marks pinned runs. samples/s are "
-        "those of the last seconds of a live run, and the mean of an ended one. Click a column "
-        "header to sort."
+        "compare ({runs.compare}) or delete ({runs.delete}). ↥ marks pinned runs. Of the config "
+        "keys in which the runs differ, as many are columns as fit; {runs.columns} chooses others. "
+        "samples/s: “now” are the last seconds of a live run, “mean” is an ended one. Click a "
+        "column header to sort."
     )
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"run-table--cursor", "run-table--head"}
@@ -53,14 +65,14 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     class Pointed(Message):
         """The cursor moved to another row, or to none."""
 
-        def __init__(self, row: RunRow | None) -> None:
+        def __init__(self, row: TableRow | None) -> None:
             super().__init__()
             self.row = row
 
     class Opened(Message):
         """A row was clicked twice."""
 
-        def __init__(self, row: RunRow) -> None:
+        def __init__(self, row: TableRow) -> None:
             super().__init__()
             self.row = row
 
@@ -73,13 +85,13 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.rows: Sequence[RunRow] = ()
+        self.rows: Sequence[TableRow] = ()
+        self.look = TableLook()
         self._marked: Collection[str] = ()
-        self._sorted = ("age", True)
         self._empty = ""
         self._at = 0
         self._held_id: str | None = None
-        self._pointed: RunRow | None = None
+        self._pointed: TableRow | None = None
 
     def on_mount(self) -> None:
         self.set_interval(REPAINT_S, self.refresh)
@@ -87,37 +99,46 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def sortable(self) -> list[str]:
         """Return the visible columns, from left to right, by which rows can be sorted."""
-        return ["status", *(column.name for column in columns(self._width))]
+        return ["status", *(column.name for column in self.look.layout.fitted(self._width))]
+
+    @property
+    def line(self) -> TableRow | None:
+        """Return the run or the header of a group under the cursor."""
+        return self.rows[self._at] if self._at < len(self.rows) else None
 
     @property
     def row(self) -> RunRow | None:
-        """Return the row under the cursor."""
-        return self.rows[self._at] if self._at < len(self.rows) else None
+        """Return the run under the cursor."""
+        return line if isinstance(line := self.line, RunRow) else None
+
+    @property
+    def group(self) -> GroupRow | None:
+        """Return the group whose header is under the cursor."""
+        return line if isinstance(line := self.line, GroupRow) else None
 
     def show(
         self,
-        rows: Sequence[RunRow],
+        rows: Sequence[TableRow],
         marked: Collection[str] = (),
-        by: str = "age",
-        descending: bool = True,
+        look: TableLook | None = None,
         empty: str = "",
         hold: bool = True,
     ) -> None:
         """Show these rows. The cursor stays on its run if `hold`, else on the first row."""
-        before = (*self._painted(), self._sorted, self._empty)
+        before = (*self._painted(), self.look, self._empty)
         was_at = self._at
         self.rows = rows
         self._marked = frozenset(marked)
         self._empty = empty
-        self._sorted = (by, descending)
+        self.look = look or self.look
         place = {row.id: at for at, row in enumerate(rows)}.get(self._held_id or "", self._at)
         self._at = max(0, min(place, len(rows) - 1)) if hold or self._held_id else 0
-        if hold and self.row is not None:
-            self._held_id = self.row.id
+        if hold and self.line is not None:
+            self._held_id = self.line.id
         self.virtual_size = Size(self.size.width, len(rows) + 1)
         if self._at != was_at:  # otherwise the user may have scrolled away from it
             self._scroll_to_cursor()
-        after = (*self._painted(), self._sorted, self._empty)
+        after = (*self._painted(), self.look, self._empty)
         if len(before) != len(after) or before[-2:] != after[-2:] or not rows:
             self.refresh()
         elif before != after:
@@ -125,13 +146,13 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in differing))
         self._point()
 
-    def _painted(self) -> list[tuple[RunRow, bool, bool] | None]:
+    def _painted(self) -> list[tuple[TableRow, bool, bool] | None]:
         """Return what the visible rows show."""
         top = round(self.scroll_y)
         ats = range(top, top + max(self.size.height - 1, 0))
         return [self._painted_at(at) if at < len(self.rows) else None for at in ats]
 
-    def _painted_at(self, at: int) -> tuple[RunRow, bool, bool]:
+    def _painted_at(self, at: int) -> tuple[TableRow, bool, bool]:
         row = self.rows[at]
         return row, row.id in self._marked, at == self._at
 
@@ -146,7 +167,7 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     def point_at(self, at: int) -> None:
         """Move the cursor to the row with this index, or to the nearest."""
         self._at = max(0, min(at, len(self.rows) - 1))
-        self._held_id = self.row.id if self.row else None
+        self._held_id = self.line.id if self.line else None
         self._scroll_to_cursor()
         self.refresh()
         self._point()
@@ -160,9 +181,9 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.scroll_to(y=y, animate=False, immediate=True)
 
     def _point(self) -> None:
-        if self.row != self._pointed:
-            self._pointed = self.row
-            self.post_message(self.Pointed(self.row))
+        if self.line != self._pointed:
+            self._pointed = self.line
+            self.post_message(self.Pointed(self.line))
 
     # --- the mouse ------------------------------------------------------------------------------
 
@@ -171,12 +192,12 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
         if offset is None:
             return
         if offset.y == 0:
-            if by := column_at(offset.x, self._width):
+            if by := self.look.layout.column_at(offset.x, self._width):
                 self.post_message(self.Sorted(by))
             return
         at = offset.y - 1 + round(self.scroll_y)
-        if at == self._at and self._held_id and self.row:
-            self.post_message(self.Opened(self.row))
+        if at == self._at and self._held_id and self.line:
+            self.post_message(self.Opened(self.line))
         elif at < len(self.rows):
             self.point_at(at)
 
@@ -202,7 +223,8 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             text = self._empty if y == self.size.height // 3 else ""
             line = Text(text.center(self._width))
         elif y == 0:
-            line = header(*self._sorted, self._width)
+            layout, by, descending, _ = self.look
+            line = layout.header(by, descending, self._width)
             style = self.get_component_rich_style("run-table--head")
         elif at < len(self.rows):
             row = self.rows[at]
@@ -210,10 +232,15 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             if at == self._at:
                 style = self.get_component_rich_style("run-table--cursor")
                 background = Color.from_rich_color(style.bgcolor) if style.bgcolor else background
-            line = row_line(row, self._width, row.id in self._marked, background)
+            line = self._row_line(row, background)
             if at == self._at and self.has_focus and self._has_plain_cursor:
                 line = Text(line.plain)
         else:
             line = Text()
         strip = Strip(line.render(self.app.console))
         return strip.adjust_cell_length(self.size.width).apply_style(style)
+
+    def _row_line(self, row: TableRow, background: Color) -> Text:
+        if isinstance(row, GroupRow):
+            return group_line(row, self.look.group_by)
+        return self.look.layout.row_line(row, self._width, row.id in self._marked, background)

@@ -17,10 +17,20 @@ class RunsHeader(Static):
 
     DEFAULT_CSS = "RunsHeader { height: 1; background: $panel; }"
 
-    def show(self, rows: Sequence[RunRow], shown: int, marked: int, runs_dir: Path) -> None:
-        """Show the numbers of runs. `rows` are all runs, of which the table shows `shown`."""
+    def show(
+        self,
+        rows: Sequence[RunRow],
+        shown: int,
+        marked: int,
+        runs_dir: Path,
+        more: Sequence[str] = (),
+    ) -> None:
+        """Show the numbers of runs. `rows` are all runs, of which the table shows `shown`; `more`
+        are further facts on the table.
+        """
         width = self.app.size.width
-        line = Text.assemble((" distrain", "bold"), f"  {' · '.join(_counts(rows, shown, marked))}")
+        parts = [*_counts(rows, shown, marked), *filter(None, more)]
+        line = Text.assemble((" distrain", "bold"), f"  {' · '.join(parts)}")
         line.append(f"  {runs_dir}".rjust(max(width - line.cell_len - 1, 0)), "dim")
         line.truncate(width, overflow="ellipsis")
         self.update(line)

@@ -19,7 +19,7 @@ class ARun(NamedTuple):
     values: dict[str, Value]
     search_text: str = ""
 
-    def value(self, key: RunKey) -> Value:
+    def value_of(self, key: RunKey) -> Value:
         return self.values.get(key.name)
 
 

@@ -1,0 +1,167 @@
+"""The pane next to the table of runs: the run or group under the cursor at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite, nan
+
+from rich.text import Text
+
+from distrain.runners import formatting
+from distrain.tui.data.run_glance import GlanceCurve, RunGlance, config_differences
+from distrain.tui.data.run_groups import GroupRow, TableRow
+from distrain.tui.data.run_rows import RunRow
+from distrain.tui.marks import run_mark
+from distrain.tui.plotting.sparkline import sparkline
+from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
+from distrain.tui.widgets.text_pane import TextLines, wrapped
+
+MOST_DIFFERENCES = 12
+MOST_METRICS = 6
+MOST_RUNS = 16  # of a group
+
+
+class RunPreviewPane(TextLines):
+    """Shows a run with what was read of it, and how its config differs from the pinned run's."""
+
+    DEFAULT_CSS = """
+    RunPreviewPane {
+        width: 42; height: 1fr;
+        border: round $foreground 30%; border-title-color: $text-muted;
+        padding: 0 1; margin: 0 0 0 1;
+    }
+    """
+
+    def on_mount(self) -> None:
+        self.border_title = "Preview"
+
+    def show(self, line: TableRow | None, glance: RunGlance | None, pinned: RunRow | None) -> None:
+        """Show the line under the cursor; `glance` is None until the run has been read."""
+        width = self.content_size.width
+        if width <= 0 or line is None:
+            self.put([])
+        elif isinstance(line, GroupRow):
+            self.put(group_lines(line, width))
+        else:
+            style = legible_style(run_mark(line.id).colour, self.background_colors[1])
+            name = Text.assemble((run_mark(line.id).shape, style), " ", (_name(line), "bold"))
+            name.truncate(width, overflow="ellipsis")
+            self.put([name, *run_lines(line, glance, pinned, width)])
+
+
+def run_lines(
+    row: RunRow, glance: RunGlance | None, pinned: RunRow | None, width: int
+) -> list[Text]:
+    """Return the status, the figures, the curves and the differences of a run."""
+    dot, colour = STATUSES.get(row.current_status, UNKNOWN)
+    lines = [Text(f"{dot} {row.current_status}", colour)]
+    if row.reason and row.status != "completed":
+        lines = wrapped(f"{dot} {row.current_status}: {row.reason}", colour, width)[:6]
+    lines += [*_setup(row, width), Text(""), *_figures(row, width)]
+    if glance is not None and glance.problem:
+        lines += wrapped(glance.problem, "yellow", width)
+    for curve in glance.curves if glance else ():
+        lines += [Text(""), *curve_lines(curve, width)]
+    if pinned is not None and pinned.id != row.id:
+        lines += [Text(""), *_differences(row, pinned, width)]
+    if row.notes or row.tags:
+        lines += [
+            Text(""),
+            *wrapped(" ".join([row.notes, *(f"#{tag}" for tag in row.tags)]), "", width),
+        ]
+    return lines
+
+
+def _setup(row: RunRow, width: int) -> list[Text]:
+    parts = [
+        f"{row.strategy} ×{row.ranks}" if row.ranks else row.strategy,
+        f"{row.launcher} {row.precision}".strip(),
+        f"{row.model} on {row.data}" if row.data else row.model,
+    ]
+    return wrapped(" · ".join(filter(None, parts)), "dim", width, hang=0)
+
+
+def _figures(row: RunRow, width: int) -> list[Text]:
+    """Return the figures of a run, each with what it is."""
+    figures = [
+        (f"eval {name}", formatting.metric_value(name, row.metrics[name]))
+        for name in formatting.sort_metrics(row.metrics)[:MOST_METRICS]
+    ]
+    if row.step is not None:
+        figures.append(("steps", formatting.count(row.step)))
+    if row.samples_per_s is not None:
+        kind = "now" if row.live else "mean"
+        figures.append((f"samples/s ({kind})", formatting.round_rate(row.samples_per_s)))
+    if row.seconds is not None:
+        figures.append(("duration", formatting.duration(row.seconds)))
+    if row.live and row.eta is not None:
+        figures.append(("time left", formatting.duration(row.eta)))
+    return [_pair(label, value, width) for label, value in figures]
+
+
+def _pair(label: str, value: str, width: int) -> Text:
+    """Return a label at the left and its value at the right."""
+    line = _cell(label, max(width - len(value) - 1, 4), "dim")
+    return line.append(f" {value}")
+
+
+def curve_lines(curve: GlanceCurve, width: int) -> list[Text]:
+    """Return a sparkline from the least to the greatest value, with the first and last value."""
+    values = [value if isfinite(value) else nan for value in curve.values]
+    known = [value for value in values if value == value]
+    if not known:
+        return []
+    low = min(0.0, *known) if curve.from_zero else min(known)
+    high = max(known)
+    span = high - low or 1.0
+    cells = sparkline([value - low for value in values], width, span)
+    ends = f"{formatting.figure(known[0])} → {formatting.figure(known[-1])}"
+    return [_pair(curve.title, ends, width), Text(cells.strip().ljust(width), "cyan")]
+
+
+def _differences(row: RunRow, pinned: RunRow, width: int) -> list[Text]:
+    found = config_differences(row.config, pinned.config)
+    title = f"config, and that of {_name(pinned)} (pinned)"
+    if not found:
+        return wrapped(f"same config as {_name(pinned)} (pinned)", "dim", width)
+    lines = wrapped(title, "dim", width)
+    key = min(max(len(pair.key) for pair in found[:MOST_DIFFERENCES]), width // 2)
+    room = (width - key) // 2 - 1
+    for pair in found[:MOST_DIFFERENCES]:
+        line = _cell(pair.key, key, "dim")
+        line.append(" ").append_text(_cell(pair.own, room, "bold", right=True))
+        lines.append(line.append(" ").append_text(_cell(pair.other, room, "", right=True)))
+    if len(found) > MOST_DIFFERENCES:
+        lines.append(Text(f"and {len(found) - MOST_DIFFERENCES} more", "dim"))
+    return lines
+
+
+def group_lines(group: GroupRow, width: int) -> list[Text]:
+    """Return the runs of a group with their main metric, the best first."""
+    title = f"{group.label}: {formatting.plural(len(group.rows), 'run')}"
+    lines = [*wrapped(title, "bold", width), Text("")]
+    direction = formatting.best_is(group.metric)
+    rows: Sequence[RunRow] = group.rows
+    if direction is not None:
+        sign = -1 if direction == "max" else 1
+        rows = sorted(rows, key=lambda row: (row.value is None, sign * (row.value or 0.0)))
+    for row in rows[:MOST_RUNS]:
+        value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
+        lines.append(_pair(_name(row), value, width))
+    if len(rows) > MOST_RUNS:
+        lines.append(Text(f"and {len(rows) - MOST_RUNS:,} more", "dim"))
+    return lines
+
+
+def _name(row: RunRow) -> str:
+    return row.name or row.short
+
+
+def _cell(text: str, width: int, style: str, right: bool = False) -> Text:
+    cell = Text(text, style, no_wrap=True)
+    cell.truncate(width, overflow="ellipsis")
+    if right:
+        cell.pad_left(width - cell.cell_len)
+    else:
+        cell.pad_right(width - cell.cell_len)
+    return Text.assemble(cell)
