@@ -13,6 +13,7 @@ from textual.app import App
 from distrain.tui import keymap, settings
 from distrain.tui.requests import BenchActions, LaunchActions, SessionActions
 from distrain.tui.settings import Settings
+from distrain.tui.widgets.colours import visible_accent
 
 
 class BaseApp(App[None]):
@@ -33,6 +34,12 @@ class BaseApp(App[None]):
     @property
     @abstractmethod
     def benches(self) -> BenchActions: ...
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return the colours of the theme, with an accent that is visible: it marks the focus."""
+        variables = super().get_css_variables()
+        variables["accent"] = visible_accent(variables)
+        return variables
 
     def key(self, id: str) -> str:
         """Return the key that an action has, as it is printed on the keyboard."""
