@@ -58,6 +58,9 @@ class RunNotFoundError(DistrainError):
     exit_code = 2
 
 
+FOLDER_DELETED = "the current folder has been deleted; go to another"
+
+
 class RunsFolderError(DistrainError):
     title = "The runs folder cannot be used"
     exit_code = 2

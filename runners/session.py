@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import RunNotFoundError, RunsFolderError
+from distrain.runners.errors import FOLDER_DELETED, RunNotFoundError, RunsFolderError
 from distrain.runners.records.meta import Meta
 
 POLL_S = 0.1  # between two looks at whether a session has ended
@@ -163,7 +163,7 @@ def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = N
     try:
         return Path(cwd or "", folder).absolute()
     except FileNotFoundError:
-        raise RunsFolderError("the current folder has been deleted; go to another") from None
+        raise RunsFolderError(FOLDER_DELETED) from None
 
 
 SomeSession = TypeVar("SomeSession", bound=Session)

@@ -19,7 +19,7 @@ from importlib import import_module
 
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.parser import parse
-from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.errors import FOLDER_DELETED, ConfigError, DistrainError, RunsFolderError
 
 INTERRUPTED = 130
 FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -43,20 +43,35 @@ def _execute(argv: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return code
     except DistrainError as error:
-        print(format_error(error), file=sys.stderr)
-        return error.exit_code
+        return _report(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has exited
         _discard_stdout()
         return BROKEN_PIPE
     except OSError as error:
+        if _is_folder_deleted():
+            return _report(RunsFolderError(FOLDER_DELETED))
         if error.errno not in FULL_DISK_ERRORS:
             raise
         _discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
         print(f"distrain: {where}{error.strerror}", file=sys.stderr)
         return 1
+
+
+def _report(error: DistrainError) -> int:
+    print(format_error(error), file=sys.stderr)
+    return error.exit_code
+
+
+def _is_folder_deleted() -> bool:
+    """Return whether the current folder no longer exists, which many calls do not expect."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _open_closed_streams() -> None:

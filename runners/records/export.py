@@ -80,7 +80,9 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise DistrainError(f"cannot write to {error.filename or out}: {error.strerror}") from None
+        raise DistrainError(
+            f"cannot write to {error.filename or out or 'stdout'}: {error.strerror}"
+        ) from None
 
 
 def _csv_of_steps(record: Record, file: IO[str]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -190,12 +192,20 @@ def _init_loader_process(_: int) -> None:
     rank = multiprocessing.parent_process()
     if rank is not None and not rank.is_alive():  # killed while this process was starting
         os._exit(1)
+    if rank is not None and rank.pid != os.getppid():
+        # The parent is a fork server, which itself waits for the end of this process.
+        threading.Thread(target=_exit_with, args=(rank,), name="rank", daemon=True).start()
     if blocks_sigterm():
         accept_sigterm_from_parent()
     info = get_worker_info()
     assert info is not None
     random.seed(info.seed)
     np.random.seed(info.seed % 2**32)
+
+
+def _exit_with(rank: BaseProcess) -> None:
+    rank.join()
+    os._exit(1)
 
 
 class BatchMover:

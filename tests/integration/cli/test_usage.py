@@ -129,6 +129,24 @@ def test_a_broken_pipe_ends_quietly(
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "words", ["run ddp", "resume latest", "bench ddp allreduce", "verify single"]
+)
+def test_a_current_folder_that_was_deleted_is_one_sentence(
+    words: str, finished: SampledRun, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = f'mkdir gone; cd gone; rmdir ../gone; "$0" -m distrain {words}'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "distrain: the current folder has been deleted; go to another\n"
+
+
 def test_a_full_disk_behind_stdout_is_one_sentence(
     finished: SampledRun, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -248,11 +248,14 @@ def unkillable(pid: int) -> Iterator[None]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
+@pytest.mark.parametrize(
+    ("launcher", "context"), [("torchrun", "fork"), ("spawn", "fork"), ("spawn", "forkserver")]
+)
 def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
-    launcher: str, start: Start
+    launcher: str, context: str, start: Start
 ) -> None:
-    run = start(launcher=launcher, data__workers=2, train__epochs=1000, task__args={"pace": 0.01})
+    loaders = {"data__workers": 2, "data__worker_context": context}
+    run = start(launcher=launcher, train__epochs=1000, task__args={"pace": 0.01}, **loaders)
     wait_until(lambda: steps_of(run).get(0, 0) > 5)
     assert len(processes_of(run.record.dir)) >= 6  # supervisor, launcher, 2 ranks, 2 loaders
     supervisor = run.record.state.supervisor_pid
