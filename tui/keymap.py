@@ -235,6 +235,8 @@ class KeyNames(Protocol):
 
 def insert_keys(text: str, app: object) -> str:
     """Replace ids in braces by the first key of each: "{run.stop} stops the run"."""
+    if "{" not in text:
+        return text
     names: KeyNames = app  # type: ignore[assignment]
 
     def first_key(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from distrain.runners.protocol.events import GPUS_PER_HOST, Exited, GpuSample, HostSample
 from distrain.tui.app import DistrainApp
-from distrain.tui.data.chart_catalog import MOST_GAUGES, MOST_LINES, ChartView
+from distrain.tui.data.chart_catalog import MOST_GAUGES, MOST_SOLO, ChartView
 from distrain.tui.data.node_status import NodeStatus
 from distrain.tui.data.run_feed import RunFeed
 from distrain.tui.screens.run_screen import RunScreen
@@ -80,7 +80,7 @@ def test_a_host_that_has_joined_has_no_rank_yet(make: Make) -> None:
 
 
 def test_a_plot_of_many_ranks_shows_their_mean_and_extremes(make: Make) -> None:
-    run = make(world=MOST_LINES + 4, hosts=HOSTS).steps(40)
+    run = make(world=MOST_SOLO + 4, hosts=HOSTS).steps(40)
     charts = RunFeed(run.record).read(ChartView(plots=("loss", "throughput"))).charts
     [loss], [rate] = charts["loss"].lines, charts["throughput"].lines
     assert loss.name == rate.name == "mean of ranks"

@@ -13,7 +13,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from distrain.tui import marks
+from distrain.tui import keymap, marks
 from distrain.tui.data.chart import Chart, ChartLine
 from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.widgets.plot_pane import PlotPane
@@ -51,6 +51,9 @@ class Plots(App[None]):
     def compose(self) -> ComposeResult:
         yield Watched()
 
+    def key(self, id: str) -> str:
+        return " ".join(map(self.get_key_display, keymap.parse_keys(id, {})))
+
     def on_mount(self) -> None:
         self.pane.show(self.chart)
 
@@ -86,7 +89,7 @@ def with_app(chart: Chart, steps: Steps, size: tuple[int, int] = (60, 16), theme
 def test_title_legend_axes_and_marks_are_shown() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         assert app.pane.border_title == "training loss (nats)"
-        assert app.pane.border_subtitle == "step"
+        assert app.pane.border_subtitle == "values at step 100"
         legend, *_, last = app.shown.split("\n")
         assert legend.startswith("● rank 0 3")
         assert last.split() == ["0", "50", "100"]
@@ -107,6 +110,8 @@ def test_an_empty_chart_shows_the_reason_in_the_middle() -> None:
 
 def test_the_cursor_shows_values_and_repaints_only_what_changes() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
+        app.pane.cursor = 0.0
+        assert app.pane.border_subtitle == "values at the cursor"
         app.pane.painted = set()
         app.pane.cursor = 50.0
         assert "rank 0 2" in app.shown.split("\n")[0]
@@ -144,7 +149,7 @@ def test_log_and_smooth_are_shown_and_bounded() -> None:
     async def steps(app: Plots, pilot: Pilot[None]) -> None:
         app.pane.look = PlotLook(log_y=True, smooth=9)
         assert app.pane.look.smooth == 3
-        assert app.pane.border_subtitle == "EMA 0.99 · log y · step"
+        assert app.pane.border_subtitle == "EMA 0.99 · log y · values at step 100"
 
     with_app(RISING, steps)
 

@@ -18,20 +18,26 @@ from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, outliers
 from distrain.tui.data.failure import CodePlace, advice_for, find_place, repeats
 from distrain.tui.data.run_comparison import ComparisonFeed
 from distrain.tui.data.run_feed import RunFeed
+from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.widgets.run_header import header
 from tests.support.records import RunBuilder
 
 Make = Callable[..., RunBuilder]
 
 
-def test_few_ranks_have_a_rate_each_and_one_loss(make: Make) -> None:
+def test_the_mean_of_few_ranks_is_drawn_and_each_can_be_shown_alone(make: Make) -> None:
     run = make(world=3).steps(40)
     charts = RunFeed(run.record).read(ChartView(plots=("loss", "throughput"))).charts
-    rates, [loss] = charts["throughput"].lines, charts["loss"].lines
-    assert [line.name for line in rates] == ["rank 0", "rank 1", "rank 2"]
-    assert len({line.mark for line in rates}) == 3
-    assert all(line.x[-1] == 40 for line in (*rates, loss))
-    assert isclose(loss.y[-1], 1 / 40)
+    for name in ("loss", "throughput"):
+        lines = charts[name].lines
+        assert [line.name for line in lines] == ["mean of ranks", "rank 0", "rank 1", "rank 2"]
+        assert [line.is_for_solo for line in lines] == [False, True, True, True]
+        assert len({line.mark for line in lines}) == 4
+        assert all(line.x[-1] == 40 for line in lines)
+        assert PlotLook().shown(lines) == lines[:1]
+        alone = PlotLook(hidden=frozenset({"mean of ranks", "rank 0", "rank 2"}))
+        assert alone.shown(lines) == [lines[2]]
+    assert isclose(charts["loss"].lines[0].y[-1], 1 / 40)
 
 
 @pytest.mark.parametrize(

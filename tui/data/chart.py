@@ -11,7 +11,10 @@ from distrain.tui.marks import Mark
 
 
 class ChartLine(NamedTuple):
-    """A curve. NaN is a gap; `low` and `high` are the extremes of the values behind each point."""
+    """A curve. NaN is a gap; `low` and `high` are the extremes of the values behind each point.
+
+    A line that `is_for_solo` is drawn only where it is shown alone.
+    """
 
     name: str
     mark: Mark
@@ -19,6 +22,7 @@ class ChartLine(NamedTuple):
     y: Sequence[float]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
+    is_for_solo: bool = False
 
     @property
     def has_values(self) -> bool:

@@ -43,6 +43,7 @@ _STEP_COLUMNS = (
     *PHASES,
 )
 MOST_LINES = 4  # with more ranks a chart shows their mean and the band of all
+MOST_SOLO = 8  # with more ranks those that are like most cannot be shown alone
 MOST_GAUGES = 8  # the same for GPUs, hosts and processes, which vary less
 
 DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
@@ -153,16 +154,33 @@ def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -
 
 
 def _loss(source: ChartSource) -> list[ChartLine]:
-    """Draw the mean of the ranks in the band of all, and the ranks that are far from most."""
+    return _mean_and_ranks(source, "loss", "loss", ("rank_loss_low", "rank_loss_high"))
+
+
+def _throughput(source: ChartSource) -> list[ChartLine]:
+    return _mean_and_ranks(
+        source, "samples_per_s", "rank_rate", ("rank_rate_low", "rank_rate_high")
+    )
+
+
+def _mean_and_ranks(
+    source: ChartSource, name: str, mean: str, band: tuple[str, str]
+) -> list[ChartLine]:
+    """Draw the mean of the ranks in the band of all, and the ranks that are far from most.
+
+    Of few ranks, the others can be shown one after another.
+    """
     ranks = source.steps
     if len(ranks) == 1:
-        return [_rank_line(source, rank, "loss") for rank in ranks]
+        return [_rank_line(source, rank, name) for rank in ranks]
     run = source.run
-    band = run["rank_loss_low"], run["rank_loss_high"]
-    far = (_rank_line(source, rank, "loss") for rank in outliers(ranks, "loss"))
+    low, high = band
+    far = outliers(ranks, name)
+    others = [rank for rank in ranks if rank not in far] if len(ranks) <= MOST_SOLO else []
     return [
-        ChartLine(MEAN, RUN_MARK, source.x(run), run["loss"], *band),
-        *(line._replace(low=None, high=None) for line in far),
+        ChartLine(MEAN, RUN_MARK, source.x(run), run[mean], run[low], run[high]),
+        *(_rank_line(source, rank, name)._replace(low=None, high=None) for rank in far),
+        *(_rank_line(source, rank, name)._replace(is_for_solo=True) for rank in others),
     ]
 
 
@@ -183,18 +201,6 @@ def outliers(curves: Mapping[int, Curve], name: str) -> list[int]:
     limit = max(FAR * median(distances.values()), abs(middle) / 20)
     far = [rank for rank, distance in distances.items() if distance > limit]
     return sorted(far, key=distances.__getitem__, reverse=True)[:MOST_FAR]
-
-
-def _throughput(source: ChartSource) -> list[ChartLine]:
-    """Draw each rank; of many ranks, the mean in the band of all, and those that are far off."""
-    name = "samples_per_s"
-    ranks = source.steps
-    if len(ranks) <= MOST_LINES:
-        return [_rank_line(source, rank, name) for rank in ranks]
-    run = source.run
-    band = run["rank_rate_low"], run["rank_rate_high"]
-    mean = ChartLine(MEAN, RUN_MARK, source.x(run), run["rank_rate"], *band)
-    return [mean, *(_rank_line(source, rank, name) for rank in outliers(ranks, name))]
 
 
 def _rank_line(source: ChartSource, rank: int, name: str) -> ChartLine:
@@ -272,7 +278,9 @@ def _gauges(
                 _gauge_name(owner, key, state),
                 RUN_MARK if key == ALL or alone else marks.rank_mark(key),
                 source.x(curve),
-                *(_scaled(curve[column], scale) for column in (name, f"{name}_min", f"{name}_max")),
+                _scaled(curve[name], scale),
+                _scaled(curve[f"{name}_min"], scale),
+                _scaled(curve[f"{name}_max"], scale),
             )
             for key, curve in curves.items()
         ]
@@ -419,7 +427,7 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
         format_value = partial(formatting.metric_value, lines[0].name)
     title = kind.title
     if name == "throughput" and len(source.steps) > 1:
-        title += " of each rank"
+        title += " of a rank"
     if name in OF_EVALUATIONS and source.record.config.is_script:
         title += ", reported by the script"
     return Chart(

@@ -82,10 +82,9 @@ class ChartLayout:
             spread = max(0.5, abs(low) * 1e-6)
             low, high = low - spread, high + spread
         self.x = Scale(low, high)
+        self._shown = look.shown(self._lines)
         self._curves = [
-            self._curve(at, line)
-            for at, line in enumerate(self._lines)
-            if line.name not in look.hidden
+            self._curve(at, line) for at, line in enumerate(self._lines) if self._is_shown(line)
         ]
         self._is_log = look.log_y and not chart.stacked
         values = [y for curve in self._stacked() for y in curve if isfinite(y)]
@@ -110,6 +109,9 @@ class ChartLayout:
         self.left = 0 if self.empty or self.width < 3 else widest + 1 if fits else 1
         self.right = 1 if self.width >= _NARROW else 0
         self.cells = self.width - self.left - self.right
+
+    def _is_shown(self, line: ChartLine) -> bool:
+        return any(line is other for other in self._shown)
 
     def _stacked(self) -> list[Sequence[float]]:
         """Return the values of each curve; of a stacked chart those on top of the others."""
@@ -169,6 +171,7 @@ class ChartLayout:
         entries = [
             Entry(at, line.mark.shape, line.name, self._value_room(line))
             for at, line in ([] if self.empty else order)
+            if not line.is_for_solo or self._is_shown(line)
         ]
         return arrange(entries, self.width, max(1, self.height // _LEGEND_PART))
 
@@ -289,9 +292,8 @@ class ChartLayout:
             return formatting.duration(x)
         return formatting.count(x) if self.chart.x_axis == "step" else formatting.figure(x)
 
-    @property
-    def note(self) -> str:
-        """Return what a person has changed, and the unit of x."""
+    def note(self, at_cursor: bool = False) -> str:
+        """Return what a person has changed, and at which x the values of the legend are."""
         look = self.look
         parts = [f"EMA {WEIGHTS[look.smooth]:g}"] if look.smooth else []
         if self._is_log:
@@ -302,8 +304,19 @@ class ChartLayout:
         if look.hidden & {line.name for line in self._lines}:
             parts.append("some lines hidden")
         if self.chart.span or look.y_span:
-            parts.append("zoomed")
-        return " · ".join([*parts, self.chart.x_axis])
+            parts.append("zoomed, {plot.whole} shows all")
+        return " · ".join([*parts, "values at the cursor" if at_cursor else self._last_position()])
+
+    def _last_position(self) -> str:
+        axis = self.chart.x_axis
+        seen = [line.x[: bisect_right(line.x, self.x.high)] for line in self._shown]
+        ends = [x[-1] for x in seen if x]
+        if self.empty or not ends:
+            return axis
+        if (self.cell(max(ends)) or 0) - (self.cell(min(ends)) or 0) > 1:  # each has its own end
+            return f"last values · {axis}"
+        name = f"{axis} " if axis in ("step", "epoch") else ""
+        return f"values at {name}{self.format_x(max(ends))}"
 
     @property
     def _hint(self) -> str:

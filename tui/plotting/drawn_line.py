@@ -30,6 +30,11 @@ class PlotLook(NamedTuple):
     y_span: tuple[float, float] | None = None
     hidden: frozenset[str] = frozenset()
 
+    def shown(self, lines: Sequence[ChartLine]) -> list[ChartLine]:
+        """Return the lines to draw; those for solo only where no other is left."""
+        left = [line for line in lines if line.name not in self.hidden]
+        return left if len(left) == 1 else [line for line in left if not line.is_for_solo]
+
 
 class DrawnLine(NamedTuple):
     """A line as it is drawn: `y` may be smoothed; `low` and `high` bound its dim background."""

@@ -19,6 +19,7 @@ from textual.widget import Widget
 
 from distrain.tui.data.chart import Chart
 from distrain.tui.data.copying import CopyValue
+from distrain.tui.keymap import insert_keys
 from distrain.tui.plotting.area import TWO
 from distrain.tui.plotting.canvas import BLANK, ColouredText
 from distrain.tui.plotting.chart_layout import (
@@ -142,6 +143,7 @@ class PlotPane(Widget, can_focus=True):
         if layout is None:
             return
         self._refresh_columns(layout.cell(before), layout.cell(after))
+        self._show_note(layout)
         for y, strip in self._text_lines(layout).items():
             if strip != self._strips[y]:
                 self._strips[y] = strip
@@ -292,14 +294,25 @@ class PlotPane(Widget, can_focus=True):
         before = self._strips
         known = self._chart_layout is not None
         layout = self._lay_out()
-        if self._border_subtitle is None or self._border_subtitle.plain != layout.note:
-            self.border_subtitle = Content(layout.note)
+        self._show_note(layout)
         if not known or len(before) != len(self._strips):
             self.refresh()
             return
         changed = [y for y, strip in enumerate(self._strips) if strip != before[y]]
         if changed:
             self.refresh(*_bands(changed, layout.width))
+
+    def _show_note(self, layout: ChartLayout) -> None:
+        note = insert_keys(layout.note(self._visible_cursor is not None), self.app)
+        if self._border_subtitle is None or self._border_subtitle.plain != note:
+            self.border_subtitle = Content(note)
+
+    @property
+    def _visible_cursor(self) -> float | None:
+        """Return the x of the cursor unless it is outside of the span."""
+        cursor, span = self.cursor, self._chart.span
+        is_outside = cursor is not None and span and not span[0] <= cursor <= span[1]
+        return None if is_outside else cursor
 
     def _current_layout(self) -> ChartLayout:
         layout = self._chart_layout
@@ -320,10 +333,7 @@ class PlotPane(Widget, can_focus=True):
 
     def _text_lines(self, layout: ChartLayout) -> dict[int, Strip]:
         """Return the lines that depend on the cursor: the legend and the x labels."""
-        cursor = self.cursor
-        span = self._chart.span
-        if cursor is not None and span and not span[0] <= cursor <= span[1]:
-            cursor = None
+        cursor = self._visible_cursor
         lines = dict(enumerate(layout.axis_lines(cursor), layout.top + layout.rows))
         lines |= enumerate(layout.legend(cursor))
         return {y: self._strip(runs, layout.width) for y, runs in lines.items()}

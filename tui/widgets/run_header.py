@@ -184,7 +184,7 @@ def _figures(now: Snapshot, width: int) -> Text:
     if now.state.live:
         parts = [Text.assemble((f"last {RECENT_S:.0f} s: ", "dim"), "train loss ", loss)]
     else:
-        parts = [Text.assemble("train loss ", loss, " (at the end)")]
+        parts = [Text.assemble("train loss ", loss, " (mean of the last steps)")]
     if now.samples_per_s is not None:
         rate = (formatting.rate(now.samples_per_s), "bold")
         parts.append(Text.assemble(rate, "" if now.state.live else " (mean)"))
