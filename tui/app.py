@@ -28,6 +28,7 @@ from distrain.tui.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from distrain.tui.actions.bench_controller import BenchController
+    from distrain.tui.actions.export_controller import ExportController
     from distrain.tui.actions.launch_controller import LaunchController
     from distrain.tui.actions.session_controller import SessionController
 
@@ -85,6 +86,12 @@ class DistrainApp(ErrorBoundary, BaseApp):
         from distrain.tui.actions.bench_controller import BenchController
 
         return BenchController(self)
+
+    @cached_property
+    def exports(self) -> ExportController:
+        from distrain.tui.actions.export_controller import ExportController
+
+        return ExportController(self)
 
     def on_load(self) -> None:
         # By default there are four threads more than cores: too few for some screens, which would

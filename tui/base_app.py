@@ -11,13 +11,13 @@ import msgspec
 from textual.app import App
 
 from distrain.tui import keymap, settings
-from distrain.tui.requests import BenchActions, LaunchActions, SessionActions
+from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
 
 
 class BaseApp(App[None]):
-    """Settings, keys and messages. The app itself adds screens and the three controllers."""
+    """Settings, keys and messages. The app itself adds screens and the four controllers."""
 
     runs_dir: Path
     readonly: bool
@@ -34,6 +34,10 @@ class BaseApp(App[None]):
     @property
     @abstractmethod
     def benches(self) -> BenchActions: ...
+
+    @property
+    @abstractmethod
+    def exports(self) -> ExportActions: ...
 
     def get_css_variables(self) -> dict[str, str]:
         """Return the colours of the theme, with an accent that is visible: it marks the focus."""

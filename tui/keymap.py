@@ -47,6 +47,7 @@ LAUNCH = "launch"
 STACKS = "stacks"
 COMPARE = "compare"
 BENCH = "bench"
+VERIFY = "verify"
 
 TITLES = {
     EVERYWHERE: "Everywhere",
@@ -59,6 +60,7 @@ TITLES = {
     LAUNCH: "Launch",
     COMPARE: "Comparison",
     BENCH: "Bench",
+    VERIFY: "Verification",
 }
 
 # Groups whose keys work at the same time; where logs and plots share a key, the focused pane
@@ -72,6 +74,7 @@ TOGETHER = (
     (EVERYWHERE, LAUNCH),
     (EVERYWHERE, COMPARE, PLOT),
     (EVERYWHERE, BENCH),
+    (EVERYWHERE, VERIFY),
 )
 
 KEYMAP = (
@@ -120,6 +123,7 @@ KEYMAP = (
     Key(RUN, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
     Key(RUN, "logs", "l", "logs", "Logs", "Show or hide the logs of the ranks.", True),
     Key(RUN, "stacks", "h", "stacks", "Stacks", "Show the calls of all ranks.", True),
+    Key(RUN, "export", "E", "export", "Export", "Write the measurements to a file."),
     Key(RUN, "config", "i", "config", "Config", "Show config, plan and provenance."),
     Key(RUN, "fold", "space,enter", "fold", "Unfold", "Unfold or fold the node under the cursor."),
     Key(RUN, "folds", "a", "folds", "Unfold all", "Unfold or fold all nodes."),
@@ -198,6 +202,8 @@ KEYMAP = (
     Key(BENCH, "open", "enter", "open", "Runs", "Open a run of the candidate.", True),
     Key(BENCH, "now", "t", "now", "Current run", "Open the run in progress.", True),
     Key(BENCH, "edit", "e", "edit", "Edit", "Edit name, notes and tags."),
+    # --- a verification
+    Key(VERIFY, "stop", "s", "stop", "Stop", "Stop the verification.", True),
 )
 BY_ID = {key.id: key for key in KEYMAP}
 # Actions that change something: neither in the footer nor in the palette of a read-only app.

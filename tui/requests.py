@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.runs import Run
 from distrain.runners.session import Session
 
 OnDone: TypeAlias = Callable[[bool], None]  # called with whether a run or bench was started
@@ -74,3 +75,8 @@ class SessionActions(Protocol):
 class BenchActions(Protocol):
     def plan(self, configs: Mapping[str, RunConfig], on_done: OnDone) -> None:
         """Ask for the rules of a bench of these configs (by name), and start it."""
+
+
+class ExportActions(Protocol):
+    def export(self, run: Run) -> None:
+        """Ask for a format and a path, and write the measurements of a run there."""

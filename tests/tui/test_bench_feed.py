@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.style import Style
 
 from distrain.runners.config.presets import load_preset
 from distrain.tui.data.bench_feed import BenchFeed, bench_row, runs_of
 from distrain.tui.data.run_scanner import RunScanner
+from distrain.tui.widgets.bench_header import header
 from distrain.tui.widgets.bench_notes import notes
 from distrain.tui.widgets.bench_results import OUTLIER
 from distrain.tui.widgets.bench_rounds import ENDS, MEDIAN, round_lines
@@ -49,6 +51,19 @@ def test_a_live_bench_is_followed_until_it_has_ended(runs_dir: Path) -> None:
     assert (last_row().live, last_row().step) == (False, 9)
     bench.remove()
     assert [gone for news in lister.scan() for gone in news.gone] == [bench.id]
+
+
+def test_a_bench_whose_run_waits_in_the_queue_is_queued(runs_dir: Path) -> None:
+    bench = make_bench(runs_dir, status="running", begun=1)
+    waiting = RunBuilder(bench.records_dir, begun=False)
+    waiting.writer.set_state(status="queued", waiting_for=["GPU 0: run ddp-bf32"])
+    assert bench.state.current is not None
+    change(bench, current=msgspec.structs.replace(bench.state.current, run_id=waiting.id))
+    row = bench_row(bench)
+    assert (row.status, row.reason, row.live) == ("queued", "GPU 0: run ddp-bf32", True)
+    title, _, current = header(BenchFeed(bench).read(), bench.definition, 120)
+    assert title.plain.startswith("◌ queued")
+    assert current.plain.endswith("ddp is queued: GPU 0: run ddp-bf32")
 
 
 def test_an_unreadable_bench_is_named_and_hides_no_other(runs_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Horovod is installed from the app; leaving the dialog stops the installation."""
+"""Horovod is installed from the app, also while the dialog is not shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from distrain.runners.horovod.presence import Presence
 from distrain.runners.horovod.toolchain import Toolchain
 from distrain.tui.app import DistrainApp
 from distrain.tui.data.launch_preview import PreviewBuilder
-from distrain.tui.dialogs.install_horovod import InstallHorovodDialog
+from distrain.tui.dialogs.install_horovod import NAME, InstallHorovodDialog
+from distrain.tui.dialogs.kept import is_kept
 from distrain.tui.screens.launch_screen import LaunchScreen
 
 from .app_driver import messages, until
@@ -83,9 +84,9 @@ def test_the_install_dialog_shows_the_output_and_the_result(
     play(steps)
 
 
-@pytest.mark.parametrize("leave", ["escape", "exit"])
-def test_leaving_stops_the_installation(
-    leave: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("end", ["s", "exit"])
+def test_an_installation_goes_on_when_it_is_left_until_it_is_stopped(
+    end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sleeps = "import time; time.sleep(600)"
     code = f"import subprocess, sys; print('at work', flush=True); \
@@ -98,11 +99,19 @@ subprocess.run([sys.executable, '-c', {sleeps!r}])"
     async def steps(pilot: Pilot[None], app: DistrainApp, screen: LaunchScreen) -> None:
         await pilot.press("i")
         await until(pilot, lambda: len(compilers()) >= 2, "at work")
-        assert app.screen.query_one("#install-keys", Label)
-        if leave == "escape":
-            await pilot.press("escape")
+        dialog = app.screen
+        assert dialog.query_one("#install-keys", Label)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen, "left")
+        assert len(compilers()) >= 2
+        await pilot.press("i")
+        await until(pilot, lambda: app.screen is dialog, "found again")
+        if end == "s":
+            await pilot.press("s")
             await until(pilot, lambda: not compilers(), "ended")
-            assert app.screen is screen
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is screen, "left")
+            await until(pilot, lambda: not is_kept(app, NAME), "discarded")
         else:
             app.exit()
 

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from distrain.runners import formatting
+from distrain.runners.analysis.diagnosis import Diagnosis
 from distrain.runners.protocol.events import (
     Attempt,
     Frame,
@@ -35,6 +36,8 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.help import HelpDialog
+from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.dialogs.prompt import PromptDialog
 from distrain.tui.screens.config_screen import ConfigScreen
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
@@ -43,7 +46,7 @@ from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.log_pane import LogPane
 from distrain.tui.widgets.plot_pane import PlotPane
 from distrain.tui.widgets.rank_table import RankTable
-from distrain.tui.widgets.run_header import RunHeader, header
+from distrain.tui.widgets.run_header import RunHeader, _diagnosis, header
 from tests.support.records import RunBuilder
 
 from .app_driver import messages, screen_lines, until
@@ -337,6 +340,34 @@ def test_the_logs_open_where_there_is_content_and_are_remembered_by_kind_of_run(
         assert settings.load()[0].logs == {"preset": True, "script": False}
 
     watch(run, scenario)
+
+
+def test_the_measurements_are_exported_while_the_screen_is_left(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = make("mine").steps(20).end()
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: has_message(app, "exported "), "reported")
+        rows = (tmp_path / f"{run.id}.csv").read_text().splitlines()
+        assert len(rows) == 1 + 2 * 20
+
+    watch(run, scenario)
+
+
+def test_the_advice_of_a_diagnosis_is_never_cut() -> None:
+    advice = "increase train.batch_size or train.accumulate for fewer exchanges of gradients"
+    sentence = "communication-bound: the ranks wait"
+    found = Diagnosis(kind="comm", sentence=sentence, evidence="comm wait 80 %", advice=advice)
+    for width in (60, 78, 118, 198):
+        text = " ".join(line.plain for line in _diagnosis(found, width))
+        assert advice in " ".join(text.split())
 
 
 def test_restarted_ranks_are_recovering_until_they_have_repeated_their_steps(make: Make) -> None:

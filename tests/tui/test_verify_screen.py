@@ -1,4 +1,4 @@
-"""Real verifications in the app; leaving the screen stops them."""
+"""Real verifications in the app, which go on while they are not shown."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from pathlib import Path
 import psutil
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui.app import DistrainApp
 from distrain.tui.data.form import Draft
-from distrain.tui.data.verification_feed import PresetToVerify, VerificationEntry, VerificationFeed
+from distrain.tui.data.verification_feed import (
+    PresetToVerify,
+    Progress,
+    VerificationEntry,
+    VerificationFeed,
+)
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.verify_screen import VerifyScreen, ask_what_to_verify
 from distrain.tui.widgets.verify_table import VerifyTable
 
-from .app_driver import until
+from .app_driver import messages, until
 
 RUNS_S = 240.0  # three processes that load torch, where others compute as well
 Steps = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
@@ -93,28 +98,74 @@ def test_a_preset_is_verified_with_the_changes_of_the_form(scratch: Path) -> Non
     assert list(scratch.iterdir()) == []
 
 
+def test_a_verification_goes_on_when_it_is_left_and_is_found_again(scratch: Path) -> None:
+    draft = Draft.of("single", load_preset("single", {"train.threads": 1}))
+
+    async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: isinstance(app.screen, LaunchScreen), "opened")
+        ask_what_to_verify(app, draft, [draft])
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked")
+        await pilot.press("enter")
+        await until(pilot, lambda: at_work(scratch), "at work", RUNS_S)
+        screen = app.screen
+        assert isinstance(screen, VerifyScreen)
+        await until(pilot, lambda: "verifying 1 of 1 for" in progress(app), "progress is shown")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, LaunchScreen), "left")
+        assert at_work(scratch)
+        await until(pilot, lambda: has_ended(app), "the end is reported", RUNS_S)
+        ask_what_to_verify(app, draft, [draft])
+        await until(pilot, lambda: app.screen is screen and "all done" in progress(app), "found")
+        await pilot.press("escape")
+        ask_what_to_verify(app, draft, [draft])
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asks again")
+
+    play(steps)
+
+
+def has_ended(app: DistrainApp) -> bool:
+    return any("verification: 1 the same" in message for message in messages(app))
+
+
+def progress(app: DistrainApp) -> str:
+    return str(app.screen.query_one("#progress", Static).render())
+
+
 @pytest.mark.parametrize(
-    ("leave", "stage"),
+    ("end", "stage"),
     [
-        ("escape", "distrain.runners.training.worker"),
+        ("s", "distrain.runners.training.worker"),
         ("q", "distrain.runners.verification.compare"),
     ],
 )
-def test_leaving_stops_the_verification(leave: str, stage: str, scratch: Path) -> None:
+def test_a_verification_ends_by_its_key_and_with_the_app(
+    end: str, stage: str, scratch: Path
+) -> None:
     wanted = PresetToVerify("single", load_preset("single", {"train.threads": 1}))
 
     async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
         app.push_screen(VerifyScreen([wanted, wanted]))
         await until(pilot, lambda: at_work(scratch, stage), "at work", RUNS_S)
         assert [each.state for each in entries_of(app)] == ["verifying", "waiting"]
-        await pilot.press(leave)
-        if leave == "escape":
+        await pilot.press(end)
+        if end == "s":
             await until(pilot, lambda: not at_work(scratch), "ended")
-            assert isinstance(app.screen, LaunchScreen)
+            await until(pilot, lambda: "stopped" in progress(app), "says so")
 
     play(steps)
     assert at_work(scratch) == []
     assert list(scratch.iterdir()) == []
+
+
+def test_the_time_left_is_estimated_from_what_was_verified() -> None:
+    (entry, *_) = next(iter(VerificationFeed([PresetToVerify("a", RunConfig())]).updates()))
+    waiting, done = entry._replace(state="waiting"), entry._replace(state="done")
+    found = Progress(0.0)
+    assert found.describe(1.0) == "checking which presets can run here …"
+    found.update([waiting, waiting, waiting], 2.0)
+    assert found.describe(5.0) == "verifying 1 of 3 for 3.0 s"
+    found.update([done, waiting, waiting], 12.0)
+    assert found.describe(16.0) == "verifying 2 of 3 for 4.0 s · ~16.0 s left"
 
 
 def test_a_preset_that_cannot_run_shows_why_and_is_not_started(scratch: Path) -> None:

@@ -12,16 +12,42 @@ from distrain.runners.bench.folder import RUNS, STATE
 from distrain.runners.bench.handle import Bench
 from distrain.runners.bench.progress import describe_current_run
 from distrain.runners.bench.state import BenchState
+from distrain.runners.errors import DistrainError
 from distrain.tui.data.run_rows import BENCH, RunRow
 
 
 class BenchFrame(NamedTuple):
-    """A bench at one moment; `left` is None once it has ended."""
+    """A bench at one moment; `left` is None once it has ended. `waiting_for` is what the current
+    run waits for in the queue; empty if it does not.
+    """
 
     state: BenchState
     comparison: Comparison
     left: RemainingTime | None
     time: float
+    waiting_for: str = ""
+
+    @property
+    def status(self) -> str:
+        """The status, "queued" while the current run waits for its devices."""
+        return shown_status(self.state, self.waiting_for)
+
+
+def shown_status(state: BenchState, waiting_for: str) -> str:
+    """Return the status of a bench, "queued" while its current run waits for something."""
+    return "queued" if waiting_for and state.status == "running" else state.status
+
+
+def queue_reason(bench: Bench) -> str:
+    """Return what the current run of a bench waits for in the queue; empty if it does not."""
+    try:
+        run = bench.current_run
+        state = run.record.state if run else None
+    except DistrainError:  # it is being written or removed
+        return ""
+    if state is None or state.status != "queued":
+        return ""
+    return "; ".join(state.waiting_for) or "waiting in the queue"
 
 
 class BenchFeed:
@@ -64,7 +90,8 @@ class BenchFeed:
         expected = None
         if state.live:
             expected = estimate_remaining(self.bench.definition, state, self._rounds_wanted)
-        return BenchFrame(state, self._comparison, expected, time.time())
+        waiting_for = queue_reason(self.bench) if state.live else ""
+        return BenchFrame(state, self._comparison, expected, time.time(), waiting_for)
 
 
 class BenchRun(NamedTuple):
@@ -93,18 +120,21 @@ def bench_row(bench: Bench) -> RunRow:
     meta = bench.meta
     configs = list(bench.definition.configs.values())
     labels = (device.label for plan in state.plans.values() for device in plan.devices)
+    waiting_for = queue_reason(bench) if state.live else ""
     under_way = time.time() - state.current.began if state.live and state.current else 0.0
     return RunRow(
         kind=BENCH,
         id=bench.id,
         created=state.created,
-        status=state.status,
+        status=shown_status(state, waiting_for),
         live=state.live,
         name=bench.name,
         notes=meta.notes,
         tags=tuple(meta.tags),
         pinned=meta.pinned,
-        reason=(state.live and describe_current_run(bench.definition, state)) or state.reason,
+        reason=waiting_for
+        or (state.live and describe_current_run(bench.definition, state))
+        or state.reason,
         strategy="bench",
         launcher=", ".join(bench.definition.configs),
         devices=tuple(dict.fromkeys(labels)),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Literal, NamedTuple
 
+from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.verification.cases import Case, Verification, make_cases
@@ -32,6 +34,35 @@ class VerificationEntry(NamedTuple):
     @property
     def outcome(self) -> str:
         return self.result.outcome if self.state == "done" else self.state
+
+
+class Progress:
+    """How far a verification is, and how long it may still take; times are monotonic seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now  # the case in progress
+        self._durations: list[float] = []
+        self._done = self._total = 0
+
+    def update(self, entries: Sequence[VerificationEntry], now: float) -> None:
+        done = sum(entry.state == "done" for entry in entries)
+        if self._total and done > self._done:
+            self._durations.append(now - self._began)
+        if done != self._done or not self._total:
+            self._began = now
+        self._done, self._total = done, len(entries)
+
+    def describe(self, now: float) -> str:
+        """Return "verifying 2 of 5 for 12 s · ~30 s left"; without an estimate before the first."""
+        if not self._total:
+            return "checking which presets can run here …"
+        elapsed = now - self._began
+        text = f"verifying {self._done + 1} of {self._total} for {formatting.duration(elapsed)}"
+        if not self._durations:
+            return text
+        each = fmean(self._durations)
+        left = max(each - elapsed, 0.0) + each * (self._total - self._done - 1)
+        return f"{text} · ~{formatting.duration(left)} left"
 
 
 class VerificationFeed:

@@ -8,6 +8,7 @@ from collections import deque
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import Label, Static
 
@@ -16,15 +17,23 @@ from distrain.runners.errors import InstallError
 from distrain.runners.horovod.install import Installation, Progress
 from distrain.runners.horovod.subprocesses import InstallStoppedError
 from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.kept import discard
 from distrain.tui.plotting.sparkline import bar
 
+NAME = "install"
 BAR = 40  # cells
+REFRESH_S = 0.5
 KEPT_LINES = 8  # of the output
 PAUSE_S = 0.15  # at least, between two messages: pip prints many lines at once
 
 
 class InstallHorovodDialog(Dialog[bool]):
-    """Install Horovod in a thread; closing the dialog stops it. Return whether it succeeded."""
+    """Install Horovod in a thread, which goes on when the dialog is closed until `s` stops it.
+
+    Return whether it succeeded; None while it goes on.
+    """
+
+    BINDINGS = [Binding("s", "stop", "Stop", show=False)]  # noqa: RUF012
 
     LOOK = "wide"
 
@@ -53,13 +62,17 @@ class InstallHorovodDialog(Dialog[bool]):
         self._last_sent = 0.0  # on the monotonic clock
         self._shown_lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._succeeded: bool | None = None
+        self._is_stopped = False
+        self._began = time.monotonic()
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="install-stage", markup=False)
         yield Static(id="install-lines", markup=False, classes="quiet")
-        yield Label("esc cancels", id="install-keys", classes="quiet")
+        yield Label("", id="install-keys", classes="quiet", markup=False)
 
     def on_mount(self) -> None:
+        self.set_interval(REFRESH_S, self._show_keys)
+        self._show_keys()
         self._install()
 
     def on_unmount(self) -> None:
@@ -71,6 +84,7 @@ class InstallHorovodDialog(Dialog[bool]):
             text = self._installation.run()
             succeeded = True
         except InstallStoppedError:
+            self._is_stopped = True
             return
         except InstallError as error:
             text = str(error)
@@ -98,7 +112,27 @@ class InstallHorovodDialog(Dialog[bool]):
     def on_install_horovod_dialog_ended(self, event: Ended) -> None:
         self._succeeded = event.succeeded
         self._paint(Text(event.text, "green" if event.succeeded else "red"), event.lines)
-        self.query_one("#install-keys", Label).update("esc goes back")
+        self._show_keys()
+        if self not in self.app.screen_stack:
+            self.app.notify(event.text, severity="information" if event.succeeded else "error")
+
+    def _show_keys(self) -> None:
+        elapsed = formatting.duration(time.monotonic() - self._began)
+        text = f"{elapsed} · s stops · esc leaves it running; i shows it again"
+        if self._has_ended:
+            text = "esc goes back"
+        self.query_one("#install-keys", Label).update(text)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._succeeded is not None or self._is_stopped
+
+    def action_stop(self) -> None:
+        if self._succeeded is None:
+            self._is_stopped = True
+            self._installation.stop()
+            self._paint(Text("stopped", "yellow"), [])
+            self._show_keys()
 
     def _paint(self, headline: Text, lines: list[str]) -> None:
         self._shown_lines.extend(lines)
@@ -108,6 +142,8 @@ class InstallHorovodDialog(Dialog[bool]):
 
     def action_dismiss_without(self) -> None:
         self.dismiss(self._succeeded)
+        if self._has_ended:
+            self.app.call_later(discard, self.app, self, NAME)
 
 
 def format_stage(progress: Progress) -> Text:

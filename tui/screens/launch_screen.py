@@ -26,6 +26,7 @@ from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
+from distrain.tui.dialogs.kept import open_kept
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.run_script import ask_for_script
 from distrain.tui.dialogs.save_preset import save_as
@@ -411,9 +412,9 @@ class LaunchScreen(AppScreen):
 
     def on_launch_screen_horovod_checked(self, event: HorovodChecked) -> None:
         if event.problem:
-            from distrain.tui.dialogs.install_horovod import InstallHorovodDialog
+            from distrain.tui.dialogs.install_horovod import NAME, InstallHorovodDialog
 
-            self.app.push_screen(InstallHorovodDialog(), self.rebuild_preview)
+            open_kept(self.app, NAME, InstallHorovodDialog, self.rebuild_preview)
         else:
             self.distrain.refuse("Horovod is installed and works")
 

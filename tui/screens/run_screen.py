@@ -355,6 +355,9 @@ class RunScreen(LinkedPlotsScreen):
     def action_edit(self) -> None:
         self.distrain.sessions.edit(self.run)
 
+    def action_export(self) -> None:
+        self.distrain.exports.export(self.run)
+
     def action_stacks(self) -> None:
         from distrain.tui.screens.stacks_screen import StacksScreen
 

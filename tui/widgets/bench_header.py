@@ -41,8 +41,8 @@ def header(frame: BenchFrame, definition: Definition, width: int, hint: str = ""
 
 def _title(frame: BenchFrame) -> Text:
     state = frame.state
-    dot, colour = STATUSES[state.status]
-    line = Text.assemble((f"{dot} {state.status}", f"bold {colour}"), "  ", no_wrap=True)
+    dot, colour = STATUSES[frame.status]
+    line = Text.assemble((f"{dot} {frame.status}", f"bold {colour}"), "  ", no_wrap=True)
     if frame.comparison.unequal:
         line.append(UNEQUAL, "bold yellow").append("  ")
     line.append(frame.comparison.title, "bold")
@@ -79,4 +79,6 @@ def _current_run(frame: BenchFrame) -> Text:
     since = formatting.age(now.began, frame.time)
     line = Text(f"round {now.round}, run {now.number} of {len(now.order)}: ", no_wrap=True)
     line.append(now.candidate, "bold")
+    if frame.waiting_for:
+        return line.append(f" is queued: {frame.waiting_for}", STATUSES["queued"][1])
     return line.append(f" running for {since}" if now.run_id else " is starting")

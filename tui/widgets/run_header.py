@@ -15,7 +15,7 @@ from distrain.runners.records import job_status
 from distrain.runners.records.snapshot import RECENT_S, Snapshot
 from distrain.runners.records.stall import PROGRESS_UNKNOWN
 from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
-from distrain.tui.widgets.text_pane import TextLines, problem_lines
+from distrain.tui.widgets.text_pane import TextLines, problem_lines, wrapped
 
 FEW = 8  # values, of which nobody needs the number
 STEPS_EXPECTED = 0.1  # of report.stall_s, after which a script without steps reports none
@@ -40,7 +40,7 @@ class RunHeader(TextLines):
         if warnings:
             lines.append(_warning(warnings, self.size.width - 2))
         if diagnosis.kind not in ("failed", "stalled", "unknown"):
-            lines.append(_diagnosis(diagnosis, self.size.width - 2))
+            lines += _diagnosis(diagnosis, self.size.width - 2)
         self.styles.height = len(lines)
         self.put(lines)
 
@@ -202,18 +202,25 @@ def _rate(samples_per_s: float, is_live: bool) -> Text:
     return Text.assemble((formatting.rate(samples_per_s), "bold"), kind)
 
 
-def _diagnosis(found: Diagnosis, width: int) -> Text:
-    """Return the diagnosis, and as much of the advice and the evidence as fits."""
+def _diagnosis(found: Diagnosis, width: int) -> list[Text]:
+    """Return the diagnosis and all of the advice, wrapped, and the evidence where it fits."""
     is_problem = found.kind not in ("compute", "nothing")
-    parts = [Text(found.sentence, "yellow" if is_problem else "")]
+    lines = wrapped(found.sentence, "yellow" if is_problem else "", width)
     if found.advice:
-        parts.append(Text.assemble(("advice: ", "dim"), found.advice))
+        lines = _joined(lines, wrapped(f"advice: {found.advice}", "", width), width)
     if found.evidence:
-        parts.append(Text(f"({found.evidence})", "dim"))
-    line = Text("  ").join(parts)
-    line.no_wrap = True
-    line.truncate(width, overflow="ellipsis")
-    return line
+        evidence = Text(f"({found.evidence})", "dim", no_wrap=True)
+        if len(joined := _joined(lines, [evidence], width)) == len(lines):
+            lines = joined
+    return lines
+
+
+def _joined(lines: list[Text], following: list[Text], width: int) -> list[Text]:
+    """Return lines with what follows, in the last line of the first if it fits there."""
+    gap = Text("  ")
+    if len(following) == 1 and lines[-1].cell_len + len(gap) + following[0].cell_len <= width:
+        return [*lines[:-1], Text.assemble(lines[-1], gap, following[0], no_wrap=True)]
+    return [*lines, *following]
 
 
 def _warning(warnings: Sequence[str], width: int) -> Text:

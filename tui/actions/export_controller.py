@@ -1,0 +1,109 @@
+"""Exports of runs from the app: one at a time, in a thread that no screen owns."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from distrain.runners import formatting
+from distrain.runners.errors import DistrainError
+from distrain.runners.runs import Run
+from distrain.tui.base_app import BaseApp
+
+FORMATS = {
+    "steps": "CSV: a row per window of steps",
+    "logged": "CSV: what the script has logged",
+    "jsonl": "JSON lines: everything, in order of time",
+    "tensorboard": "TensorBoard event files",
+}
+SUFFIXES = {"steps": ".csv", "logged": "-logged.csv", "jsonl": ".jsonl", "tensorboard": "-tb"}
+
+
+class Export(NamedTuple):
+    """An export in progress; `began` is on the monotonic clock."""
+
+    target: Path
+    began: float
+
+
+class ExportController:
+    """Asks what to export and where to, and reports the progress."""
+
+    def __init__(self, app: BaseApp) -> None:
+        self._app = app
+        self._current: Export | None = None
+
+    def export(self, run: Run) -> None:
+        """Ask for a format and a path, and write the file; during an export show how far it is."""
+        if self._current:
+            self._app.notify(_describe(self._current))
+            return
+        from distrain.tui.dialogs.pick_one import PickOneDialog
+
+        names = [name for name in FORMATS if name != "logged" or run.record.logged()]
+        options = [(name, FORMATS[name]) for name in names]
+        dialog = PickOneDialog("Export the measurements as", options)
+        self._app.push_screen(dialog, partial(self._ask_where, run))
+
+    def _ask_where(self, run: Run, kind: str | None) -> None:
+        if kind is None:
+            return
+        from distrain.tui.dialogs.prompt import PromptDialog
+
+        noun = "folder" if kind == "tensorboard" else "file"
+        dialog = PromptDialog(
+            f"Export {run.record.name or run.id}",
+            f"Name of the {noun}, in {Path.cwd()}:",
+            f"{run.id}{SUFFIXES[kind]}",
+            _problem_of,
+        )
+        self._app.push_screen(dialog, partial(self._start, run, kind))
+
+    def _start(self, run: Run, kind: str, path: str | None) -> None:
+        if path is None or self._current:
+            return
+        self._current = Export(Path(os.path.expanduser(path)).absolute(), time.monotonic())
+        self._app.notify(f"exporting to {self._current.target} …")
+        work = partial(self._write, run, kind, self._current.target)
+        self._app.run_worker(work, thread=True, group="export")
+
+    def _write(self, run: Run, kind: str, target: Path) -> None:
+        """Write the file; the body of the thread."""
+        from distrain.runners.records.export import export
+
+        to: Any = "csv" if kind in ("steps", "logged") else kind
+        table: Any = kind if to == "csv" else None
+        try:
+            with run.record as record:
+                export(record, to, target, table)
+        except (DistrainError, OSError) as error:
+            self._app.call_from_thread(self._end, f"export failed: {error}", "error")
+        else:
+            text = f"exported {formatting.size(_size(target))} to {target}"
+            self._app.call_from_thread(self._end, text, "information")
+
+    def _end(self, text: str, severity: Any) -> None:
+        self._current = None
+        self._app.notify(text, severity=severity)
+
+
+def _problem_of(path: str) -> str:
+    if not path.strip():
+        return "enter a name"
+    exists = os.path.lexists(os.path.expanduser(path))
+    return "it already exists; choose another name" if exists else ""
+
+
+def _describe(current: Export) -> str:
+    seconds = formatting.duration(time.monotonic() - current.began)
+    written = formatting.size(_size(current.target))
+    return f"exporting to {current.target}: {written} in {seconds} so far"
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.exists())
