@@ -550,13 +550,14 @@ def test_every_screen_survives_tiny_sizes(ended: Make, runs_dir: Path, keys: lis
 
 
 @pytest.mark.parametrize("width", range(40, 240, 7))
-def test_columns_fill_the_width_and_keep_the_important_ones(width: int) -> None:
+def test_columns_use_the_width_and_keep_the_important_ones(width: int) -> None:
     layout = TableLayout([column.name for column in COLUMNS], ())
     found = layout.fitted(width)
     kept = {column.name for column in COLUMNS if not column.spare}
     assert kept <= {column.name for column in found}
     if width >= 65:
-        assert 5 + sum(column.width + 1 for column in found) == width
+        used = 5 + sum(column.width + 1 for column in found)
+        assert used <= width if found[-1].right else used == width
 
 
 # --- the comparison ---

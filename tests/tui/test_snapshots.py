@@ -157,7 +157,7 @@ def has_read(screen: Screen[Any]) -> bool:
             charts = [read.get(name) for name in screen.view.plots]
             return charts == [plot.chart for plot in screen.query(PlotPane)] and shown
         case RunsScreen():
-            return screen.is_complete and all(row.detailed for row in screen.rows.values())
+            return screen.is_complete and screen.shows_all
         case CompareScreen():
             return screen.frame is not None
         case BenchScreen():
@@ -444,6 +444,16 @@ def test_no_runs_yet(looks: Look) -> None:
 @pytest.mark.usefixtures("many")
 def test_runs_are_filtered(looks: Look) -> None:
     assert looks("slash", *"ddp", until_seen="of 11 runs")
+
+
+@at_every_size
+def test_runs_in_groups_with_a_preview(looks: Look, begin: Begin) -> None:
+    settings.save(settings.Settings(group_by="config:train.lr", tour_shown=True))
+    for number, (rate, worst) in enumerate(((0.02, 3.1), (0.1, 2.3), (0.1, 2.5), (0.5, 4.0))):
+        run = begin(f"lr-{rate}-{number}", ago=HOUR * (number + 1), **{"train.lr": rate})
+        run.train(40, worst).end()
+    run.note(pinned=True)
+    assert looks("end", "k", "k", "k")
 
 
 @at_every_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.run_filter import FilterError, parse_filter
 from distrain.runners.analysis.run_keys import KnownKeys, Value
 from distrain.runners.errors import ConfigError
+from distrain.tui.data.completions import Completions
 from distrain.tui.data.run_rows import RunRow, known_keys
 
 MOST_COMPLETIONS = 24
@@ -36,13 +36,6 @@ class RowFilter:
             self.problem = str(error)
             found = error.good
         return found.select(rows)
-
-
-class Completions(NamedTuple):
-    """What may replace the part of a filter from `start` to the cursor; likely ones first."""
-
-    start: int
-    words: Sequence[str] = ()
 
 
 def complete(text: str, rows: Collection[RunRow]) -> Completions:

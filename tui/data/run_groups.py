@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.records.run_ids import short_id
 from distrain.tui.data.run_rows import RunRow, column_key, column_value
 
 
@@ -88,6 +89,8 @@ def _label(row: RunRow, column: str) -> str:
             return f"{row.model} on {row.data}" if row.data else row.model
         case "status":
             return row.current_status
+        case "group":
+            return short_id(row.group)
         case "tags" | "host":
             return ", ".join(row.tags if column == "tags" else row.hosts)
     return str(column_value(row, column) or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isnan
+from math import isnan, nan
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 PARTS = " ▏▎▍▌▋▊▉█"
@@ -21,6 +21,19 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
     edges = [round(index * len(values) / count) for index in range(count + 1)]
     cells = [_block(values[a:b], top) for a, b in pairwise(edges)]
     return "".join(cells).rjust(width)
+
+
+def tall_sparkline(values: Sequence[float], width: int, top: float, rows: int) -> list[str]:
+    """Return a sparkline of several rows, the highest first."""
+    step = top / rows
+    return [
+        sparkline(
+            [value - row * step if value > row * step else nan for value in values], width, step
+        )
+        if row
+        else sparkline(values, width, step)
+        for row in reversed(range(rows))
+    ]
 
 
 def _block(values: Sequence[float], top: float) -> str:

@@ -92,6 +92,13 @@ class RunsScreen(AppScreen):
     def is_complete(self) -> bool:
         return self.listing.is_complete
 
+    @property
+    def shows_all(self) -> bool:
+        """Return whether every run was read, and the preview of the one under the cursor."""
+        preview = self._selected_run
+        has_preview = preview is not None and preview.is_current
+        return has_preview and all(row.detailed for row in self.rows.values())
+
     def compose(self) -> ComposeResult:
         yield RunsHeader()
         with Horizontal(id="runs-body"):

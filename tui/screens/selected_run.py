@@ -59,8 +59,16 @@ class SelectedRun:
         self._paint()
         if self._timer is not None:
             self._timer.stop()
-        if isinstance(line, RunRow) and line.kind == RUN and self._known(line) is not line:
+        if isinstance(line, RunRow) and not self.is_current:
             self._timer = self._screen.set_timer(PAUSE_S, partial(self._start_reading, line))
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the pane shows all that there is on the line under the cursor."""
+        line = self._line
+        if not self._pane.display or not isinstance(line, RunRow) or line.kind != RUN:
+            return True
+        return self._known(line) == line
 
     def _known(self, row: RunRow) -> RunRow | None:
         """Return the row as it was when the run was read last."""

@@ -111,7 +111,7 @@ def lists_of_values(
 
 COLUMNS = (
     TableColumn("status", 11, 2),
-    TableColumn("samples/s", 9),
+    TableColumn("samples/s", 14),
     TableColumn("ratio", 7, 1),
     TableColumn("95 % interval", 13, 5),
     TableColumn("metric", 14),
@@ -165,7 +165,7 @@ def _figures(run: ComparedRun) -> dict[str, Text]:
     value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
     return {
         "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
-        "samples/s": Text(formatting.round_rate(run.rate or row.samples_per_s)),
+        "samples/s": _rate(run),
         "ratio": Text(format_ratio(ratio.value) if ratio else formatting.MISSING),
         "95 % interval": Text(format_interval(ratio) if ratio else formatting.MISSING),
         "metric": Text(value),
@@ -173,6 +173,16 @@ def _figures(run: ComparedRun) -> dict[str, Text]:
         "ranks": Text(formatting.count(row.ranks)),
         "devices": Text(" ".join(row.devices) or formatting.MISSING, "dim"),
     }
+
+
+def _rate(run: ComparedRun) -> Text:
+    """Return the rate with what it is: the median without warm-up, else that of the table."""
+    rate, kind = run.rate, "median"
+    if rate is None:
+        rate, kind = run.row.samples_per_s, "now" if run.row.live else "mean"
+    if rate is None:
+        return Text(formatting.MISSING)
+    return Text.assemble(formatting.round_rate(rate), (f" {kind}", "dim"))
 
 
 def _cell(text: str, width: int, style: Style) -> Text:

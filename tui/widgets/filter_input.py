@@ -6,9 +6,9 @@ from rich.text import Text
 from textual.widgets import Input
 
 from distrain.tui import keymap
-from distrain.tui.data.row_filter import Completions
+from distrain.tui.data.completions import Completions
 
-NO_COMPLETIONS = Completions(0)
+NO_COMPLETIONS = Completions()
 
 
 class FilterInput(Input):

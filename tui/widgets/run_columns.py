@@ -11,6 +11,7 @@ from textual.color import Color
 from distrain.runners import formatting
 from distrain.runners.analysis.run_keys import Value
 from distrain.runners.records import job_status
+from distrain.runners.records.run_ids import short_id
 from distrain.tui import marks
 from distrain.tui.data.run_listing import FIRST_COLUMNS
 from distrain.tui.data.run_rows import BENCH, CONFIG, METRIC, RunRow, column_key
@@ -22,12 +23,12 @@ NAME = 15  # least cells of the name
 BAR = 5  # cells of the progress bar
 METRIC_VALUE = 9  # cells of "100.00 %", and a gap
 VALUES = 14  # most cells of a column of a config key
-# Cells that columns get of the remaining room, in this order; the last column takes the rest.
+# Cells that columns get of the remaining room, in this order; a last column of text takes the rest.
 GROWING = (("name", 13), ("tags", 10), ("name", 6))
 
 COLUMNS = (
     TableColumn("name", NAME, right=False),
-    TableColumn("strategy", 12, 5, right=False),
+    TableColumn("strategy", 12, 3, right=False),
     TableColumn("setup", 13, 9, right=False),
     TableColumn("model", 18, 12, right=False),
     TableColumn("progress", 11),
@@ -42,7 +43,7 @@ COLUMNS = (
 )
 BY_NAME = {column.name: column for column in COLUMNS}
 # The `spare` of the columns of config keys, the first ones first.
-SPARE_OF_SETTINGS = (3, 4, 7, 8, 10, 13)
+SPARE_OF_SETTINGS = (4, 5, 7, 8, 10, 13)
 TITLES = {"progress": "steps"}
 
 
@@ -83,7 +84,7 @@ class TableLayout:
         return TableColumn(name, min(widest + 1, VALUES), right=all(map(_is_figure, texts)))
 
     def fitted(self, width: int) -> list[TableColumn]:
-        """Return the columns that fit, widened to fill the table."""
+        """Return the columns that fit, some of them wider where there is room."""
         if width not in self._fitted:
             self._fitted = {width: self._fit(width)}
         return self._fitted[width]
@@ -92,7 +93,8 @@ class TableLayout:
         found = columns_that_fit(self.columns, width - PREFIX + 1)
         left = max(width - PREFIX + 1 - total_width(found), 0)
         widths = {column.name: column.width for column in found}
-        for name, most in (*GROWING, (found[-1].name, left)):
+        last = (found[-1].name, 0 if found[-1].right else left)  # figures stay near the others
+        for name, most in (*GROWING, last):
             if name in widths:
                 widths[name] += min(left, most)
                 left -= min(left, most)
@@ -234,7 +236,7 @@ CELLS: dict[str, Callable[[RunRow], Text]] = {
     "duration": lambda row: Text(formatting.duration(row.seconds), "dim"),
     "age": lambda row: Text(formatting.age(row.created), "dim"),
     "model": lambda row: Text(f"{row.model} on {row.data}" if row.data else row.model, "dim"),
-    "group": lambda row: Text(row.group, "dim"),
+    "group": lambda row: Text(short_id(row.group), "dim"),
     "host": lambda row: Text(", ".join(row.hosts), "dim"),
     "notes": lambda row: Text(" ".join(row.notes.split()), "dim"),
     "tags": lambda row: Text(" ".join(f"#{tag}" for tag in row.tags), "cyan"),

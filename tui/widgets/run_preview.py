@@ -12,12 +12,13 @@ from distrain.tui.data.run_glance import GlanceCurve, RunGlance, config_differen
 from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_rows import RunRow
 from distrain.tui.marks import run_mark
-from distrain.tui.plotting.sparkline import sparkline
+from distrain.tui.plotting.sparkline import tall_sparkline
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.text_pane import TextLines, wrapped
 
 MOST_DIFFERENCES = 12
 MOST_METRICS = 6
+LOSS_ROWS = 3  # of its sparkline
 MOST_RUNS = 16  # of a group
 
 
@@ -113,10 +114,18 @@ def curve_lines(curve: GlanceCurve, width: int) -> list[Text]:
         return []
     low = min(0.0, *known) if curve.from_zero else min(known)
     high = max(known)
-    span = high - low or 1.0
-    cells = sparkline([value - low for value in values], width, span)
+    rows = 1 if curve.from_zero else LOSS_ROWS
+    drawn = [value - low for value in _stretched(values, width)]
+    bars = tall_sparkline(drawn, width, high - low or 1.0, rows)
     ends = f"{formatting.figure(known[0])} → {formatting.figure(known[-1])}"
-    return [_pair(curve.title, ends, width), Text(cells.strip().ljust(width), "cyan")]
+    return [_pair(curve.title, ends, width), *(Text(line, "cyan") for line in bars)]
+
+
+def _stretched(values: Sequence[float], width: int) -> Sequence[float]:
+    """Return at least `width` values: few are repeated."""
+    if len(values) >= width:
+        return values
+    return [values[at * len(values) // width] for at in range(width)]
 
 
 def _differences(row: RunRow, pinned: RunRow, width: int) -> list[Text]:

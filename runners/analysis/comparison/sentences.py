@@ -31,8 +31,9 @@ def describe_results(
         found = None if candidate is base else ratio(candidate, base)
         if found is not None:
             ratios.append(describe_ratio(candidate.name, baseline, found))
-    if len(ratios) == 1 and all(each.startswith(NO_DIFFERENCE) for each in [*fastest, *ratios]):
-        return ratios  # of two, both sentences give the same result
+    if fastest and all(each.startswith(NO_DIFFERENCE) for each in [*fastest, *ratios]):
+        # All sentences give the same result; that of two has the tolerance too.
+        return ratios if len(ratios) == 1 else fastest
     return [*fastest, *ratios]
 
 
