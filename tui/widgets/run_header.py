@@ -99,7 +99,7 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     if state.live and state.reason:
         reason = formatting.single_line(state.reason)
         return Text(reason, "yellow", no_wrap=True, overflow="ellipsis")
-    if state.error is not None and not now.step:  # the card of the failure says the rest
+    if state.error is not None and not (now.step or config.is_script):  # the card says the rest
         return Text(f"failed before its first step  {_elapsed(now)}", "red", no_wrap=True)
     shows_reason = not state.live and state.reason and state.status not in ("completed", "failed")
     if config.is_script and state.status != "queued" and not shows_reason:
