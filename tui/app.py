@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from distrain.tui.actions.launch_controller import LaunchController
     from distrain.tui.actions.session_controller import SessionController
 
+if TYPE_CHECKING:
+    from distrain.runners.groups import Group
+
 MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
 
 class DistrainApp(ErrorBoundary, BaseApp):
     """Screens over one runs folder.
 
-    `session` is a run or bench to open at the start. With `readonly` the app changes nothing.
-    With `tour` a person who starts the app for the first time sees some hints.
+    `session` is a run, bench or group to open at the start. With `readonly` the app changes
+    nothing. With `tour` a person who starts the app for the first time sees some hints.
     """
 
     TITLE = "distrain"
@@ -55,7 +58,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self,
         runs_dir: Path | None = None,
         readonly: bool = False,
-        session: Session | None = None,
+        session: Session | Group | None = None,
         tour: bool = False,
     ) -> None:
         super().__init__()
@@ -264,12 +267,12 @@ def main() -> int:
         message = "distrain-tui needs a terminal; use `distrain watch` without one"
         print(message, file=sys.stderr)
         return 2
-    from distrain.runners.lookup import find  # loads benches, which the table does not need
+    from distrain.runners.lookup import find_any  # loads benches, which the table does not need
 
     # Also under nohup: without its terminal the app has to end.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        session = None if arguments.run is None else find(arguments.run, arguments.runs_dir)
+        session = None if arguments.run is None else find_any(arguments.run, arguments.runs_dir)
         wants_tour = session is None and not arguments.readonly
         app = DistrainApp(arguments.runs_dir, arguments.readonly, session, wants_tour)
     except DistrainError as error:
@@ -284,7 +287,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="distrain-tui", description="Pick a preset, launch it, watch every rank."
     )
-    parser.add_argument("run", nargs="?", help="run or bench to open: id, name or latest")
+    parser.add_argument("run", nargs="?", help="run, bench or group to open: id, name or latest")
     parser.add_argument("--runs-dir", type=Path, help="default: $DISTRAIN_RUNS_DIR, else ./runs")
     parser.add_argument("--readonly", action="store_true", help="watch only, change nothing")
     parser.add_argument(

@@ -46,6 +46,8 @@ LOG_SEARCH = "search"
 LAUNCH = "launch"
 STACKS = "stacks"
 COMPARE = "compare"
+GROUP = "group"
+QUEUE = "queue"
 BENCH = "bench"
 VERIFY = "verify"
 
@@ -59,6 +61,8 @@ TITLES = {
     STACKS: "Stacks of ranks",
     LAUNCH: "Launch",
     COMPARE: "Comparison",
+    GROUP: "Group of runs",
+    QUEUE: "Queue",
     BENCH: "Bench",
     VERIFY: "Verification",
 }
@@ -73,6 +77,8 @@ TOGETHER = (
     (EVERYWHERE, STACKS),
     (EVERYWHERE, LAUNCH),
     (EVERYWHERE, COMPARE, PLOT),
+    (EVERYWHERE, GROUP, COMPARE, PLOT),
+    (EVERYWHERE, QUEUE),
     (EVERYWHERE, BENCH),
     (EVERYWHERE, VERIFY),
 )
@@ -107,6 +113,7 @@ KEYMAP = (
     Key(RUNS, "folds", "a", "folds", "Fold all", "Fold or unfold all groups."),
     Key(RUNS, "columns", "C", "columns", "Columns", "Choose the columns.", True),
     Key(RUNS, "preview", "P", "preview", "Preview", "Show or hide the preview of the run."),
+    Key(RUNS, "queue", "Q", "queue", "Queue", "Show which runs wait for devices, in order."),
     Key(RUNS, "rerun", "r", "rerun", "Rerun", "Start the same config again."),
     Key(RUNS, "resume", "R", "resume", "Resume", "Continue from the last checkpoint."),
     Key(RUNS, "stop", "s", "stop", "Stop", "Stop a live run, with or without a checkpoint."),
@@ -195,6 +202,14 @@ KEYMAP = (
     ),
     # --- comparison
     Key(COMPARE, "differences", "d", "differences", "All keys", "Show equal keys as well.", True),
+    # --- a group of runs
+    Key(GROUP, "open", "enter", "open", "Open", "Open the run under the cursor.", True),
+    Key(GROUP, "stop", "s", "stop", "Stop", "Stop all runs of the group.", True),
+    # --- the queue
+    Key(QUEUE, "open", "enter", "open", "Open", "Open the run under the cursor.", True),
+    Key(QUEUE, "up", "K", "step('up')", "Move up", "Let the run start earlier.", True),
+    Key(QUEUE, "down", "J", "step('down')", "Move down", "Let the run start later.", True),
+    Key(QUEUE, "stop", "s", "stop", "Remove", "Remove a run from the queue, or stop it.", True),
     # --- a bench
     Key(BENCH, "stop", "s", "stop", "Stop", "Stop the bench and its current run.", True),
     Key(BENCH, "resume", "R", "resume", "Resume", "Continue with the next round.", True),
@@ -225,6 +240,10 @@ CHANGES = {
     "bench.stop",
     "bench.rerun",
     "bench.resume",
+    "group.stop",
+    "queue.up",
+    "queue.down",
+    "queue.stop",
 }
 
 MODIFIERS = ("ctrl", "shift", "alt", "meta", "super", "hyper")

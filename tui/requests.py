@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.runs import Run
 from distrain.runners.session import Session
+
+if TYPE_CHECKING:
+    from distrain.runners.groups import Group
 
 OnDone: TypeAlias = Callable[[bool], None]  # called with whether a run or bench was started
 
@@ -18,7 +21,7 @@ def ignore(started: bool) -> None:
 
 
 class LaunchRequest(NamedTuple):
-    """A run or bench to launch.
+    """A run, bench or group to launch.
 
     `action` says what is done, for messages ("rerun mine"); `configs` are what it will train.
     `start` starts it: it takes `queue` (wait for the devices) and raises DistrainError. Relative
@@ -27,7 +30,7 @@ class LaunchRequest(NamedTuple):
 
     action: str
     configs: Sequence[RunConfig]
-    start: Callable[..., Session]
+    start: Callable[..., Session | Group]
     runs_dir: Path
     cwd: str | None = None
 
@@ -44,11 +47,11 @@ class LaunchActions(Protocol):
 
 
 class SessionActions(Protocol):
-    def open(self, session: Session) -> None:
-        """Open the screen of a run or bench."""
+    def open(self, session: Session | Group) -> None:
+        """Open the screen of a run, bench or group."""
 
-    def stop(self, session: Session) -> None:
-        """Ask how to stop a run or bench, and stop it."""
+    def stop(self, session: Session | Group) -> None:
+        """Ask how to stop a run, bench or group, and stop it."""
 
     def rerun(self, session: Session) -> None:
         """Launch the same config or definition again."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.sentences import NOISE_UNKNOWN
-from distrain.runners.config.schema import RunConfig
 
 
 class BestRun(NamedTuple):
@@ -26,24 +25,26 @@ class BestRun(NamedTuple):
 
 def find_best(
     names: Sequence[str],
-    configs: Sequence[RunConfig | None],
-    evaluations: Sequence[Mapping[str, float | None] | None],
+    evaluations: Sequence[Mapping[str, float | None]],
+    *,
+    chosen: str | None = None,
+    direction: str | None = None,
     is_live: bool = False,
 ) -> BestRun:
-    """Compare the last evaluations of runs by the metric of `[checkpoint]`, else the main one.
+    """Compare the last evaluations of runs by a metric, empty where there was none.
 
-    `names` are those in the sentence; with `is_live` it says that the runs have not ended.
+    `chosen` and `direction` are `checkpoint.best` and `checkpoint.best_is`, by default the main
+    metric and what its name tells. `names` are those in the sentence; with `is_live` it says that
+    the runs have not ended.
     """
-    found = [each or {} for each in evaluations]
-    config = next((each for each in configs if each is not None and not each.is_script), None)
-    chosen = config.checkpoint.best if config else None
-    metric = chosen if any(chosen in each for each in found) else _common_metric(found)
+    is_evaluated = any(chosen in each for each in evaluations)
+    metric = chosen if chosen and is_evaluated else _common_metric(evaluations)
     if not metric:
         return BestRun("", (), "no run has been evaluated yet" if is_live else "")
-    direction = (config.checkpoint.best_is if config else None) or formatting.best_is(metric)
+    direction = direction or formatting.best_is(metric)
     values = {
         n: value
-        for n, each in enumerate(found)
+        for n, each in enumerate(evaluations)
         if (value := each.get(metric)) is not None and isfinite(value)
     }
     if direction is None or not values:

@@ -103,7 +103,14 @@ class GroupResults:
         self.settings = varying_settings(configs)
         names = [run.name or run.id for run in self.runs]
         evaluations = [_metrics(summary) for summary in self.summaries]
-        self.best: BestRun = find_best(names, configs, evaluations, group.is_live)
+        wanted = configs[0].checkpoint  # a script has the defaults
+        self.best: BestRun = find_best(
+            names,
+            evaluations,
+            chosen=wanted.best,
+            direction=wanted.best_is,
+            is_live=group.is_live,
+        )
 
     def table(self) -> tuple[list[TextColumn], list[list[str]]]:
         """Return the columns and a line of cells for each run."""

@@ -32,7 +32,9 @@ class Axis(NamedTuple):
     @classmethod
     def of(cls, key: str, values: Sequence[Any]) -> Axis:
         """Return the axis of values as Python has them. Raises ConfigError."""
-        return _checked(cls(key, (*values,), tuple(format_assigned(key, each) for each in values)))
+        return check_axis(
+            cls(key, (*values,), tuple(format_assigned(key, each) for each in values))
+        )
 
     @property
     def is_argument(self) -> bool:
@@ -62,16 +64,14 @@ def parse_axis(text: str) -> Axis:
     if not equals or not key.strip("-"):
         raise ConfigError(f"--sweep takes KEY=VALUE,VALUE, e.g. {EXAMPLE}, not {text!r}")
     texts = [each.strip() for each in split_values(listed)]
-    if "" in texts:
-        raise ConfigError([(key, "a value of the sweep is empty")])
     values = [parse_assignment(f"{key}={each}")[1] for each in texts]
     if key.startswith("-"):  # a script gets the text as it was typed, but for its quotes
-        is_quoted = [each[0] in "'\"" for each in texts]
+        is_quoted = [each[:1] in ("'", '"') for each in texts]
         values = [
             value if quoted else each
             for value, quoted, each in zip(values, is_quoted, texts, strict=True)
         ]
-    return _checked(Axis(key, tuple(values), tuple(texts)))
+    return check_axis(Axis(key, tuple(values), tuple(texts)))
 
 
 def split_values(text: str) -> list[str]:
@@ -92,11 +92,13 @@ def split_values(text: str) -> list[str]:
     return parts
 
 
-def _checked(axis: Axis) -> Axis:
+def check_axis(axis: Axis) -> Axis:
     """Return the axis; raises ConfigError where its values are not several different ones."""
     problem = ""
     repeated = [text for n, text in enumerate(axis.texts) if axis.values[n] in axis.values[:n]]
-    if axis.key == "devices" and not all(_names_devices(value) for value in axis.values):
+    if "" in axis.texts:
+        problem = "a value of the sweep is empty"
+    elif axis.key == "devices" and not all(_names_devices(value) for value in axis.values):
         problem = (
             f"{','.join(axis.texts)} may mean one run on several GPUs or several runs: write "
             "[0],[1] for runs on one GPU each"

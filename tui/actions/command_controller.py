@@ -112,7 +112,7 @@ class CommandController:
         if not name:
             return
         try:
-            self._app.sessions.open(lookup.find(name, self._app.runs_dir))
+            self._app.sessions.open(lookup.find_any(name, self._app.runs_dir))
         except DistrainError as error:
             self._app.refuse(str(error))
 

@@ -17,6 +17,7 @@ from distrain.tui.base_app import BaseApp
 from distrain.tui.requests import LaunchRequest
 
 if TYPE_CHECKING:
+    from distrain.runners.groups import Group
     from distrain.tui.dialogs.dialog import Answer
 
 T = TypeVar("T")
@@ -36,8 +37,12 @@ class SessionController:
 
     # --- open -----------------------------------------------------------------------------------
 
-    def open(self, session: Session) -> None:
-        if isinstance(session, Run):
+    def open(self, session: Session | Group) -> None:
+        if session.kind == "group":
+            from distrain.tui.screens.group_screen import GroupScreen
+
+            self._app.push_screen(GroupScreen(session))
+        elif isinstance(session, Run):
             from distrain.tui.screens.run_screen import RunScreen
 
             self._app.push_screen(RunScreen(session))
@@ -56,15 +61,37 @@ class SessionController:
 
     # --- stop -----------------------------------------------------------------------------------
 
-    def stop(self, session: Session) -> None:
+    def stop(self, session: Session | Group) -> None:
         if not self._app.check_may_change():
             return
         if not session.is_live:
             self._app.refuse(f"{label(session)} has already ended: {session.status}")
+        elif session.kind == "group":
+            self._ask_to_stop_group(session)
         elif session.kind == "bench":
             self._ask_to_stop_bench(session)
         else:
             self._ask_to_stop_run(session)
+
+    def _ask_to_stop_group(self, group: Group) -> None:
+        from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
+
+        def answer(choice: str | None) -> None:
+            if choice:
+                stop = partial(group.stop, now=choice == "now")
+                self._try(stop, f"stopping all runs of {group.name}")
+
+        text = (
+            f"{group.reason}. Runs in the queue are removed and never start. The others stop "
+            "after the same step with a checkpoint; “Stop now” ends them at once."
+        )
+        answers = [
+            Answer("gently", "Stop with checkpoints", "warning"),
+            Answer("now", "Stop now", "error"),
+        ]
+        self._app.push_screen(
+            ChoiceDialog(f"Stop all runs of {group.name}?", text, answers), answer
+        )
 
     def _ask_to_stop_bench(self, bench: Session) -> None:
         from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
@@ -283,8 +310,8 @@ class SessionController:
         return result
 
 
-def label(session: Session) -> str:
-    """Return what messages call a run or bench: its name, else its id."""
+def label(session: Session | Group) -> str:
+    """Return what messages call a run, bench or group: its name, else its id."""
     return session.name or session.id
 
 

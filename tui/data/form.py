@@ -23,6 +23,7 @@ from distrain.runners.config.command_line import (
     program_words,
 )
 from distrain.runners.config.schema import RunConfig, parse_assignment, parse_devices
+from distrain.runners.config.sweep import Axis, check_axis
 from distrain.runners.config.validation import Devices, Section, choices_of, wanted
 from distrain.runners.errors import ConfigError
 
@@ -150,8 +151,24 @@ EMPTY: Mapping[str, Any] = {"table": {}, "list": []}  # values that are typed as
 
 
 def parse_typed(field: Field, text: str) -> Any:
-    """Return typed text as plain data; text that cannot be parsed stays text."""
+    """Return typed text as plain data; text that cannot be parsed stays text.
+
+    Several values, as in "0.1, 0.05", are an Axis where no single value has a comma.
+    """
     text = text.strip()
+    if "," in text and may_be_swept(field):
+        texts = tuple(part.strip() for part in text.split(","))
+        values = tuple(_one_value(field, each) if each else "" for each in texts)
+        return Axis(field.key, values, texts)
+    return _one_value(field, text)
+
+
+def may_be_swept(field: Field) -> bool:
+    """Return whether several values of a field can be told from one value."""
+    return field.kind in ("number", "choice", "bool") or field.key in NAMED_KINDS
+
+
+def _one_value(field: Field, text: str) -> Any:
     if not text and field.kind in EMPTY:
         return EMPTY[field.kind]
     if not text and field.kind != "text":
@@ -180,6 +197,8 @@ def editable_text(value: Any, field: Field | None = None) -> str:
     """Return a value as the user would type it; "" if it is unset."""
     if value is None or value in ({}, []):
         return ""
+    if isinstance(value, Axis):
+        return ", ".join(value.texts)
     if isinstance(value, list) and (field is None or field.kind == "devices"):
         return ",".join(map(str, value))
     return value if isinstance(value, str) else format_toml(value)
@@ -231,13 +250,15 @@ def complete(field: Field, text: str) -> str:
 class Draft:
     """A preset, or a script without one, with unsaved changes.
 
-    `config` is valid; `distrain.runners.runs.check` decides whether it can run here.
+    `config` is valid; `distrain.runners.runs.check` decides whether it can run here. It has the
+    first value of each of the `axes`, which are the keys with several values.
     """
 
     name: str
     base: RunConfig
     config: RunConfig
     is_preset: bool = True
+    axes: tuple[Axis, ...] = ()
 
     @classmethod
     def of(
@@ -250,13 +271,18 @@ class Draft:
     ) -> Draft:
         """Return a preset with changes; those that are not valid any more are left out."""
         draft = cls(name, config, config, is_preset)
+        known = {field.key: field for field in fields()}
         for assignment in assignments:
-            with suppress(ConfigError):
-                draft = draft.with_value(*parse_assignment(assignment))
+            with suppress(ConfigError, KeyError):
+                key, value = parse_assignment(assignment)
+                if isinstance(value, str) and "," in value and may_be_swept(known[key]):
+                    value = parse_typed(known[key], value)
+                draft = draft.with_value(key, value)
         return draft
 
     def get(self, key: str) -> Any:
-        return _at(self.config, key)
+        """Return the value of a key: an Axis if it has several."""
+        return next((axis for axis in self.axes if axis.key == key), _at(self.config, key))
 
     def preset_value(self, key: str) -> Any:
         return _at(self.base, key)
@@ -270,8 +296,17 @@ class Draft:
         return [field for field in fields() if self.changed(field.key)]
 
     def with_value(self, key: str, value: Any) -> Draft:
-        """Return the draft with one field set, or unset by None; raises ConfigError."""
-        return replace(self, config=self.config.with_changes({key: value}))
+        """Return the draft with one field set, or unset by None; raises ConfigError.
+
+        An Axis sets several values.
+        """
+        axes = tuple(axis for axis in self.axes if axis.key != key)
+        if isinstance(value, Axis):
+            check_axis(value)
+            for each in reversed(value.values):
+                config = self.config.with_changes({key: each})
+            return replace(self, config=config, axes=(*axes, value))
+        return replace(self, config=self.config.with_changes({key: value}), axes=axes)
 
     def reset(self, key: str) -> Draft:
         """Return the draft with the preset's value of a field."""
@@ -279,11 +314,14 @@ class Draft:
 
     @property
     def assignments(self) -> list[str]:
-        """Return the changes as assignments for `--set`."""
+        """Return the changes as assignments for `--set`, or `--sweep` for several values."""
         return [self._assignment(field) for field in self.changes]
 
     def _assignment(self, field: Field) -> str:
-        return f"{field.key}={format_assigned(field.key, self.get(field.key))}"
+        value = self.get(field.key)
+        if isinstance(value, Axis):
+            return value.assignment
+        return f"{field.key}={format_assigned(field.key, value)}"
 
     def command(self, runs_dir: Path | None = None) -> list[str]:
         """Return the words of the shortest command line that launches the same run.
@@ -292,7 +330,9 @@ class Draft:
         """
         options = [] if runs_dir is None else ["--runs-dir", str(runs_dir)]
         if not self.is_preset:
-            words = option_words(self.config)
+            first = {axis.key: self.preset_value(axis.key) for axis in self.axes}
+            words = option_words(self.config.with_changes(first))
+            words += [word for axis in self.axes for word in ("--sweep", axis.assignment)]
             return ["distrain", "run", *words, *options, *program_words(self.config)]
         return ["distrain", "run", self.name, *self._options(self.changes), *options]
 
@@ -302,7 +342,8 @@ class Draft:
             if field.kind == "devices":
                 words += ["--devices", format_devices(self.get(field.key))]
             else:
-                words += ["--set", self._assignment(field)]
+                is_axis = isinstance(self.get(field.key), Axis)
+                words += ["--sweep" if is_axis else "--set", self._assignment(field)]
         return words
 
 

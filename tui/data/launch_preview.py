@@ -17,6 +17,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sections import DataConfig
+from distrain.runners.config.sweep import Axis, combine
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import short_id
@@ -29,6 +30,7 @@ TRAINING_SAMPLES = {"mnist": 60_000, "cifar10": 50_000}
 SYNTHETIC_SAMPLES = 10_240
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 COUNT_S = 0.5  # longest time to count the images of a folder
+LISTED_RUNS = 8  # of a sweep, by name
 NAMED_DEVICES = 4  # more are named by their range
 SEARCHED = 200  # newest runs that are searched for a similar one
 
@@ -46,7 +48,8 @@ class LaunchPreview(NamedTuple):
     """The preview of one config.
 
     `plan` is None if the config cannot be planned on these devices, `samples` is None while the
-    size of the training set is unknown. `problems` are (key, sentence).
+    size of the training set is unknown. `problems` are (key, sentence). Of a sweep, the keys with
+    several values are `axes`, `runs` are all runs with their names, and all else is of the first.
     """
 
     config: RunConfig
@@ -54,6 +57,8 @@ class LaunchPreview(NamedTuple):
     problems: tuple[tuple[str, str], ...] = ()
     samples: int | None = None
     past: PastRun | None = None
+    axes: tuple[Axis, ...] = ()
+    runs: tuple[tuple[str, LaunchPreview], ...] = ()
 
     @property
     def steps(self) -> tuple[int, int] | None:
@@ -87,8 +92,30 @@ class PreviewBuilder:
         self._runs_dir = runs_dir
         self._counted: dict[str, int | None] = {}
 
-    def build(self, config: RunConfig) -> LaunchPreview:
-        """Return the preview of a config, with all problems that keep it from running here."""
+    def build(self, config: RunConfig, axes: tuple[Axis, ...] = ()) -> LaunchPreview:
+        """Return the preview of a config or sweep, with all problems that keep it from running."""
+        first = self._build_one(config)
+        if not axes:
+            return first
+        try:
+            runs = combine(config, axes, check)
+        except ConfigError as error:
+            return first._replace(axes=axes, problems=tuple(error.problems))
+        previews = tuple((run.name, self._build_next(run.config, first)) for run in runs)
+        return first._replace(axes=axes, runs=previews)
+
+    def _build_next(self, config: RunConfig, first: LaunchPreview) -> LaunchPreview:
+        """Return the preview of another run of a sweep, whose config has been checked."""
+        plan = plan_here(config)
+        past = first.past
+        if first.plan is None or _similarity_key(config, plan) != _similarity_key(
+            first.config, first.plan
+        ):
+            past = newest_similar_run(self._runs_dir, config, plan)
+        samples = None if config.is_script else self._samples(config.data)
+        return LaunchPreview(config, plan, samples=samples, past=past)
+
+    def _build_one(self, config: RunConfig) -> LaunchPreview:
         problems: list[tuple[str, str]] = []
         try:
             plan: Plan | None = check(config)
@@ -206,7 +233,32 @@ def _first_step_time(record: Record, rank: int) -> float:
 
 
 def figures(preview: LaunchPreview) -> list[tuple[str, str]]:
-    """Return all figures of a preview by label."""
+    """Return all figures of a preview by label; of a sweep, those of its first run."""
+    return [*_sweep_figures(preview), *_figures_of_one(preview)]
+
+
+def _sweep_figures(preview: LaunchPreview) -> list[tuple[str, str]]:
+    if not preview.runs:
+        return []
+    names = [name for name, _ in preview.runs]
+    more = [f"… {len(names) - LISTED_RUNS} more"] if len(names) > LISTED_RUNS else []
+    text = "; ".join([*names[:LISTED_RUNS], *more])
+    return [
+        ("runs", f"{len(names)}, queued as one group: {text}"),
+        ("total", _total_time(preview)),
+    ]
+
+
+def _total_time(preview: LaunchPreview) -> str:
+    """Return how long the runs of a sweep take one after another."""
+    seconds = [run.seconds for _, run in preview.runs]
+    known = [each for each in seconds if each is not None]
+    if len(known) < len(seconds):
+        return "unknown" if not known else f"more than {formatting.duration(sum(known))}"
+    return f"~{formatting.duration(sum(known))}, one after another"
+
+
+def _figures_of_one(preview: LaunchPreview) -> list[tuple[str, str]]:
     plan = preview.plan
     config = preview.config
     if config.is_script:
@@ -230,13 +282,14 @@ def figures(preview: LaunchPreview) -> list[tuple[str, str]]:
 
 
 def launch_label(preview: LaunchPreview | None) -> str:
-    """Return what a launch does: "Launch on cpu:0 cpu:1"."""
+    """Return what a launch does: "Launch on cpu:0 cpu:1", "Queue 4 runs on cpu:0"."""
+    act = f"Queue {len(preview.runs)} runs" if preview and preview.runs else "Launch"
     if preview is None or preview.plan is None:
-        return "Launch"
+        return act
     plan = preview.plan
     labels = [device.label for device in plan.devices]
     named = plan.scheduled or len(labels) > NAMED_DEVICES
-    return f"Launch on {devices(plan) if named else ' '.join(labels)}"
+    return f"{act} on {devices(plan) if named else ' '.join(labels)}"
 
 
 def devices(plan: Plan) -> str:

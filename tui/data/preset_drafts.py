@@ -54,7 +54,9 @@ class PresetDrafts:
 
     @property
     def changed_names(self) -> list[str]:
-        return [name for name, draft in self.by_name.items() if draft.config != draft.base]
+        return [
+            name for name, draft in self.by_name.items() if draft.config != draft.base or draft.axes
+        ]
 
     @property
     def bench_configs(self) -> dict[str, RunConfig]:

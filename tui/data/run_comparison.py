@@ -92,7 +92,9 @@ class SettingValues(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        return len(set(self.values)) > 1
+        # Where a run in the queue will run is not known yet, which is no difference.
+        is_of_host = self.key.startswith(RAN)
+        return len({value for value in self.values if value is not None or not is_of_host}) > 1
 
 
 def setting_values(runs: Sequence[dict[str, str] | None]) -> list[SettingValues]:

@@ -28,6 +28,7 @@ from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
 from distrain.tui.widgets.diff_pane import DiffPane, RunSummaries
 from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.plot_pane import PlotPane
+from distrain.tui.widgets.text_pane import TextPane
 
 PREFERRED = ("loss", "throughput", "evaluation", "lr")
 
@@ -40,7 +41,7 @@ class CompareScreen(LinkedPlotsScreen):
         "Tab goes to the next pane, {app.full} shows one pane only. Plots share their x axis, zoom "
         "and cursor."
     )
-    KEYS = (COMPARE, PLOT)
+    KEYS: tuple[str, ...] = (COMPARE, PLOT)
     BINDINGS = [*keymap.make_bindings(COMPARE, PLOT), *LinkedPlotsScreen.PANE_BINDINGS]  # noqa: RUF012
 
     class FrameRead(Message):
@@ -59,7 +60,7 @@ class CompareScreen(LinkedPlotsScreen):
         self._reported_problems: set[str] = set()
 
     def compose(self) -> ComposeResult:
-        yield RunSummaries(id="summaries")
+        yield self._make_summaries()
         with Container(id="panes"):
             with Container(id="plots"):
                 for index in range(MOST_PLOTS):
@@ -67,8 +68,19 @@ class CompareScreen(LinkedPlotsScreen):
             yield DiffPane("Config", id="diff")
         yield KeyBar()
 
+    def _make_summaries(self) -> TextPane:
+        """Return the table above the plots."""
+        return RunSummaries(id="summaries")
+
+    def _list_panes(self) -> list[Widget]:
+        """Return the panes in the order of Tab; the first gets the focus."""
+        return [*self.query(PlotPane), self.query_one(DiffPane)]
+
+    def _show_summaries(self, frame: ComparisonFrame) -> None:
+        self.query_one(RunSummaries).show(frame, self._hint())
+
     def on_mount(self) -> None:
-        self._set_up(*self.query(PlotPane), self.query_one(DiffPane))
+        self._set_up(*self._list_panes())
         self._follow()
 
     # --- the thread that reads ------------------------------------------------------------------
@@ -107,7 +119,7 @@ class CompareScreen(LinkedPlotsScreen):
         frame = self.frame
         if frame is None:
             return
-        self.query_one(RunSummaries).show(frame, self._hint())
+        self._show_summaries(frame)
         for name, plot in zip(self.view.plots, self.query(PlotPane), strict=False):
             if name in frame.charts:
                 plot.show(frame.charts[name])

@@ -38,8 +38,11 @@ class CurrentPreview:
     @property
     def is_current(self) -> bool:
         """Return whether the preview is that of the current draft as it is now."""
+        return self.latest is not None and self._is_of_current(self.latest)
+
+    def _is_of_current(self, preview: LaunchPreview) -> bool:
         draft = self._drafts.current
-        return draft is not None and self.latest is not None and self.latest.config == draft.config
+        return draft is not None and (preview.config, preview.axes) == (draft.config, draft.axes)
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -62,13 +65,12 @@ class CurrentPreview:
             self._screen.run_worker(build, thread=True, exclusive=True, group="preview")
 
     def _build_in_thread(self, draft: Draft) -> None:
-        self._screen.post_message(PreviewBuilt(self._builder.build(draft.config)))
+        self._screen.post_message(PreviewBuilt(self._builder.build(draft.config, draft.axes)))
         form.known_names("model.name")  # parses torchvision's source once, before it is needed
 
     def accept(self, preview: LaunchPreview) -> bool:
         """Take over a preview. Return whether it is that of the current draft."""
-        draft = self._drafts.current
-        if draft is None or preview.config != draft.config:
+        if not self._is_of_current(preview):
             return False
         self.latest = preview
         return True

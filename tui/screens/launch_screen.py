@@ -19,6 +19,8 @@ from distrain.runners import formatting, horovod, runs
 from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.sweep import combine
+from distrain.runners.groups import Group, launch_group
 from distrain.runners.session import runs_folder
 from distrain.tui import keymap
 from distrain.tui.data import draft_store, launch_preview, recent_scripts
@@ -332,9 +334,16 @@ class LaunchScreen(AppScreen):
             self._refuse_problems(problems)
             return
         self.distrain.remember(preset=draft.name)
-        on = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
-        self._launching = f"launching {draft.name}{on}"
+        label = launch_preview.launch_label(self.preview.latest)
+        self._launching = (
+            f"launching {draft.name}: {label.lower()}"
+            if draft.axes
+            else (f"launching {draft.name}{label.removeprefix('Launch')}")
+        )
         self._paint()
+        if draft.axes:
+            self._launch_sweep(draft)
+            return
         start = partial(
             runs.launch,
             draft.config,
@@ -345,6 +354,33 @@ class LaunchScreen(AppScreen):
         action = f"launch {draft.name}"
         request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
         self.distrain.launches.launch(request, self._after_launch, queue)
+
+    def _launch_sweep(self, draft: Draft) -> None:
+        """Queue the runs of a draft with several values as one group."""
+        word = draft.name if draft.is_preset else Path(draft.config.script.name).stem
+        command = shlex.split(self.command)
+
+        def start(queue: bool) -> Group:
+            return launch_group(
+                combine(draft.config, draft.axes, runs.check),
+                f"{word}-sweep",
+                runs_dir=self.distrain.runs_dir,
+                command=command,
+            )
+
+        action = f"launch the sweep of {draft.name}"
+        request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
+        self.distrain.launches.launch(request, self._after_launch, queue=True)
+
+    def _refuse_sweep(self, draft: Draft | None) -> bool:
+        """Refuse what takes one value of each key; return whether the draft has several."""
+        if draft is None or not draft.axes:
+            return False
+        keys = ", ".join(axis.key for axis in draft.axes)
+        hint = "{launch.start} launches it as a sweep, {launch.reset} resets a field"
+        hint = keymap.insert_keys(hint, self.app)
+        self.distrain.refuse(f"{draft.name} has several values of {keys}: {hint}")
+        return True
 
     def _refuse_problems(self, problems: Mapping[str, str]) -> None:
         key, text = next(iter(problems.items()))
@@ -368,6 +404,8 @@ class LaunchScreen(AppScreen):
 
     def _plan_bench(self) -> None:
         """Plan a bench of the marked presets; the first is the baseline, unless changed later."""
+        if any(self._refuse_sweep(self.drafts.by_name.get(name)) for name in self.drafts.marked):
+            return
         if configs := self.drafts.bench_configs:
             self.distrain.benches.plan(configs, self._after_launch)
         else:
@@ -378,6 +416,8 @@ class LaunchScreen(AppScreen):
         self._after_commit(self._ask_what_to_verify)
 
     def _ask_what_to_verify(self) -> None:
+        if self._refuse_sweep(self.drafts.current):
+            return
         if self.drafts.by_name:
             drafts = list(self.drafts.by_name.values())
             ask_what_to_verify(self.app, self.drafts.current, drafts)
@@ -388,6 +428,8 @@ class LaunchScreen(AppScreen):
         self._after_commit_of_draft(self._ask_for_name)
 
     def _ask_for_name(self, draft: Draft) -> None:
+        if self._refuse_sweep(draft):
+            return
         save_as(self.app, draft, self.drafts.presets, partial(self._after_save, draft))
 
     def _after_save(self, before: Draft, name: str, config: RunConfig) -> None:

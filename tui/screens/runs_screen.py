@@ -446,6 +446,9 @@ class RunsScreen(AppScreen):
         from distrain.runners.runs import Run
         from distrain.tui.screens.compare_screen import CompareScreen
 
+        if sweep := self._sweep_at_cursor():
+            self._open_group(sweep)
+            return
         rows = self._compared()
         sessions = self._sessions(rows[:MOST_COMPARED])
         runs = [session for session in sessions if isinstance(session, Run)]
@@ -471,6 +474,30 @@ class RunsScreen(AppScreen):
             return [row for row in self.listing.shown if row.kind != BENCH]
         pinned, row = self._pinned, self._table.row
         return [each for each in (pinned, row if row != pinned else None) if each is not None]
+
+    def _sweep_at_cursor(self) -> str:
+        """Return the id of the sweep under the cursor, unless other runs are to be compared."""
+        group, row = self._table.group, self._table.row
+        if self._marked or self._pinned or (self._filter.text.strip() and not group):
+            return ""
+        ids = {each.group for each in group.rows} if group else {row.group if row else ""}
+        return ids.pop() if len(ids) == 1 else ""
+
+    def _open_group(self, id: str) -> None:
+        """Open the table and the curves of the runs of a sweep."""
+        from distrain.runners.groups import Group
+        from distrain.runners.runs import Run
+
+        rows = [row for row in self.rows.values() if row.group == id]
+        sessions = self._sessions(sorted(rows, key=lambda row: (row.created, row.id)))
+        runs = [session for session in sessions if isinstance(session, Run)]
+        if runs:
+            self.distrain.sessions.open(Group(id, runs))
+
+    def action_queue(self) -> None:
+        from distrain.tui.screens.queue_screen import QueueScreen
+
+        self.app.push_screen(QueueScreen())
 
     def action_stop(self) -> None:
         if session := self._current():

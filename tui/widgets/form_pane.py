@@ -179,6 +179,8 @@ class FormPane(Vertical):
             completes = " · → completes" if form.suggestions(field) else ""
             return f"enter saves · esc cancels{completes}{unset}"
         hint = HINTS[field.kind]
+        if field.kind == "number":
+            hint += "; several, as in 0.1, 0.05, make a sweep"
         if field.key in form.NAMED_KINDS:
             hint = "enter lists known names, or type one"
         if draft.changed(field.key):

@@ -178,10 +178,12 @@ def _main_figures(preview: LaunchPreview) -> list[str]:
     plan = preview.plan
     assert plan is not None, "called only with a plan"
     figures = dict(launch_preview.figures(preview))
+    sweep = [f"{len(preview.runs)} runs", f"total: {figures['total']}"] if preview.runs else []
     place = f"{formatting.plural(plan.world_size, 'rank')} on {launch_preview.devices(plan)}"
     if preview.config.is_script:
-        return [place, figures["script"]]
+        return [*sweep, place, figures["script"]]
     return [
+        *sweep,
         place,
         figures["batch"],
         f"lr {plan.lr:g}",

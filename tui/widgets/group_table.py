@@ -1,0 +1,137 @@
+"""The runs of a group: in what they differ, how far they are, and which is best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.style import Style
+from rich.text import Text
+
+from distrain.runners import formatting
+from distrain.runners.analysis.best_run import BestRun, find_best
+from distrain.tui.data.run_comparison import RAN, ComparedRun, ComparisonFrame, setting_values
+from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
+from distrain.tui.widgets.cursor_pane import CursorPane
+from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
+from distrain.tui.widgets.text_pane import wrapped
+
+LONGEST_SETTING = 16
+BEST = "best"
+
+
+class GroupTable(CursorPane):
+    """A row per run with its mark, which is the legend of all plots."""
+
+    HELP = (
+        "The runs of the group with the settings in which they differ. {group.open} opens the run "
+        "under the cursor, {group.stop} stops all of them. The best run is that of the best last "
+        "evaluation: one run of each setting does not show how much of it is chance."
+    )
+    DEFAULT_CSS = "GroupTable { border: none; height: auto; &:focus { border: none; } }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._frame: ComparisonFrame | None = None
+        self._heading = ""
+
+    def show(self, frame: ComparisonFrame, heading: str) -> None:
+        """Show the runs; `heading` is what the whole group does, for the first line."""
+        self._frame = frame
+        self._heading = heading
+        self._paint()
+
+    def _paint(self) -> None:
+        if self._frame is None or not self.width:
+            return
+        runs = self._frame.runs
+        best = best_run(runs)
+        styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
+        lines = wrapped(self._heading, "dim", self.width)
+        lines += wrapped(best.sentence, "bold", self.width) if best.sentence else []
+        self.fixed = len(lines) + 1  # with the header
+        lines += group_lines(runs, best, styles, self.width)
+        self.put_rows([run.row.id for run in runs], lines)
+
+
+def best_run(runs: Sequence[ComparedRun]) -> BestRun:
+    """Return which run has the best last evaluation."""
+    evaluations = [
+        {name: metric.value for name, metric in run.evaluations[-1].metrics.items()}
+        if run.evaluations
+        else {}
+        for run in runs
+    ]
+    settings = runs[0].settings or {}
+    return find_best(
+        [run.name for run in runs],
+        evaluations,
+        chosen=settings.get("checkpoint.best"),
+        direction=settings.get("checkpoint.best_is"),
+        is_live=any(run.row.live for run in runs),
+    )
+
+
+def group_lines(
+    runs: Sequence[ComparedRun], best: BestRun, styles: Sequence[Style], width: int
+) -> list[Text]:
+    """Return the header and a row per run, fitted to a width."""
+    differing = {
+        each.key: [value or formatting.MISSING for value in each.values]
+        for each in setting_values([run.settings for run in runs])
+        if each.differs and not each.key.startswith(RAN)
+    }
+    columns = columns_that_fit([*map(_setting_column, differing.items()), *COLUMNS], width - 16)
+    name = max(min(width - total_width(columns), max(len(run.name) for run in runs) + 2), 8)
+    head = _cell("  run", name, Style(dim=True))
+    titles = {key: key.rpartition(".")[2] for key in differing}
+    for column in columns:
+        title = titles.get(column.name, column.name)
+        title = {"metric": best.metric or title, "status": " status", BEST: ""}.get(title, title)
+        head.append(" ").append_text(align(Text(title, "dim"), column))
+    lines = [head]
+    for n, (run, style) in enumerate(zip(runs, styles, strict=True)):
+        line = _cell(f"{run.mark.shape} {run.name}", name, style)
+        texts = {key: Text(values[n], "bold") for key, values in differing.items()}
+        texts |= _figures(run, best.metric, n in best.runs)
+        for column in columns:
+            line.append(" ").append_text(align(texts[column.name], column))
+        lines.append(line)
+    return lines
+
+
+COLUMNS = (
+    TableColumn("status", 12, right=False),
+    TableColumn("progress", 8, 2),
+    TableColumn("metric", 12),
+    TableColumn(BEST, 4, right=False),
+    TableColumn("samples/s", 9, 3),
+    TableColumn("duration", 9, 4),
+)
+
+
+def _setting_column(setting: tuple[str, Sequence[str]]) -> TableColumn:
+    key, values = setting
+    longest = max(map(len, [key.rpartition(".")[2], *values]))
+    return TableColumn(key, min(longest, LONGEST_SETTING), 5)
+
+
+def _figures(run: ComparedRun, metric: str, is_best: bool) -> dict[str, Text]:
+    row = run.row
+    mark, colour = STATUSES.get(row.current_status, UNKNOWN)
+    found = run.evaluations[-1].metrics.get(metric) if run.evaluations and metric else None
+    value = formatting.metric_value(metric, found.value) if found else formatting.MISSING
+    done = f"{100 * row.fraction:.0f} %" if row.live and row.fraction is not None else ""
+    return {
+        "status": Text(f" {mark} {row.current_status}", colour),
+        "progress": Text(done or (formatting.MISSING if row.live else "")),
+        "metric": Text(value, "bold" if is_best else ""),
+        BEST: Text(BEST if is_best else "", "bold green"),
+        "samples/s": Text(formatting.round_rate(run.rate or row.samples_per_s)),
+        "duration": Text(formatting.duration(row.seconds)),
+    }
+
+
+def _cell(text: str, width: int, style: Style) -> Text:
+    cell = Text(text, style, no_wrap=True)
+    cell.truncate(width, overflow="ellipsis", pad=True)
+    return Text.assemble(cell)
