@@ -31,6 +31,7 @@ from tests.support.records import RunBuilder
 from .app_driver import messages, screen_lines, until
 
 FIELDS = {field.key: field for field in fields()}
+SLOW_S = 200.0  # real processes on a machine that is busy
 GROUP = "20261124-120000-mine-sweep-ab12"
 
 
@@ -153,18 +154,19 @@ def test_several_values_in_the_form_launch_a_group_of_real_runs(
         screen._form.go_in("train.lr")
         await pilot.press(*"0.1", "comma", "space", *"0.05", "enter")
         await until(pilot, lambda: screen.preview.is_current and screen.drafts.current.axes)  # type: ignore[union-attr]
-        await until(pilot, lambda: shows(app, "2, queued as one group"))
+        await until(pilot, lambda: shows(app, "2, queued as one group"), "the preview")
         # what takes one value of each key is refused
         await pilot.press("ctrl+s")
-        await until(pilot, lambda: "several values of train.lr" in "".join(messages(app)))
+        refused = "several values of train.lr"
+        await until(pilot, lambda: refused in "".join(messages(app)), refused)
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: isinstance(app.screen, GroupScreen))
-        await until(pilot, lambda: shows(app, "lr-0.05", "queued"))
+        await until(pilot, lambda: isinstance(app.screen, GroupScreen), "launched", SLOW_S)
+        await until(pilot, lambda: shows(app, "lr-0.05", "queued"), "queued", SLOW_S)
         # all are stopped at once, after a question
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog))
         await pilot.press("right", "enter")
-        await until(pilot, lambda: shows(app, "2 of 2 runs have ended"))
+        await until(pilot, lambda: shows(app, "2 of 2 runs have ended"), "stopped", SLOW_S)
 
     in_app(runs_dir, steps)
     group = find_group("mine-sweep", runs_dir)
