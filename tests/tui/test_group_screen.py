@@ -19,7 +19,7 @@ from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
 from distrain.tui.app import DistrainApp
 from distrain.tui.data.form import Draft, fields, find_problem, parse_typed
-from distrain.tui.dialogs.choice import ChoiceDialog
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.screens.group_screen import GroupScreen
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.queue_screen import QueueScreen
@@ -165,7 +165,7 @@ def test_several_values_in_the_form_launch_a_group_of_real_runs(
         # all are stopped at once, after a question
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog))
-        await pilot.press("right", "enter")
+        await pilot.click("#now")
         await until(pilot, lambda: shows(app, "2 of 2 runs have ended"), "stopped", SLOW_S)
 
     in_app(runs_dir, steps)
