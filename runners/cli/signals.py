@@ -16,7 +16,9 @@ class Signals:
         self.ended_by: int | None = None  # SIGTERM, or SIGHUP of a closed terminal
 
     def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            numbers.append(signal.SIGHUP)
         self._previous = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 

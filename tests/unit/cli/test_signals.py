@@ -1,9 +1,11 @@
-"""Ctrl-C is counted, also where it comes in a storm."""
+"""Ctrl-C is counted, also where it comes in a storm; nohup is respected."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 STORM = """
 import os, signal
@@ -20,3 +22,21 @@ for _ in range(10):
 def test_one_more_ctrl_c_at_the_end_does_not_change_the_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "2\n", "")
+
+
+HANG_UP = """
+import os, signal
+from distrain.runners.cli.signals import Signals
+with Signals() as signals:
+    os.kill(os.getpid(), signal.SIGHUP)
+print(signals.ended_by)
+"""
+
+
+@pytest.mark.parametrize(("before", "ended_by"), [([], "1"), (["nohup"], "None")])
+def test_a_closed_terminal_ends_a_command_except_under_nohup(
+    before: list[str], ended_by: str
+) -> None:
+    command = ["env", "--default-signal=HUP", *before, sys.executable, "-c", HANG_UP]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"{ended_by}\n"
