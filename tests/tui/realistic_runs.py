@@ -186,8 +186,21 @@ class RealisticRun(RunBuilder):
     def fail(self, rank: int, message: str) -> RealisticRun:
         """End with a ValueError of one rank; the others are secondary failures."""
         others = [other for other in range(self.world) if other != rank]
+        trace = (
+            "Traceback (most recent call last):\n"
+            '  File "/home/me/digits/labels.py", line 31, in check\n'
+            '    raise ValueError(f"a label is out of range: {label} of {classes} classes")\n'
+            f"ValueError: {message}\n"
+        )
+        with (self.dir / "logs" / f"rank-{rank}.log").open("a") as log:
+            log.write(trace)
         error = RunError(
-            rank=rank, type="ValueError", message=message, step=self.step, secondary=others
+            rank=rank,
+            type="ValueError",
+            message=message,
+            traceback=trace,
+            step=self.step,
+            secondary=others,
         )
         self.end("failed", reason=f"rank {rank}: ValueError: {message}", error=error)
         return self

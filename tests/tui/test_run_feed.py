@@ -249,6 +249,9 @@ def test_advice_fits_the_failure() -> None:
     memory = RunError(rank=0, type="OutOfMemoryError", message="CUDA out of memory. Tried to …")
     assert "batch_size" in advice_for(memory)
     assert "traceback" in advice_for(RunError(rank=0, type="ValueError", message="odd"))
+    silent = RunError(rank=0, type="Exit", message="exited with code 3 without reporting an error")
+    assert "traceback" not in advice_for(silent)
+    assert "train." not in advice_for(memory, is_script=True)
 
 
 def test_the_place_of_a_failure_is_the_last_line_of_the_users_code() -> None:

@@ -49,6 +49,10 @@ _ADVICE = (
     _Advice(("SIGABRT",), "read the log ({run.logs}): a library has aborted the process"),
     _Advice(("SIGTERM",), "find out who ended it: a user, a scheduler or the limit of a container"),
     _Advice(
+        ("without reporting an error",),
+        "read the log ({run.logs}): os._exit, or code that is not Python, ended the process",
+    ),
+    _Advice(
         ("unused",),
         "set ddp.find_unused_parameters = true",
         "pass find_unused_parameters=True to DistributedDataParallel",

@@ -18,11 +18,11 @@ from distrain.runners.horovod.install import Installation, Progress
 from distrain.runners.horovod.subprocesses import InstallStoppedError
 from distrain.tui.dialogs.dialog import Dialog
 from distrain.tui.dialogs.kept import discard
+from distrain.tui.keymap import insert_keys
 from distrain.tui.plotting.sparkline import bar
 
 NAME = "install"
 BAR = 40  # cells
-REFRESH_S = 0.5
 KEPT_LINES = 8  # of the output
 PAUSE_S = 0.15  # at least, between two messages: pip prints many lines at once
 
@@ -63,7 +63,6 @@ class InstallHorovodDialog(Dialog[bool]):
         self._shown_lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._succeeded: bool | None = None
         self._is_stopped = False
-        self._began = time.monotonic()
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="install-stage", markup=False)
@@ -71,7 +70,6 @@ class InstallHorovodDialog(Dialog[bool]):
         yield Label("", id="install-keys", classes="quiet", markup=False)
 
     def on_mount(self) -> None:
-        self.set_interval(REFRESH_S, self._show_keys)
         self._show_keys()
         self._install()
 
@@ -117,8 +115,9 @@ class InstallHorovodDialog(Dialog[bool]):
             self.app.notify(event.text, severity="information" if event.succeeded else "error")
 
     def _show_keys(self) -> None:
-        elapsed = formatting.duration(time.monotonic() - self._began)
-        text = f"{elapsed} · s stops · esc leaves it running; i shows it again"
+        text = insert_keys(
+            "s stops · esc leaves it running; {launch.install} shows it again", self.app
+        )
         if self._has_ended:
             text = "esc goes back"
         self.query_one("#install-keys", Label).update(text)

@@ -98,7 +98,8 @@ class VerifyScreen(AppScreen):
         if not self.is_current:
             return
         now = time.monotonic()
-        text = "stopped" if self._is_stopped else "all done"
+        is_complete = all(entry.state == "done" for entry in self._table.entries)
+        text = "all done" if is_complete else "stopped"
         if not self._has_ended:
             spinner = SPINNER[int(now / REFRESH_S) % len(SPINNER)]
             text = f"{spinner} {self._progress.describe(now)}"
