@@ -6,7 +6,7 @@ A group is no file of its own: each run's record names the group that it belongs
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -92,7 +92,7 @@ class Group:
 
 def launch_sweep(
     config: RunConfig,
-    values: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Iterable[Any]],
     *,
     name: str = "sweep",
     runs_dir: str | os.PathLike[str] | None = None,

@@ -21,6 +21,7 @@ from distrain.runners.cli.start import start_session
 from distrain.runners.cli.terminal import TextColumn, align_columns, print_message
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError
+from distrain.runners.system.files import read_named
 
 _RULES = ("repeats", "seconds", "steps", "precision", "baseline", "seed")
 
@@ -76,7 +77,7 @@ def _read_definition(path: str) -> Definition | None:
     if not path.endswith(".toml"):
         return None
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_named(Path(path))
     except (OSError, UnicodeDecodeError):
         return None
     if not re.search(r"\[(candidates|contestants)\b", text):

@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from distrain.runners import lookup
+from distrain.runners import formatting, lookup
 from distrain.runners.analysis.comparison import recorded_runs
 from distrain.runners.analysis.comparison.curves import add_curves
 from distrain.runners.analysis.comparison.markdown import render_markdown
@@ -40,7 +40,7 @@ def execute(arguments: Namespace) -> int:
         Path(out).write_text(text, "utf-8")
     except OSError as error:
         raise DistrainError(f"cannot write to {out}: {error.strerror}") from None
-    print_message(f"wrote {out}")
+    print_message(f"wrote {formatting.printable(out)}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from distrain.runners import formatting
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.lookup import find_run
 
@@ -19,5 +20,5 @@ def execute(arguments: Namespace) -> int:
     if arguments.to == "csv" and arguments.table is None and record.logged():
         print_message("what the script has logged is exported with --table logged")
     if arguments.out:
-        print_message(f"wrote {arguments.out}")
+        print_message(f"wrote {formatting.printable(arguments.out)}")
     return 0

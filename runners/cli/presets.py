@@ -17,6 +17,7 @@ from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, RunNotFoundError
+from distrain.runners.system.files import read_named
 
 COLUMNS = (
     TextColumn("preset"),
@@ -72,7 +73,7 @@ def _show(arguments: Namespace) -> int:
     path, origin = presets.locate(arguments.preset)
     config, _ = presets.find(arguments.preset)
     print_message(f"{origin}: {path}", "dim")
-    text = config.to_toml() if arguments.full else path.read_text(encoding="utf-8")
+    text = config.to_toml() if arguments.full else read_named(path)
     if sys.stdout.isatty():  # TOML allows characters that control a terminal
         text = formatting.printable_lines(text)
     print(text.rstrip("\n"))

@@ -17,7 +17,7 @@ from distrain.models.errors import nearest
 from distrain.runners.config.command_line import is_program
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.errors import ConfigError
-from distrain.runners.system.files import require_regular, write_atomically
+from distrain.runners.system.files import read_named, require_regular, write_atomically
 from distrain.runners.system.home_folders import config_folder
 
 # Next to this package, in a checkout as in an installed wheel.
@@ -176,7 +176,7 @@ def _read(path: Path) -> RunConfig:
     try:
         if path.parent == user_folder():  # lists read all of them, a pipe for ever
             require_regular(path.stat())
-        text = path.read_text(encoding="utf-8")
+        text = read_named(path)
     except FileNotFoundError:
         raise ConfigError(f"there is no preset file {path}") from None
     except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -30,11 +30,12 @@ class Axis(NamedTuple):
     texts: tuple[str, ...]
 
     @classmethod
-    def of(cls, key: str, values: Sequence[Any]) -> Axis:
+    def of(cls, key: str, values: Iterable[Any]) -> Axis:
         """Return the axis of values as Python has them. Raises ConfigError."""
-        return check_axis(
-            cls(key, (*values,), tuple(format_assigned(key, each) for each in values))
-        )
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ConfigError([(key, f"a sweep takes a list of values, not {values!r}")])
+        found = tuple(values)
+        return check_axis(cls(key, found, tuple(format_assigned(key, each) for each in found)))
 
     @property
     def is_argument(self) -> bool:
@@ -104,7 +105,8 @@ def check_axis(axis: Axis) -> Axis:
             "[0],[1] for runs on one GPU each"
         )
     elif len(axis.values) < 2:
-        problem = f"a sweep takes several values, separated by commas, not only {axis.texts[0]}"
+        only = f"only {axis.texts[0]}" if axis.texts else "none"
+        problem = f"a sweep takes several values, separated by commas, not {only}"
     elif repeated:
         problem = f"{repeated[0]} is in the sweep twice"
     if problem:

@@ -15,7 +15,7 @@ from pathlib import Path
 from distrain.runners.records.compat import add_missing_columns, add_missing_curves
 from distrain.runners.records.ranks import RANK_FIELDS
 from distrain.runners.records.timeseries.series import SERIES
-from distrain.runners.system.files import require_regular
+from distrain.runners.system.files import MOST_BYTES, require_regular
 
 DATABASE = "metrics.db"
 UNDONE = "undone"  # the kind of a discarded event; its body is unchanged
@@ -31,6 +31,12 @@ _TABLES = (
     "CREATE INDEX events_kind ON events (kind)",
     "CREATE TABLE curves (id INTEGER PRIMARY KEY, name TEXT, rank INTEGER)",
     f"CREATE TABLE ranks ({', '.join(RANK_FIELDS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
+)
+# What somebody else's database executes when it is read; distrain creates none of it.
+_COMPUTED = (
+    "SELECT 1 FROM sqlite_master AS made WHERE type IN ('view', 'trigger') "
+    "OR sql LIKE 'CREATE VIRTUAL%' "
+    "OR EXISTS (SELECT 1 FROM pragma_table_xinfo(made.name) WHERE hidden)"
 )
 
 
@@ -109,8 +115,10 @@ def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
     try:
         db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
-        if db.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone():
-            raise sqlite3.DataError("it has views or triggers")
+        # A value that was computed could fill the memory, or take for ever, in a small file.
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+        if db.execute(_COMPUTED).fetchone():
+            raise sqlite3.DataError("it has views, triggers, virtual tables or generated columns")
         add_missing_curves(db)
         for series in SERIES:
             add_missing_columns(db, series)

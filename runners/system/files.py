@@ -34,6 +34,18 @@ def read_regular(path: Path | str) -> bytes:
         os.close(descriptor)
 
 
+def read_named(path: Path) -> str:
+    """Return the text of a file that a person has named: a pipe too, but nothing without an end.
+
+    Raises OSError and UnicodeDecodeError.
+    """
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes")
+    return data.decode()
+
+
 def _open_descriptor(path: Path | str) -> tuple[int, int]:
     """Return the descriptor of an open file, and its size in bytes."""
     require_regular(os.lstat(path))  # before it is opened, because that may affect a device

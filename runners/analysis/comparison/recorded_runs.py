@@ -47,10 +47,12 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
 
     `baseline`: name or id of a run; by default the first.
 
-    Raises ConfigError if the baseline is not among the runs, DistrainError if a record cannot be
-    read.
+    Raises ConfigError if there are no runs or the baseline is not among them, DistrainError if a
+    record cannot be read.
     """
     records = list({record.dir: record for record in records}.values())
+    if not records:
+        raise ConfigError("there are no runs to compare")
     plans = [_plan(record) for record in records]
     names = display_names([(record.name, record.id) for record in records])
     base = _baseline_index(baseline, names, records)

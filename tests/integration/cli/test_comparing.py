@@ -208,6 +208,8 @@ def test_the_baseline_is_the_first_or_the_one_asked_for(two: list[SampledRun]) -
         assert found.candidates[0].ratio.value == pytest.approx(0.5)
     with pytest.raises(ConfigError, match="nobody is not among the runs: alone, both"):
         compare(records, baseline="nobody")
+    with pytest.raises(ConfigError, match="no runs to compare"):
+        compare([])
 
 
 def test_runs_of_one_name_get_different_names_and_a_run_given_twice_counts_once(

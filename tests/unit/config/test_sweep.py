@@ -62,6 +62,12 @@ def test_what_is_ambiguous_or_no_sweep_is_refused(text: str, problem: str) -> No
         parse_axis(text)
 
 
+@pytest.mark.parametrize("values", [0.1, "0.1,0.2", [], [0.1]])
+def test_python_values_that_are_no_list_of_several_are_refused(values: Any) -> None:
+    with pytest.raises(ConfigError, match=r"a sweep takes (a list of|several) values"):
+        Axis.of("train.lr", values)
+
+
 def test_several_keys_give_all_combinations_with_a_name_each() -> None:
     axes = [parse_axis("train.lr=0.1,0.05"), Axis.of("train.batch_size", [64, 128])]
     runs = combine(RunConfig(), axes, accept)

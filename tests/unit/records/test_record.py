@@ -225,6 +225,36 @@ def test_a_reader_neither_follows_links_nor_waits_for_pipes(
         Record(folder).totals() if name == "metrics.db" else Record(folder).config.to_toml()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE VIRTUAL TABLE v USING rtree(id, low, high)",
+        "ALTER TABLE events ADD COLUMN more TEXT AS (hex(zeroblob(400000000)))",
+    ],
+)
+def test_a_database_that_computes_what_is_read_is_refused(
+    folder: Path, writer: RecordWriter, statement: str
+) -> None:
+    writer.close()
+    db = sqlite3.connect(folder / "metrics.db", isolation_level=None)
+    db.execute(statement)
+    db.close()
+    with pytest.raises(DistrainError, match="generated columns"):
+        Record(folder).totals()
+
+
+def test_a_value_that_distrain_never_writes_is_not_loaded(
+    folder: Path, writer: RecordWriter
+) -> None:
+    writer.close()
+    db = sqlite3.connect(folder / "metrics.db", isolation_level=None)
+    db.execute("INSERT INTO events VALUES (1, 1.0, 'notice', 0, 0, zeroblob(20000000))")
+    db.close()
+    with pytest.raises(DistrainError, match="too big"):
+        list(Record(folder).events())
+
+
 def test_of_a_run_that_stalls_for_days_the_newest_stacks_are_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
