@@ -263,7 +263,8 @@ def _has_sessions(folder: Path) -> bool:
 def main() -> int:
     """Run the command `distrain-tui` and return its exit code."""
     arguments = _parse_arguments()
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr; a closed one is None
+    if not all(stream and stream.isatty() for stream in streams):
         message = "distrain-tui needs a terminal; use `distrain watch` without one"
         print(message, file=sys.stderr)
         return 2

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import pty
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -171,6 +177,19 @@ def test_options_and_environment_of_the_app(terminal: Terminal) -> None:
     terminal.close()
     terminal.open("nope", shell=True)
     terminal.until("distrain-tui: there is no run or bench in", "it left with 2")
+
+
+@pytest.mark.parametrize("redirection", ["2>errors", "<&- >&- 2>errors"])
+def test_the_app_needs_a_terminal_for_all_streams(tmp_path: Path, redirection: str) -> None:
+    ours, theirs = pty.openpty()
+    command = f"{shlex.join([sys.executable, '-m', 'distrain.tui'])} {redirection}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, stdin=theirs, stdout=theirs, timeout=60
+    )
+    os.close(ours)
+    os.close(theirs)
+    message = "distrain-tui needs a terminal; use `distrain watch` without one\n"
+    assert (done.returncode, (tmp_path / "errors").read_text()) == (2, message)
 
 
 def test_the_app_ends_with_its_terminal_even_under_nohup(
