@@ -140,7 +140,9 @@ def test_the_footer_has_the_install_key_if_horovod_is_missing(
     usual = PreviewBuilder.build
     wanting = (("strategy", WHY),)
     monkeypatch.setattr(
-        PreviewBuilder, "build", lambda self, config: usual(self, config)._replace(problems=wanting)
+        PreviewBuilder,
+        "build",
+        lambda self, *what: usual(self, *what)._replace(problems=wanting),
     )
 
     def offered(app: DistrainApp) -> bool:
