@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -167,24 +168,59 @@ def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
     torch looks for them when its own timeout is over, which is therefore shorter here. At the start
     of an epoch it waits for all of them, and cannot try that again: there the timeout is the whole.
     """
-    while True:
-        deadline = time.monotonic() + timeout_s
+    with _Guard(batches._workers, timeout_s) as guard:
         while True:
-            batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
-            try:
-                batch = next(batches)
-                break
-            except StopIteration:
-                return
-            except RuntimeError as error:
-                if "DataLoader timed out" not in str(error):
-                    raise
-                if time.monotonic() >= deadline:
+            guard.deadline = time.monotonic() + timeout_s
+            while True:
+                batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
+                try:
+                    batch = next(batches)
+                    break
+                except StopIteration:
+                    return
+                except (RuntimeError, OSError, EOFError) as error:
+                    is_late = time.monotonic() >= guard.deadline
+                    if not is_late and "DataLoader timed out" in str(error):
+                        continue
+                    if not (is_late or guard.has_ended_loaders):
+                        raise
                     text = f"no batch came from the loader processes within {timeout_s:g} s"
                     raise RuntimeError(f"{text} (data.timeout_s)") from None
-            finally:
-                batches._timeout = timeout_s
-        yield batch
+                finally:
+                    batches._timeout = timeout_s
+            guard.deadline = math.inf
+            yield batch
+
+
+class _Guard(threading.Thread):
+    """Ends the loader processes some time after a deadline, while their rank waits for a batch.
+
+    torch waits without a limit for the tensors of a batch that a process has announced: they come
+    through a socket of that process, which may hang or be suspended.
+    """
+
+    def __init__(self, loaders: Sequence[BaseProcess], timeout_s: float) -> None:
+        super().__init__(name="loaders", daemon=True)
+        self.deadline = math.inf
+        self.has_ended_loaders = False
+        self._loaders = loaders
+        self._check_s = min(timeout_s, CHECK_S)
+        self._has_passed = threading.Event()
+
+    def run(self) -> None:
+        while not self._has_passed.wait(self._check_s):
+            if time.monotonic() > self.deadline + self._check_s:  # torch itself had the time
+                self.has_ended_loaders = True
+                for loader in self._loaders:
+                    loader.kill()
+                return
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_passed.set()
 
 
 def _init_loader_process(_: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor, nn
@@ -256,6 +257,30 @@ def test_the_wait_for_a_loader_process_is_bounded() -> None:
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=0.2)
     with pytest.raises(RuntimeError, match=r"within 0\.2 s \(data\.timeout_s\)"):
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
+
+
+class Suspended(Indices):
+    """A data set whose loader process is suspended after the last sample, in its queue."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index == len(self) - 1:
+            threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        return super().__getitem__(index)
+
+
+# torch's iterator raises in its __del__, as a process of it was killed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_batch_that_a_suspended_process_has_announced_is_not_waited_for_without_end() -> None:
+    task = Plain(Indices(SAMPLES))
+    task.eval = Suspended(2)
+    config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=1.0, eval__batch_size=1)
+    batches = iter(EvaluationBatches(task, config, plan, 0, make_mover(task)))
+    next(batches)
+    (process,) = multiprocessing.active_children()
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.05)
+    with pytest.raises(RuntimeError, match=r"within 1 s \(data\.timeout_s\)"):
+        next(batches)
 
 
 def test_a_loader_process_that_pauses_between_two_epochs_is_waited_for(
