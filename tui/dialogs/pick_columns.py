@@ -25,8 +25,9 @@ _KEYS_OF_THE_LIST = {
 class ColumnsDialog(Dialog[None]):
     """List all columns with marks at the chosen ones, which come first and in their order.
 
-    `titles` are those of all columns. Each change is passed to `on_change` at once; no columns mean
-    that the app chooses. What is typed selects columns that have all of its words.
+    `titles` are those of all columns, `current` the columns that are visible. Each change is passed
+    to `on_change` at once; no columns mean that the app chooses. What is typed selects columns that
+    have all of its words.
     """
 
     BINDINGS = [  # noqa: RUF012
@@ -44,7 +45,7 @@ class ColumnsDialog(Dialog[None]):
         super().__init__()
         self._titles = titles
         self._chosen = [name for name in chosen if name in titles]
-        self._current = [name for name in current if name in titles]  # those of the app's choice
+        self._current = [name for name in current if name in titles]
         self._on_change = on_change
 
     def compose(self) -> ComposeResult:
@@ -103,7 +104,7 @@ class ColumnsDialog(Dialog[None]):
         if name in chosen:
             self._choose([each for each in chosen if each != name], name)
         else:
-            self._choose([*chosen, name], name)
+            self._choose([*chosen[:1], name, *chosen[1:]], name)  # the last ones may not fit
 
     def action_shift(self, by: int) -> None:
         """Move the highlighted column among the chosen ones."""

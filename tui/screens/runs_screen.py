@@ -295,7 +295,7 @@ class RunsScreen(AppScreen):
 
         chosen = self.distrain.settings.columns
         titles = {name: column_title(name) for name in offered_columns(self.rows.values())}
-        current = [column.name for column in self._layout.columns]
+        current = [name for name in self._table.sortable if name != "status"]
         self.app.push_screen(ColumnsDialog(titles, chosen, current, change))
 
     def action_group(self) -> None:
