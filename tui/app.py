@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,19 +23,19 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
+from distrain.tui.data.history import History
 from distrain.tui.screens.app_screen import BREAKPOINTS, AppScreen
 from distrain.tui.screens.error_boundary import ErrorBoundary
 from distrain.tui.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from distrain.runners.groups import Group
     from distrain.tui.actions.bench_controller import BenchController
     from distrain.tui.actions.export_controller import ExportController
     from distrain.tui.actions.launch_controller import LaunchController
     from distrain.tui.actions.session_controller import SessionController
 
-if TYPE_CHECKING:
-    from distrain.runners.groups import Group
-
+MOST_FOLDERS = 50  # of which the app knows until when their history was seen
 MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
 
@@ -95,6 +96,17 @@ class DistrainApp(ErrorBoundary, BaseApp):
         from distrain.tui.actions.export_controller import ExportController
 
         return ExportController(self)
+
+    @cached_property
+    def history(self) -> History:
+        """What happened in the runs folder; in a new one, what happens from now on."""
+        return History(self.settings.seen_until.get(str(self.runs_dir), time.time()))
+
+    def see_history(self, until: float) -> None:
+        self.history.see(until)
+        seen = {**self.settings.seen_until, str(self.runs_dir): self.history.seen_until}
+        newest = sorted(seen.items(), key=lambda item: item[1])[-MOST_FOLDERS:]
+        self.remember(seen_until=dict(newest))
 
     def on_load(self) -> None:
         # By default there are four threads more than cores: too few for some screens, which would
@@ -182,6 +194,23 @@ class DistrainApp(ErrorBoundary, BaseApp):
     def action_help_quit(self) -> None:
         """Name the key that quits the app, because Ctrl+C does not."""
         self.notify(f"{self.key('app.quit')} quits the app; runs continue")
+
+    def action_history(self) -> None:
+        """List what happened; it is seen from then on."""
+        from distrain.tui.dialogs.history import HistoryDialog
+
+        events = self.history.events
+        self.push_screen(HistoryDialog(events, self.history.seen_until), self._open_by_id)
+        self.see_history(max([time.time(), *(event.time for event in events[:1])]))
+
+    def _open_by_id(self, id: str | None) -> None:
+        from distrain.runners.lookup import find
+
+        try:
+            if id is not None:
+                self.sessions.open(find(id, self.runs_dir))
+        except DistrainError as error:
+            self.refuse(str(error))
 
     def action_full(self) -> None:
         if self.screen.maximized:

@@ -11,9 +11,11 @@ import msgspec
 from textual.app import App
 
 from distrain.tui import keymap, settings
+from distrain.tui.data.history import History
 from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
+from distrain.tui.widgets.toast_corner import move_toasts
 
 
 class BaseApp(App[None]):
@@ -39,6 +41,14 @@ class BaseApp(App[None]):
     @abstractmethod
     def exports(self) -> ExportActions: ...
 
+    @property
+    @abstractmethod
+    def history(self) -> History: ...
+
+    @abstractmethod
+    def see_history(self, until: float) -> None:
+        """Regard what happened until a time as seen, also the next time the app is opened."""
+
     def get_css_variables(self) -> dict[str, str]:
         """Return the colours of the theme, with an accent that is visible: it marks the focus."""
         variables = super().get_css_variables()
@@ -53,6 +63,7 @@ class BaseApp(App[None]):
     def notify(self, message: str, *, markup: bool = False, **options: Any) -> None:
         """Show a message. Names and errors may hold brackets, so it is never read as markup."""
         super().notify(message, markup=False, **options)
+        self.call_later(self.screen.call_after_refresh, move_toasts, self.screen)
 
     def refuse(self, reason: str) -> None:
         """Show a warning that says why something cannot be done."""

@@ -100,6 +100,7 @@ KEYMAP = (
         "Shell",
         "Open a shell in a run's folder.",
     ),
+    Key(EVERYWHERE, "history", "N", "history", "What happened", "List what ended or started."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
     Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Quit the app; runs continue.", True),
     # --- the table of runs

@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     columns: list[str] = []
     preview: bool = True
     filters: dict[str, str] = {}
+    seen_until: dict[str, float] = {}  # Unix time, by runs folder: what happened before was seen
     tour_shown: bool = False
 
     def shows_logs(self, kind: str) -> bool:

@@ -71,12 +71,12 @@ def test_remapped_keys_work_on_every_screen(ended: Make, runs_dir: Path) -> None
         await pressed(pilot, "I", ConfigScreen)
         await pressed(pilot, "I", RunScreen)
         await pressed(pilot, "X", RunsScreen)
-        await pressed(pilot, "N", LaunchScreen)
+        await pressed(pilot, "L", LaunchScreen)
         await pressed(pilot, "X", RunsScreen)
 
     keys = {
         "app.back": "X",
-        "app.new": "N",
+        "app.new": "L",
         "runs.mark": "M",
         "runs.compare": "K",
         "run.config": "I",

@@ -126,6 +126,7 @@ def bench_row(bench: Bench) -> RunRow:
         kind=BENCH,
         id=bench.id,
         created=state.created,
+        ended=state.ended,
         status=shown_status(state, waiting_for),
         live=state.live,
         name=bench.name,

@@ -29,10 +29,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `fraction` is the completed part of a live run, `metrics` those of its last evaluation and
     `metric` the main one with its `value`, `group` the id of its sweep, `seconds` its duration so
-    far, `job` the state of its Slurm job, and `detailed` whether its `config` was read.
-    `samples_per_s` is the rate of the last seconds of a live run, and the mean of an ended one. For
-    a bench `step` counts rounds, `most` is the most rounds it may have, and `launcher` lists its
-    candidates.
+    far, `started` and `ended` Unix times, `job` the state of its Slurm job, and `detailed` whether
+    its `config` was read. `samples_per_s` is the rate of the last seconds of a live run, and the
+    mean of an ended one. For a bench `step` counts rounds, `most` is the most rounds it may have,
+    and `launcher` lists its candidates.
     """
 
     kind: str = RUN
@@ -66,6 +66,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, float | None] = MappingProxyType({})
     config: FlatConfig = NO_CONFIG
     seconds: float | None = None
+    started: float | None = None
+    ended: float | None = None
     detailed: bool = False
 
     @property
@@ -262,6 +264,8 @@ def _common_fields(folder: RunFolder, state: RunState) -> dict[str, Any]:
     return {
         "id": folder.id,
         "created": state.created,
+        "started": state.started,
+        "ended": state.ended,
         "status": state.status,
         "name": meta.name,
         "notes": meta.notes,

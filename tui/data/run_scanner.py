@@ -59,6 +59,7 @@ class RunScanner:
         self._unreadable: list[str] = []  # rows that were reported and cannot be read any more
         self._lost: set[str] = set()  # those that may be read again later
         self._stamps: dict[str, int] = {}
+        self._state_stamps: dict[str, int | None] = {}  # of live runs and benches
         self._folder_stamp: int | None = -1
         self.has_more = False
 
@@ -82,6 +83,22 @@ class RunScanner:
         if self._problems != problems_before:
             yield FolderChanges(problems=dict(self._problems))
         yield from self._read_details()
+
+    def scan_states(self) -> Iterator[FolderChanges]:
+        """Yield runs that are new and live ones whose state was written again: what somebody who
+        does not see the table wants to know. It costs a stat of each live run.
+        """
+        yield from self._scan_folder(oldest_first=False)
+        names = [name for name in (*self._live, *self._benches) if self._has_new_state(name)]
+        rows = [row for name in names if (row := self._follow(name)) is not None]
+        if rows:
+            yield FolderChanges(rows=rows)
+
+    def _has_new_state(self, name: str) -> bool:
+        file = "run.json" if name in self._live else BENCH_STATE
+        before = self._state_stamps.get(name)
+        self._state_stamps[name] = _modified(self.folder / name / file)
+        return before != self._state_stamps[name]
 
     def close(self) -> None:
         for follower in self._live.values():
@@ -227,6 +244,7 @@ class RunScanner:
         self._rows.pop(name, None)
         self._lost.discard(name)
         self._stamps.pop(name, None)
+        self._state_stamps.pop(name, None)
         self._problems.pop(name, None)
         self._benches.pop(name, None)
         if name in self._live:

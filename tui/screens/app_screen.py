@@ -15,6 +15,7 @@ from distrain.tui import keymap
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.screens.error_boundary import ErrorBoundary
+from distrain.tui.widgets.toast_corner import move_toasts
 
 # Classes that a screen gets by its width and height, each from so many cells on.
 BREAKPOINTS = (
@@ -35,6 +36,7 @@ class AppScreen(ErrorBoundary, Screen[None]):
     """A screen that survives errors of its handlers. `KEYS` are its groups of the keymap."""
 
     KEYS: tuple[str, ...] = ()
+    shown_id = ""  # of the run or bench whose screen it is
     ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"
     # Textual repaints the whole screen when the focus moves; the two panes do that themselves.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
@@ -44,6 +46,9 @@ class AppScreen(ErrorBoundary, Screen[None]):
         # Textual sets these classes only after the first styling, and would style twice.
         for cells, names in zip(self.app.size, BREAKPOINTS, strict=True):
             self.add_class(next(name for least, name in reversed(names) if cells >= least))
+
+    def on_descendant_focus(self) -> None:
+        move_toasts(self)
 
     def offers(self, binding: Binding) -> bool:
         """Return whether the footer shows a key."""

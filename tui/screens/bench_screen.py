@@ -63,6 +63,7 @@ class BenchScreen(AppScreen):
     def __init__(self, bench: Bench) -> None:
         super().__init__()
         self.bench = bench
+        self.shown_id = bench.id
         self.frame: BenchFrame | None = None
         self._problem = ""  # why the record cannot be read, from then on
         self._wake = threading.Event()

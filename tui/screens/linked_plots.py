@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import ChartView, chart_kind
+from distrain.tui.data.history import describe_unseen
 from distrain.tui.data.jump import JumpTarget
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.plotting.characters import choose, replacements
@@ -140,7 +141,9 @@ class LinkedPlotsScreen(AppScreen):
     def _hint(self) -> str:
         """Return how many panes are hidden, for the header."""
         hidden = sum(not pane.region for pane in self._reachable)
-        return f"tab: {hidden} more" if hidden else ""
+        unseen = keymap.insert_keys(describe_unseen(self.distrain.history.unseen), self.app)
+        parts = [unseen, f"tab: {hidden} more" if hidden else ""]
+        return " · ".join(part for part in parts if part)
 
     def on_resize(self) -> None:
         self._paint_soon()

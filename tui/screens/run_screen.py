@@ -86,6 +86,7 @@ class RunScreen(LinkedPlotsScreen):
         if self._is_script:
             self.view = self.view._replace(axis="time")
         self.run = run
+        self.shown_id = run.id
         self.frame: RunFrame | None = None
         self._was_live = run.is_live
         self._restart_key = ""  # after its end: the id of the key that resumes or reruns it

@@ -20,12 +20,14 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session
 from distrain.tui import keymap
 from distrain.tui.data.copying import CopyValue, flat_values
+from distrain.tui.data.history import describe_unseen
 from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_listing import Order, RunListing
 from distrain.tui.data.run_rows import BENCH, EARLIER_SORTS, METRIC, NUMBERS, RunRow, is_column
 from distrain.tui.data.run_scanner import FolderChanges, RunScanner
 from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.run_reports import RunReports
 from distrain.tui.screens.runs_filter import HINT, RunsFilter
 from distrain.tui.widgets.filter_input import FilterInput
 from distrain.tui.widgets.group_line import group_line
@@ -81,6 +83,7 @@ class RunsScreen(AppScreen):
         self._must_reread = threading.Event()
         self._has_left = threading.Event()
         self._is_painted = threading.Event()
+        self._reports = RunReports(self, self._session)
         # It reads while the widgets are made, so that the first paint has rows.
         self._follow()
 
@@ -124,6 +127,8 @@ class RunsScreen(AppScreen):
 
     def on_screen_resume(self) -> None:
         self._reread()
+        if self.is_complete:
+            self._paint()
 
     # --- the thread that reads ------------------------------------------------------------------
 
@@ -146,7 +151,11 @@ class RunsScreen(AppScreen):
                     self.post_message(self.FolderRead(FolderChanges(), is_complete))
                     # The screen that is opened next: load it while nobody waits.
                     import_module("distrain.tui.screens.run_screen")
-            self._wake.wait(PAUSE_S if scanner.has_more else POLL_S)
+            else:
+                for changes in scanner.scan_states():
+                    self.post_message(self.FolderRead(changes, is_complete))
+            has_more = scanner.has_more and self.is_current
+            self._wake.wait(PAUSE_S if has_more else POLL_S)
             self._wake.clear()
         scanner.close()
 
@@ -161,7 +170,7 @@ class RunsScreen(AppScreen):
 
     def on_runs_screen_folder_read(self, event: FolderRead) -> None:
         changes = event.changes
-        self._report_ends(changes)
+        self._reports.report(self.rows, changes)
         self.rows.update((row.id, row) for row in changes.rows)
         for id in changes.gone:
             self.rows.pop(id, None)
@@ -172,7 +181,9 @@ class RunsScreen(AppScreen):
             self.listing.is_complete = True
             self.distrain.start_garbage_collection()
             self._add_preview()
-        self._paint()
+            self.distrain.see_history(self.distrain.history.seen_until)  # known from now on
+        if self.is_current or not self._is_painted.is_set():
+            self._paint()
         if not self._is_painted.is_set():
             self.call_after_refresh(self._is_painted.set)
 
@@ -182,13 +193,6 @@ class RunsScreen(AppScreen):
         body = self.query_one("#runs-body", Horizontal)
         self._selected_run = SelectedRun(self, body, self.distrain.runs_dir)
         self._selected_run.resize(self.distrain.settings.preview)
-
-    def _report_ends(self, changes: FolderChanges) -> None:
-        for row in changes.rows:
-            before = self.rows.get(row.id)
-            has_ended = before and before.live and not row.live
-            if has_ended and (session := self._session(row)):
-                self.distrain.sessions.report_end(session)
 
     # --- what is shown --------------------------------------------------------------------------
 
@@ -221,6 +225,7 @@ class RunsScreen(AppScreen):
             len(self._marked),
             self.distrain.runs_dir,
             [
+                keymap.insert_keys(describe_unseen(self.distrain.history.unseen), self.app),
                 f"filter {self._filter.name}" if self._filter.name else "",
                 f"by {column_title(order.group_by)}" if order.group_by else "",
             ],

@@ -1,0 +1,47 @@
+"""Messages on runs at the moment when they end or leave the queue, whichever screen is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from distrain.runners.session import Session
+from distrain.tui.data.run_rows import RunRow
+from distrain.tui.data.run_scanner import FolderChanges
+from distrain.tui.screens.app_screen import AppScreen
+
+QUEUED = "queued"
+
+
+class RunReports:
+    """Reports what changes in a folder, and keeps the app's history of it."""
+
+    def __init__(self, screen: AppScreen, session: Callable[[RunRow], Session | None]) -> None:
+        self._screen = screen
+        self._session = session
+
+    def report(self, before: Mapping[str, RunRow], changes: FolderChanges) -> None:
+        """Report what has just happened to live runs; `before` are the rows before the changes."""
+        self._screen.distrain.history.update(changes.rows, changes.gone)
+        for row in changes.rows:
+            known = before.get(row.id)
+            if known is not None and known.live and self._report_row(known, row):
+                self._see(row)
+
+    def _report_row(self, before: RunRow, row: RunRow) -> bool:
+        if not row.live:
+            if session := self._session(row):
+                self._screen.distrain.sessions.report_end(session)
+            return True
+        has_left = before.status == QUEUED != row.status
+        if has_left:
+            self._screen.notify(f"{row.name or row.short} started from the queue")
+        return has_left
+
+    def _see(self, row: RunRow) -> None:
+        """Regard what happened as seen where the table or the run itself is shown, unless more
+        has happened that was not seen.
+        """
+        app = self._screen.distrain
+        shown_id = app.screen.shown_id if isinstance(app.screen, AppScreen) else ""
+        if app.history.unseen == 1 and (self._screen.is_current or shown_id == row.id):
+            app.see_history(row.ended or row.started or 0.0)
