@@ -46,6 +46,10 @@ class BaseApp(App[None]):
     def history(self) -> History: ...
 
     @abstractmethod
+    def action_end_tour(self) -> None:
+        """Remove the hints of the first start, where they are still shown."""
+
+    @abstractmethod
     def see_history(self, until: float) -> None:
         """Regard what happened until a time as seen, also the next time the app is opened."""
 

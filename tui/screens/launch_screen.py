@@ -146,6 +146,7 @@ class LaunchScreen(AppScreen):
             self.preview.build_soon(PAUSE_S)
 
     def on_preset_list_chosen(self) -> None:
+        self.distrain.action_end_tour()  # on a small screen it hides the preview
         self._go_to_pane(PREVIEW)
 
     def action_go(self, direction: int) -> None:
