@@ -65,7 +65,11 @@ class BaseApp(App[None]):
         return " ".join(self.get_key_display(binding) for binding in bindings)
 
     def notify(self, message: str, *, markup: bool = False, **options: Any) -> None:
-        """Show a message. Names and errors may hold brackets, so it is never read as markup."""
+        """Show a message, unless it is shown already. Names and errors may hold brackets, so it is
+        never read as markup.
+        """
+        if any(shown.message == message for shown in self._notifications):
+            return
         super().notify(message, markup=False, **options)
         self.call_later(self.screen.call_after_refresh, move_toasts, self.screen)
 

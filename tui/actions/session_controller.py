@@ -294,7 +294,7 @@ class SessionController:
         status = session.status
         severity = {"completed": "information", "stopped": "warning"}.get(status, "error")
         reason = formatting.single_line(session.reason or status)
-        self._app.notify(f"{label(session)}: {reason}", severity=severity)
+        self._app.notify(f"{label(session)}: {reason}", severity=severity, timeout=8)
         if self._app.settings.bell:
             self._app.bell()
 
