@@ -101,18 +101,18 @@ def group_lines(
 
 COLUMNS = (
     TableColumn("status", 12, right=False),
-    TableColumn("progress", 8, 2),
+    TableColumn("progress", 8, 4),
     TableColumn("metric", 12),
     TableColumn(BEST, 4, right=False),
     TableColumn("samples/s", 9, 3),
-    TableColumn("duration", 9, 4),
+    TableColumn("duration", 9, 5),
 )
 
 
 def _setting_column(setting: tuple[str, Sequence[str]]) -> TableColumn:
     key, values = setting
     longest = max(map(len, [key.rpartition(".")[2], *values]))
-    return TableColumn(key, min(longest, LONGEST_SETTING), 5)
+    return TableColumn(key, min(longest, LONGEST_SETTING), 1)
 
 
 def _figures(run: ComparedRun, metric: str, is_best: bool) -> dict[str, Text]:
