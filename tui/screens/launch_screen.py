@@ -335,16 +335,12 @@ class LaunchScreen(AppScreen):
             self._refuse_problems(problems)
             return
         self.distrain.remember(preset=draft.name)
-        label = launch_preview.launch_label(self.preview.latest)
-        self._launching = (
-            f"launching {draft.name}: {label.lower()}"
-            if draft.axes
-            else (f"launching {draft.name}{label.removeprefix('Launch')}")
-        )
-        self._paint()
         if draft.axes:
             self._launch_sweep(draft)
             return
+        on = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
+        self._launching = f"launching {draft.name}{on}"
+        self._paint()
         start = partial(
             runs.launch,
             draft.config,
@@ -360,6 +356,8 @@ class LaunchScreen(AppScreen):
         """Queue the runs of a draft with several values as one group."""
         word = draft.name if draft.is_preset else Path(draft.config.script.name).stem
         command = shlex.split(self.command)
+        self._launching = f"queueing the sweep of {draft.name}"
+        self._paint()
 
         def start(queue: bool) -> Group:
             return launch_group(
