@@ -37,6 +37,8 @@ class RunHeader(TextLines):
         warnings: Sequence[str] = (),
     ) -> None:
         lines = header(now, config, self.size.width - 2, hint)
+        if now.stall:  # which rank, where, and what the others wait for: all of it matters
+            lines[1:2] = wrapped(now.stall.describe(now.time), "yellow", self.size.width - 2)
         if warnings:
             lines.append(_warning(warnings, self.size.width - 2))
         if diagnosis.kind not in ("failed", "stalled", "unknown"):
