@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -261,5 +262,19 @@ def test_what_is_compared_without_marks(sweep: Sequence[RunBuilder], runs_dir: P
         await pilot.press("slash", *"name:lr-0.1", "enter")
         await until(pilot, lambda: len(lines(app)) == 2, "filtered")
         assert await compared() == {sweep[0].id, sweep[1].id}
+
+    run_app(scenario, runs_dir)
+
+
+def test_letters_typed_at_once_after_the_key_of_the_filter_are_text(
+    sweep: Sequence[RunBuilder], runs_dir: Path
+) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        for character in "/sdnq":  # stop, delete, new, quit
+            name = "slash" if character == "/" else character
+            app.post_message(events.Key(name, character))
+        field = app.screen.query_one("#runs-filter", Input)
+        await until(pilot, lambda: field.value == "sdnq", "typed")
+        assert len(app.screen_stack) == 1
 
     run_app(scenario, runs_dir)

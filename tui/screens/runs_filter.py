@@ -44,7 +44,7 @@ class RunsFilter:
 
     def open(self) -> None:
         self._field.display = True
-        self._field.focus()
+        self._field.screen.set_focus(self._field)  # at once: text may be on its way
 
     def clear(self) -> None:
         self._field.value = ""

@@ -45,6 +45,7 @@ PAUSE_S = 0.02  # between batches of rows: leaves the table time to paint
 NO_RUNS = "No runs yet. {app.new} launches one."
 NO_MATCH = "No run matches the filter. esc clears it."
 MOST_COMPARED = 32  # runs, by one key
+ACTIONS_OF_LETTERS = {key.action for key in keymap.KEYMAP if key.group == RUNS} - {"save"}
 # What the actions on a run, unlike those on the table, need under the cursor.
 OF_A_RUN = ("open", "mark", "rerun", "resume", "stop", "edit", "delete", "pin")
 
@@ -334,6 +335,12 @@ class RunsScreen(AppScreen):
             self.call_after_refresh(self._paint)
 
     # --- the filter -----------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let letters that were typed while the field took the focus be text, not actions."""
+        if isinstance(self.focused, FilterInput) and action in ACTIONS_OF_LETTERS:
+            return False
+        return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         self._filter.open()
