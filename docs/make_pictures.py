@@ -1,7 +1,9 @@
 """Make the pictures of the app in docs/pictures: `python docs/make_pictures.py`.
 
-It trains a few small runs for real and takes every screen at three sizes, as SVG. Those of a job
+It trains a few small runs for real and takes every screen at three sizes, as SVG. The run on eight
+GPUs is simulated, as its name says: its record is written, and nothing trains. Pictures of a job
 are made by `python docs/make_pictures.py slurm`, where there are two nodes: see `make slurm`.
+Further arguments are the names of the only pictures to make.
 """
 
 from __future__ import annotations
@@ -16,15 +18,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from distrain.runners.bench import candidates, make, start
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.groups import launch_sweep
 from distrain.runners.lookup import find
-from distrain.runners.runs import Run, launch
+from distrain.runners.runs import all_runs, launch
 from distrain.tui import settings
 from distrain.tui.app import DistrainApp
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.tui.realistic_runs import RealisticRun, freeze, gpus  # noqa: E402
+
 FOLDER = ROOT / "docs" / "pictures"
 SIZES = ((80, 24), (120, 36), (200, 60))
 FAILING = """
@@ -39,6 +48,20 @@ class Unlucky(Classification):
 
 def unlucky(model, data):
     return Unlucky(model, data)
+"""
+UNEVEN = """
+import os
+import time
+from distrain.models.classification import Classification
+
+class Uneven(Classification):
+    def loss(self, model, batch):
+        if os.environ["RANK"] == "1":
+            time.sleep(0.02)
+        return super().loss(model, batch)
+
+def uneven(model, data):
+    return Uneven(model, data)
 """
 SCRIPT = """
 import distrain
@@ -62,11 +85,19 @@ for epoch in range(30):
         distrain.log({"loss": loss, "accuracy": accuracy})
     print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
 """
-# Picture, run or bench to open (none: the table), and the keys from there.
+NAMES = {" ": "space", "=": "equals_sign", ">": "greater_than_sign", ":": "colon"}
+# Picture, run or bench to open (none: the table), and the keys from there; "wait 3" waits.
 SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
+    ("filter", "", ("slash", *"strategy=ddp top1>0.9", "wait 1")),
+    ("sweep", "", ("slash", *"group:rates", "enter", "b", "wait 1", "escape", "wait 1")),
+    ("queue", "", ("colon", *"queue", "enter", "wait 4")),
     ("launch", "", ("n", "right", "down", "down")),
+    ("verify", "", ("n", "wait 1", "v", "wait 1", "enter", "wait 25")),
+    ("palette", "live", ("ctrl+p", *"zoom", "wait 1")),
+    ("command", "", ("colon", *"run ddp --set train.l", "wait 2")),
     ("run", "live", ()),
+    ("slow", "uneven", ()),
     ("script", "train", ()),
     ("cursor", "steady", ("w", *["left"] * 20)),
     ("logs", "broken", ("l",)),
@@ -80,9 +111,10 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
 SCREENS_OF_A_JOB = (("slurm", "far", ()),)
 
 
-def runs_to_show(folder: Path) -> Run:
-    """Launch the runs and the bench of the table; return the run that is still live."""
+def runs_to_show(folder: Path) -> None:
+    """Launch the runs and the bench of the table; one of them is still live, one waits for it."""
     (folder / "unlucky.py").write_text(FAILING)
+    (folder / "uneven.py").write_text(UNEVEN)
     runs = folder / "runs"
     (folder / "train.py").write_text(SCRIPT)
     script = RunConfig.from_dict({"script": {"path": "train.py"}})
@@ -95,12 +127,16 @@ def runs_to_show(folder: Path) -> Run:
         ("steady", "ddp", {"train.epochs": 30}),
         ("slower", "ddp", {"train.lr": 0.02}),
         ("broken", "ddp", {"task.name": "unlucky:unlucky"}),
+        ("uneven", "ddp", {"task.name": "uneven:uneven"}),
     ):
         command = ["distrain", "run", preset, "--name", name]
         config = load_preset(preset, base | changes)
         launch(config, name=name, runs_dir=runs, command=command).wait()
     ways = make(candidates(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
     start(ways, name="two ways", runs_dir=runs, command=["distrain", "bench", *ways.configs]).wait()
+    rates = {"train.lr": [0.2, 0.1, 0.05, 0.01]}
+    for run in launch_sweep(load_preset("ddp", base), rates, name="rates", runs_dir=runs).runs:
+        run.wait()
     long = {
         "train.epochs": 9000,
         "train.lr": 0.003,
@@ -112,11 +148,11 @@ def runs_to_show(folder: Path) -> Run:
     live = launch(load_preset("ddp", base | long), name="live", runs_dir=runs, command=command)
     while not live.record.evaluations():
         time.sleep(0.5)
+    launch(load_preset("amp", base), name="patient", runs_dir=runs, queue=True)
     live.record.set_meta(notes="does it go on improving?", tags=["digits", "long"])
-    return live
 
 
-def job_to_show(folder: Path) -> Run:
+def job_to_show(folder: Path) -> None:
     """Launch a run of four ranks on two nodes and wait some seconds."""
     far = {
         "train.epochs": 9000,
@@ -132,7 +168,19 @@ def job_to_show(folder: Path) -> Run:
     live = launch(load_preset("slurm", far), name="far", runs_dir=folder / "runs", command=command)
     while len(live.record.evaluations()) < 5:
         time.sleep(0.5)
-    return live
+
+
+def simulate(folder: Path) -> None:
+    """Write the picture of a run on eight GPUs, at every size, without GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        clock = freeze(patch)
+        clock.now -= 40
+        name, config = "resnet50 (simulated)", {"train.epochs": 40, "model.name": "resnet50"}
+        run = RealisticRun(folder / "simulated", name, devices=gpus(8), **config)
+        run.train(290).samples()
+        clock.now += 40
+        for size in SIZES:
+            save("gpus", size, asyncio.run(take(folder / "simulated", run.id, (), size)))
 
 
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
@@ -142,7 +190,10 @@ async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, i
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         for key in keys:
-            await pilot.press(key)
+            if key.startswith("wait "):
+                await pilot.pause(float(key.removeprefix("wait ")))
+                continue
+            await pilot.press(NAMES.get(key, key))
             await pilot.pause(0.15)
         await pilot.pause(1.5)
         if app.internal_errors:
@@ -157,27 +208,39 @@ def anywhere(picture: str) -> str:
     return picture
 
 
-def main(job: bool) -> None:
+def save(name: str, size: tuple[int, int], picture: str) -> None:
+    width, height = size
+    path = FOLDER / f"{name}-{width}x{height}.svg"
+    path.write_text(anywhere(re.sub(r"terminal-\d+", "terminal", picture)))
+    print(path)
+
+
+def main(job: bool, only: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     scratch = Path(tempfile.gettempdir(), "pictures")
     scratch.mkdir()  # a fixed name, because it is visible in pictures
     try:
         os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
         os.chdir(scratch)
-        live = (job_to_show if job else runs_to_show)(scratch)
+        if not job and (not only or "gpus" in only):
+            simulate(scratch)
+        if [*only] == ["gpus"]:
+            return
         try:
+            (job_to_show if job else runs_to_show)(scratch)
             for name, run, keys in SCREENS_OF_A_JOB if job else SCREENS:
-                for width, height in SIZES:
-                    picture = asyncio.run(take(scratch / "runs", run, keys, (width, height)))
-                    path = FOLDER / f"{name}-{width}x{height}.svg"
-                    path.write_text(anywhere(re.sub(r"terminal-\d+", "terminal", picture)))
-                    print(path)
+                if not only or name in only:
+                    for size in SIZES:
+                        save(name, size, asyncio.run(take(scratch / "runs", run, keys, size)))
         finally:
-            live.stop(now=True)
-            live.wait()
+            for run in all_runs(scratch / "runs"):
+                if run.is_live:
+                    run.stop(now=True)
+                    run.wait()
     finally:
         shutil.rmtree(scratch)
 
 
 if __name__ == "__main__":
-    main(job=sys.argv[1:] == ["slurm"])
+    is_job = sys.argv[1:2] == ["slurm"]
+    main(is_job, sys.argv[2 if is_job else 1 :])

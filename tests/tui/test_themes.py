@@ -60,10 +60,7 @@ def test_without_colours_the_focused_border_is_heavy(
         await pilot.press("n")
         for _ in range(3):
             await pilot.pause()
-            panes = app.screen.query("#presets, #form, #preview")
-            await until(
-                pilot, lambda: [pane.styles.border_top[0] for pane in panes].count("heavy") == 1
-            )
+            await until(pilot, lambda: borders(panes(app)).count("heavy") == 1, "visible")
             await pilot.press("tab")
 
     play(scenario, runs_dir, ended("mine"))
