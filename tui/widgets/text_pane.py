@@ -117,7 +117,7 @@ def problem_lines(name: str, problem: str) -> list[Text]:
     return [
         Text.assemble(("✘ unreadable", "bold red"), "  ", (name, "bold")),
         Text(formatting.single_line(problem), "red", no_wrap=True, overflow="ellipsis"),
-        Text("what is shown below was read before", "dim"),
+        Text("below: the last values that could be read", "dim"),
     ]
 
 
