@@ -527,6 +527,22 @@ def test_help_on_a_plot(looks: Look, live: RealisticRun) -> None:
     assert looks("question_mark", run=live)
 
 
+@at_every_size
+def test_the_palette_on_a_run(looks: Look, live: RealisticRun) -> None:
+    assert looks("ctrl+p", run=live)
+
+
+@at_usual_sizes
+def test_the_line_for_commands(looks: Look, begin: Begin) -> None:
+    begin("done", ago=HOUR).train(40).end()
+    assert looks("colon", *"stop", "space", until_seen="latest")
+
+
+@at_usual_sizes
+def test_jump_mode_labels_panes_and_fields(looks: Look) -> None:
+    assert looks("ctrl+o")
+
+
 @at_usual_sizes
 def test_a_stop_is_asked_for(looks: Look, live: RealisticRun) -> None:
     assert looks("s", run=live)

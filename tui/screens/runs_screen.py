@@ -428,11 +428,11 @@ class RunsScreen(AppScreen):
 
     def obstacle(self, id: str) -> str:
         row = self._table.row
-        if id in ("runs.stop", "runs.resume", "runs.delete") and row and not self._marked:
-            if id == "runs.stop" and not row.live:
-                return "The run has ended."
-            if id != "runs.stop" and row.live:
-                return "The run has not ended."
+        if id == "runs.stop" and row and not row.live:
+            return "The run has ended."
+        must_end = ("runs.resume",) if self._marked else ("runs.resume", "runs.delete")
+        if id in must_end and row and row.live:
+            return "The run has not ended."
         if id in {f"{RUNS}.{name}" for name in OF_A_RUN} and self._table.line is None:
             return "There is no run under the cursor."
         return super().obstacle(id)
