@@ -34,6 +34,9 @@ class Terminal:
         environment = {k: v for k, v in settled_environment().items() if not k.startswith(unwanted)}
         environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
         environment |= {"DISTRAIN_CONFIG_DIR": str(settings), "PYTHONPATH": str(ROOT)}
+        settings.mkdir(parents=True, exist_ok=True)
+        if not (file := settings / "settings.toml").exists():
+            file.write_text("tour_shown = true\n")  # not the hints of the first start
         self.output = bytearray()
         self._asked = dict(ANSWERS)
         self._file = ours

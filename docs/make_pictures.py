@@ -111,7 +111,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
 SCREENS_OF_A_JOB = (("slurm", "far", ()),)
 
 
-def runs_to_show(folder: Path) -> None:
+def runs_to_show(folder: Path, with_bench: bool) -> None:
     """Launch the runs and the bench of the table; one of them is still live, one waits for it."""
     (folder / "unlucky.py").write_text(FAILING)
     (folder / "uneven.py").write_text(UNEVEN)
@@ -132,8 +132,10 @@ def runs_to_show(folder: Path) -> None:
         command = ["distrain", "run", preset, "--name", name]
         config = load_preset(preset, base | changes)
         launch(config, name=name, runs_dir=runs, command=command).wait()
-    ways = make(candidates(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
-    start(ways, name="two ways", runs_dir=runs, command=["distrain", "bench", *ways.configs]).wait()
+    if with_bench:
+        ways = make(candidates(["single", "ddp"], {}), {"repeats": 7, "seconds": 1.0})
+        command = ["distrain", "bench", *ways.configs]
+        start(ways, name="two ways", runs_dir=runs, command=command).wait()
     rates = {"train.lr": [0.2, 0.1, 0.05, 0.01]}
     for run in launch_sweep(load_preset("ddp", base), rates, name="rates", runs_dir=runs).runs:
         run.wait()
@@ -227,7 +229,10 @@ def main(job: bool, only: Sequence[str]) -> None:
         if [*only] == ["gpus"]:
             return
         try:
-            (job_to_show if job else runs_to_show)(scratch)
+            if job:
+                job_to_show(scratch)
+            else:  # a bench takes long
+                runs_to_show(scratch, with_bench=not only or bool({"bench", "runs"} & {*only}))
             for name, run, keys in SCREENS_OF_A_JOB if job else SCREENS:
                 if not only or name in only:
                     for size in SIZES:
