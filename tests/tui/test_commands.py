@@ -188,6 +188,8 @@ def test_runs_are_started_detached_and_wait_for_busy_devices() -> None:
         ("export mine --to csv --out=x.csv", False),
         ("doctor --fix horovod", False),
         ("stop mine", False),
+        ("queue", True),
+        ("queue up mine", False),
         ("presets save mine", False),
         ("watch mine", False),
     ],

@@ -31,7 +31,8 @@ class Completion(NamedTuple):
 def is_reading(words: Sequence[str]) -> bool:
     """Return whether a command of the command line changes no run and writes no file."""
     options = {word.partition("=")[0] for word in words}
-    return words[0] in READING and not options & CHANGING_WORDS
+    lists_queue = [*words] == ["queue"]
+    return lists_queue or (words[0] in READING and not options & CHANGING_WORDS)
 
 
 def for_app(words: Sequence[str]) -> list[str]:
