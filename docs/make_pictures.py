@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from distrain.runners.bench import candidates, make, start
 from distrain.runners.config.presets import load_preset
@@ -85,15 +86,17 @@ for epoch in range(30):
         distrain.log({"loss": loss, "accuracy": accuracy})
     print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
 """
+LONGEST_S = 300.0
 NAMES = {" ": "space", "=": "equals_sign", ">": "greater_than_sign", ":": "colon"}
-# Picture, run or bench to open (none: the table), and the keys from there; "wait 3" waits.
+# Picture, run or bench to open (none: the table), and the keys from there; "wait 3" waits
+# for so many seconds, "until ✔" until the screen shows that.
 SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
     ("filter", "", ("slash", *"strategy=ddp top1>0.9", "wait 1")),
     ("sweep", "", ("slash", *"group:rates", "enter", "b", "wait 1", "escape", "wait 1")),
     ("queue", "", ("colon", *"queue", "enter", "wait 4")),
     ("launch", "", ("n", "right", "down", "down")),
-    ("verify", "", ("n", "wait 1", "v", "wait 1", "enter", "wait 25")),
+    ("verify", "", ("n", "wait 1", "v", "wait 1", "enter", "until ✔")),
     ("palette", "live", ("ctrl+p", *"zoom", "wait 1")),
     ("command", "", ("colon", *"run ddp --set train.l", "wait 2")),
     ("run", "live", ()),
@@ -185,6 +188,15 @@ def simulate(folder: Path) -> None:
             save("gpus", size, asyncio.run(take(folder / "simulated", run.id, (), size)))
 
 
+async def seen(pilot: Pilot[None], text: str) -> None:
+    """Wait until the screen shows a text."""
+    deadline = time.monotonic() + LONGEST_S
+    while text not in pilot.app.export_screenshot():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the screen never showed {text!r}")
+        await pilot.pause(0.5)
+
+
 async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, int]) -> str:
     """Return the screen after some keys as SVG."""
     settings.path().unlink(missing_ok=True)  # left by the previous picture
@@ -194,6 +206,9 @@ async def take(runs_dir: Path, run: str, keys: Sequence[str], size: tuple[int, i
         for key in keys:
             if key.startswith("wait "):
                 await pilot.pause(float(key.removeprefix("wait ")))
+                continue
+            if key.startswith("until "):
+                await seen(pilot, key.removeprefix("until "))
                 continue
             await pilot.press(NAMES.get(key, key))
             await pilot.pause(0.15)
