@@ -224,8 +224,8 @@ def test_invalid_settings_are_refused_at_start(
     settings.path().parent.mkdir(parents=True)
     settings.path().write_text(text, encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["distrain-tui"])
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
     assert main() == 2
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith(f"distrain-tui: {settings.path()}: ") for line in lines)
