@@ -94,7 +94,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
     ("filter", "", ("slash", *"strategy=ddp top1>0.9", "wait 1")),
     ("sweep", "", ("slash", *"group:rates", "enter", "b", "wait 1", "escape", "wait 1")),
-    ("queue", "", ("colon", *"queue", "enter", "wait 4")),
+    ("queue", "", ("Q", "wait 2")),
     ("launch", "", ("n", "right", "down", "down")),
     ("verify", "", ("n", "wait 1", "v", "wait 1", "enter", "until ✔")),
     ("palette", "live", ("ctrl+p", *"zoom", "wait 1")),
