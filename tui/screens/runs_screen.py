@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from distrain.tui.screens.selected_run import GlanceRead, SelectedRun
 
 POLL_S = 1.0  # between two looks at the folder
+FIRST_ROWS_S = 0.2  # the longest time that the first paint waits for rows
 PAUSE_S = 0.02  # between batches of rows: leaves the table time to paint
 NO_RUNS = "No runs yet. {app.new} launches one."
 NO_MATCH = "No run matches the filter. esc clears it."
@@ -84,6 +86,7 @@ class RunsScreen(AppScreen):
         self._must_reread = threading.Event()
         self._has_left = threading.Event()
         self._is_painted = threading.Event()
+        self._first_paint = ExitStack()
         self._reports = RunReports(self, self._session)
         # It reads while the widgets are made, so that the first paint has rows.
         self._follow()
@@ -120,11 +123,15 @@ class RunsScreen(AppScreen):
             self.distrain, field, self.query_one("#runs-note", Static), self._paint
         )
         self._table.focus()
+        # The first paint waits a moment for the first rows: painting twice takes longer.
+        self._first_paint.enter_context(self.app.batch_update())
+        self.set_timer(FIRST_ROWS_S, self._first_paint.close)
 
     def on_unmount(self) -> None:
         self._has_left.set()
         self._is_painted.set()
         self._wake.set()
+        self._first_paint.close()
 
     def on_screen_resume(self) -> None:
         self._reread()
@@ -185,6 +192,7 @@ class RunsScreen(AppScreen):
             self.distrain.see_history(self.distrain.history.seen_until)  # known from now on
         if self.is_current or not self._is_painted.is_set():
             self._paint()
+        self._first_paint.close()
         if not self._is_painted.is_set():
             self.call_after_refresh(self._is_painted.set)
 
