@@ -182,7 +182,7 @@ def test_launch(looks: Look, begin: Begin) -> None:
 
 @at_every_size
 def test_launch_with_a_changed_field(looks: Look) -> None:
-    assert looks("right", "down", "left")
+    assert looks("right", "down", "space")
 
 
 @at_usual_sizes
