@@ -20,7 +20,7 @@ class HelpDialog(Dialog[None]):
     """Show the help texts of the focused pane and its screen (`HELP`), and the keys (`KEYS`)."""
 
     def __init__(self, screen: Screen[Any], focused: Widget | None) -> None:
-        super().__init__("Help")
+        super().__init__()
         self._groups = (*getattr(screen, "KEYS", ()), keymap.EVERYWHERE)
         self._texts = [text for text in (getattr(focused, "HELP", ""), screen.HELP) if text]
 
