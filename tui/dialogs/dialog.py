@@ -57,9 +57,11 @@ class Dialog(ModalScreen[T]):
             yield Label(self._heading, classes="dialog-title", markup=False)
             yield from self.compose_body()
             if self._answers:
+                cancel = Answer(CANCEL, "Cancel (esc)", "default")
+                # After the last field tab goes to what Enter does in the field.
+                ordered = [*self._answers, cancel] if self.FIRST else [cancel, *self._answers]
                 with Horizontal(classes="dialog-buttons"):
-                    yield Button("Cancel (esc)", id=CANCEL)
-                    for answer in self._answers:
+                    for answer in ordered:
                         yield Button(answer.label, id=answer.id, variant=answer.variant)
 
     def compose_body(self) -> ComposeResult:

@@ -31,7 +31,7 @@ def test_a_preset_is_launched_watched_and_listed(terminal: Terminal) -> None:
     terminal.until("running", "ddp · torchrun · fp32 · 2 ranks", "epoch", "/360", "val (epoch")
     terminal.until("completed", "100 %", "duration")
     terminal.press("Escape")
-    terminal.until("1 run", "360", "top1 9")
+    terminal.until("1 run", "360", "top1", "eval top1")
 
 
 def test_a_run_survives_a_killed_app_and_is_found_again(terminal: Terminal) -> None:
@@ -225,8 +225,7 @@ def test_every_action_of_the_table_and_its_settings(
     terminal: Terminal,
 ) -> None:
     settings = terminal.folder / "config" / "settings.toml"
-    settings.parent.mkdir()
-    settings.write_text("bell = true\n")
+    settings.write_text("bell = true\ntour_shown = true\n")
     terminal.distrain("run", "single", "--set", "train.epochs=4000", "--name", "long", "--detach")
     terminal.open()
     # Stop it, which rings the bell, and resume it.
