@@ -189,7 +189,7 @@ def test_runs_are_started_detached_and_wait_for_busy_devices() -> None:
         ("doctor --fix horovod", False),
         ("stop mine", False),
         ("queue", True),
-        ("queue up mine", False),
+        ("queue move mine up", False),
         ("presets save mine", False),
         ("watch mine", False),
     ],

@@ -15,7 +15,7 @@ from distrain.tui.data import form
 
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 # All others are refused in a read-only app.
-READING = {"runs", "queue", "show", "logs", "compare", "schema", "doctor", "export"}
+READING = {"runs", "show", "logs", "compare", "schema", "doctor", "export"}
 CHANGING_WORDS = {"--out", "--fix", "move"}
 DETACHED = ("--detach", "--queue")
 MOST_RUNS = 300  # whose names are offered, newest first
@@ -31,8 +31,7 @@ class Completion(NamedTuple):
 def is_reading(words: Sequence[str]) -> bool:
     """Return whether a command of the command line changes no run and writes no file."""
     options = {word.partition("=")[0] for word in words}
-    lists_queue = [*words] == ["queue"]
-    return lists_queue or (words[0] in READING and not options & CHANGING_WORDS)
+    return words[0] in READING and not options & CHANGING_WORDS
 
 
 def for_app(words: Sequence[str]) -> list[str]:
