@@ -15,7 +15,7 @@ from distrain.tui.data import form
 
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 # All others are refused in a read-only app.
-READING = {"runs", "show", "logs", "compare", "schema", "doctor", "export"}
+READING = {"runs", "queue", "show", "logs", "compare", "schema", "doctor", "export"}
 CHANGING_WORDS = {"--out", "--fix", "move"}
 DETACHED = ("--detach", "--queue")
 MOST_RUNS = 300  # whose names are offered, newest first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual import events
 from textual.widgets import Input, OptionList
 
 from distrain.runners import formatting
@@ -18,19 +19,23 @@ VALUE = 32  # cells
 class CopyDialog(PickOneDialog):
     """Return the index of one of the values as text. The copy key copies the first one."""
 
-    BINDINGS = [  # noqa: RUF012
-        keymap.make_hidden_binding("y", "copy_first", "app.copy", priority=True)
-    ]
+    AUTO_FOCUS = "OptionList"  # a search line would take the copy key
+    BINDINGS = [keymap.make_hidden_binding("y", "copy_first", "app.copy")]  # noqa: RUF012
 
     def __init__(self, values: Sequence[CopyValue]) -> None:
         options = [(str(index), _describe(value)) for index, value in enumerate(values)]
         super().__init__("Copy", options)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the copy key to a search that has begun."""
-        if action == "copy_first":
-            return not any(line.value for line in self.query(Input))
-        return super().check_action(action, parameters)
+    async def on_key(self, event: events.Key) -> None:
+        """Search for what is typed, from the first key on that does nothing else."""
+        lines = self.query(Input)
+        is_free = event.is_printable and event.key not in self.active_bindings
+        if lines and is_free and event.character and not lines.first().has_focus:
+            event.stop()
+            self.set_focus(lines.first())
+            lines.first().insert_text_at_cursor(event.character)
+        else:
+            await super().on_key(event)
 
     def action_copy_first(self) -> None:
         self.query_one(OptionList).action_select()
