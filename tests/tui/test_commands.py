@@ -125,6 +125,8 @@ def test_with_arguments_it_is_the_command_and_without_the_action(
         await typed(pilot, "compare mine mine", "enter")
         await until(pilot, lambda: isinstance(app.screen, OutputDialog), "opened")
         assert not any(isinstance(screen, CompareScreen) for screen in app.screen_stack)
+        state = app.screen.query_one("#output-state", Label)
+        await until(pilot, lambda: "esc closes" in str(state.content), "ended")
 
     play(scenario, runs_dir)
 

@@ -135,3 +135,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except (TimeoutError, asyncio.CancelledError):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
