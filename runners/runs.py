@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -43,6 +44,8 @@ from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes, scheduler_env
 
 LOG_END = 1 << 14  # bytes of a log that are read for its last line
+NEEDED_SPACE = 1 << 20  # bytes, without which a supervisor may not start
+ENDING_S = 10.0  # from the end of its socket until a supervisor has recorded how the run ended
 SUPERVISOR = "distrain.runners.supervision.supervisor"
 
 
@@ -142,12 +145,22 @@ class Run:
             raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
             refusal = send_to_supervisor(address, Stop(now=now))
-        except OSError:
-            if self.is_live:
+        except OSError as error:
+            # One that listens no longer is about to record how the run has ended.
+            seconds = 0.0 if isinstance(error, TimeoutError) else ENDING_S
+            if not self._ends_within(seconds):
                 raise DistrainError(self._silence()) from None
             return
         if refusal:
             raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while is_live := self.is_live:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        return not is_live
 
     def read_stacks(self) -> list[Stacks]:
         """Return what each rank is doing, as far as it can be read, and keep it in the record.
@@ -437,14 +450,20 @@ def launch(
 
 
 def _supervisor_failure(folder: Path) -> str:
-    """Return why the supervisor did not start: the last line of its log."""
-    log = log_path(folder, "supervisor")
+    """Return why the supervisor did not start: the last line of its log.
+
+    Where that is empty, there may have been no space for what it said.
+    """
     lines: list[str] = []
-    try:
-        log.touch()  # it may be what could not be written
-        lines = read_end(log, LOG_END).decode(errors="replace").strip().splitlines()
-    except OSError as error:
-        lines = [str(error)]
+    with suppress(OSError):
+        log = read_end(log_path(folder, "supervisor"), LOG_END)
+        lines = log.decode(errors="replace").strip().splitlines()
+    if not lines:
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(NEEDED_SPACE))
+        except OSError as error:
+            lines = [str(error)]
     return f"the supervisor did not start: {lines[-1] if lines else 'its log is empty'}"
 
 

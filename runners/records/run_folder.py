@@ -135,9 +135,19 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which a resumed run continues; a file of this record."""
+        """The checkpoint from which a resumed run continues; a file of this record.
+
+        It is the newest; where that was deleted, the one before.
+        """
+        folder = self.dir / "checkpoints"
+        return self._own_file(folder / "last.pt") or next(
+            filter(None, map(self._own_file, sorted(folder.glob("step-*.pt"), reverse=True))), None
+        )
+
+    def _own_file(self, path: Path) -> Path | None:
+        """Return the file at a path or behind a link; None where it is not one of this record."""
         try:
-            path = (self.dir / "checkpoints" / "last.pt").resolve()  # a link to the newest file
+            path = path.resolve()
             is_own = path.is_file() and path.is_relative_to(self.dir.resolve())
         except (OSError, RuntimeError):  # a link to itself
             return None

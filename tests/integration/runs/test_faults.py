@@ -362,6 +362,25 @@ def test_a_full_disk_ends_the_run_with_a_readable_record(user_folder: Path) -> N
     assert int(done.stdout.split()[-1]) > summary["epochs"] > 0
 
 
+ON_A_FULL_DISK = """
+mount -t tmpfs -o size=48k tmpfs runs
+"$0" -m runners run single
+"$0" -m runners show latest
+"""
+
+
+def test_a_run_that_finds_no_space_at_its_start_says_so(user_folder: Path) -> None:
+    (user_folder / "runs").mkdir()
+    if subprocess.run([*IN_A_MOUNT_SPACE, "-c", "mount -t tmpfs tmpfs runs"]).returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    done = subprocess.run(
+        [*IN_A_MOUNT_SPACE, "-c", ON_A_FULL_DISK, sys.executable], capture_output=True, text=True
+    )
+    assert "No space left on device" in done.stderr
+    assert done.stdout.startswith("failed")
+    assert "No space left on device" in done.stdout
+
+
 def test_a_module_that_raises_at_import_shows_its_traceback(
     start: Start, user_folder: object
 ) -> None:

@@ -281,6 +281,19 @@ def test_a_checkpoint_outside_of_the_record_is_not_resumed(folder: Path) -> None
     assert Record(folder).last_checkpoint is None
 
 
+def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(
+    folder: Path,
+) -> None:
+    checkpoints = folder / "checkpoints"
+    for step in (4, 8, 12):
+        (checkpoints / f"step-{step:08d}.pt").touch()
+    (checkpoints / "last.pt").symlink_to("step-00000012.pt")
+    record = Record(folder)
+    assert record.last_checkpoint == checkpoints / "step-00000012.pt"
+    record.last_checkpoint.unlink()
+    assert record.last_checkpoint == checkpoints / "step-00000008.pt"
+
+
 def test_a_folder_with_control_characters_is_no_record(folder: Path) -> None:
     odd = folder.rename(folder.with_name("a\x1b[2J"))
     with pytest.raises(DistrainError, match="its name has control characters; rename"):
