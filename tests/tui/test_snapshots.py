@@ -387,7 +387,7 @@ def test_a_cursor_reads_values_off_all_plots(looks: Look, live: RealisticRun) ->
 
 @at_every_size
 def test_a_search_in_a_log(looks: Look, failed: RealisticRun) -> None:
-    assert looks("l", "slash", *"label", run=failed, until_seen="line 61 of 61")
+    assert looks("l", "slash", *"label", run=failed, until_seen="match ")
 
 
 # --- many runs ---

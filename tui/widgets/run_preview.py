@@ -33,11 +33,18 @@ class RunPreviewPane(TextLines):
     }
     """
 
+    _shown: tuple[TableRow | None, RunGlance | None, RunRow | None] = (None, None, None)
+
     def on_mount(self) -> None:
         self.border_title = "Preview"
 
+    def on_resize(self) -> None:
+        """Show the line again: there is a width now, or another one."""
+        self.show(*self._shown)
+
     def show(self, line: TableRow | None, glance: RunGlance | None, pinned: RunRow | None) -> None:
         """Show the line under the cursor; `glance` is None until the run has been read."""
+        self._shown = line, glance, pinned
         width = self.content_size.width
         if width <= 0 or line is None:
             self.put([])
