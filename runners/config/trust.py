@@ -66,7 +66,8 @@ def untrusted_code(config: RunConfig, cwd: str | None = None) -> list[str]:
     """
     code = named_code(config)
     folders = searched_folders(config, cwd)
-    foreign = [folder for folder in folders if os.path.isdir(folder) and not _is_own(folder)]
+    # A folder that does not exist yet may, once the run or a preset made of it starts.
+    foreign = [folder for folder in folders if not _is_own(folder)]
     if not (code or foreign) or is_remembered(config, cwd):
         return []
     lines = [_shorten(f"{key} = {format_toml(value)}") for key, value in flatten(code).items()]

@@ -62,6 +62,23 @@ def test_a_name_is_an_action_of_the_screen_and_a_text_is_typed_into_its_line(
     play(scenario, runs_dir)
 
 
+def test_a_command_imports_nothing_from_the_current_folder(
+    ended: Make, runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended("mine")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('a file of the current folder')")
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "show mine", "enter")
+        await until(pilot, lambda: isinstance(app.screen, OutputDialog), "opened")
+        state = app.screen.query_one("#output-state", Label)
+        await until(pilot, lambda: "running" not in str(state.content), "ended")
+        assert "done" in str(state.content), shown(app)
+
+    play(scenario, runs_dir)
+
+
 def test_a_command_runs_as_a_process_and_shows_its_output(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 

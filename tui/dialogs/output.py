@@ -64,6 +64,7 @@ class OutputDialog(Dialog[str]):
         }
         self.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # as the installed command: no modules of the current folder
             "-m",
             "distrain",
             *self._words,
