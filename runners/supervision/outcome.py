@@ -46,11 +46,11 @@ def judge(evidence: Evidence) -> Outcome:
 
 
 def _judge(evidence: Evidence) -> Outcome:
-    if evidence.queued:
-        return Outcome(status="stopped", reason="removed from the queue")
     if evidence.folder_lost:
         message = f"its folder {evidence.folder_lost} was moved or deleted while the run was live"
         return _failed(RunError(rank=None, type="FolderLost", message=message))
+    if evidence.queued:
+        return Outcome(status="stopped", reason="removed from the queue")
     if evidence.nonfinite:
         return _failed(_nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:

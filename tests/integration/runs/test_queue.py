@@ -20,7 +20,7 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
-from distrain.runners.supervision.queue_order import move
+from distrain.runners.supervision.queue_order import move, read_queue
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
 from tests.integration.runs.conftest import QUICK, assert_nothing_left, wait_until
@@ -166,6 +166,18 @@ def test_a_queued_run_that_is_stopped_never_starts(enter: Enter) -> None:
     # and the next one does not wait for it
     one.finish()
     wait_until(three.is_training)
+
+
+def test_a_queued_run_whose_folder_was_moved_leaves_the_queue(enter: Enter) -> None:
+    one, two = enter("one"), enter("two")
+    wait_until(lambda: two.reasons)
+    moved = two.dir.rename(two.dir.with_name("moved"))
+    wait_until(lambda: two.process.poll() is not None)
+    state = Record(moved).state
+    assert state.status == "failed"
+    assert "was moved or deleted" in state.reason
+    assert [each.entry.run_id for each in read_queue()] == [one.id]
+    moved.rename(two.dir)  # for the fixture
 
 
 def test_a_run_that_is_stopped_twice_ends_without_a_complaint(
