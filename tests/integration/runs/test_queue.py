@@ -273,8 +273,9 @@ def test_a_run_that_is_moved_starts_before_those_that_came_first(enter: Enter) -
     with pytest.raises(DistrainError, match=f"run {two.id} has started and cannot be moved"):
         move(two.id, "first")
     two.finish()
+    wait_until(lambda: two.process.poll() is not None)
     with pytest.raises(DistrainError, match=f"run {two.id} is not in the queue"):
-        wait_until(lambda: move(two.id, "first"))
+        move(two.id, "first")
 
 
 def test_ctrl_c_removes_a_run_from_the_queue(enter: Enter, user_folder: Path) -> None:
