@@ -216,13 +216,13 @@ def test_a_run_can_queue_for_a_gpu_that_another_program_uses(
     terminal: Terminal, machine: FakeNvml, stranger: subprocess.Popen[bytes]
 ) -> None:
     machine.has([gpu(0, processes=f"{stranger.pid}:1024")])
-    (terminal.folder / "config").mkdir()
-    (terminal.folder / "config" / "settings.toml").write_text('preset = "single"\n')
+    settings = terminal.folder / "config" / "settings.toml"
+    settings.write_text('preset = "single"\ntour_shown = true\n')
     terminal.open(size=(80, 24))
     terminal.until("$ distrain run single", "cuda:0")
     terminal.press("F5")
     terminal.until("are busy", f"process {stranger.pid} (sleep of", "Queue", "anyway")
-    terminal.press("Enter")
+    terminal.press("C-e")
     terminal.until("queued", f"GPU 0: in use by process {stranger.pid} (sleep of")
     machine.has([gpu(0, processes="")])
     terminal.until("completed", "100 %")

@@ -256,7 +256,7 @@ def test_every_action_of_the_table_and_its_settings(
     terminal.press("Enter")
     terminal.until("first", "warm-up #paper #keep")
     terminal.press("/")
-    terminal.until("words to find")
+    terminal.until("words, lr>0.1")
     terminal.write("warm-up keep")
     terminal.until("1 of 2 runs", "first")
     terminal.press("Escape")
@@ -270,10 +270,8 @@ def test_every_action_of_the_table_and_its_settings(
     terminal.close()
     terminal.open()
     text = terminal.until("2 runs", "↑age", "first")
-    pinned, other = (line for line in text.splitlines() if "single" in line)
-    assert "↥" in pinned
+    (pinned,) = (line for line in text.splitlines() if "↥" in line)
     assert "long" in pinned
-    assert "first" in other
     # Rerun it.
     terminal.press("r")
     terminal.until("● running", "single · inline")
@@ -327,11 +325,11 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Evaluation")
     # Axis, smoothing and scale are remembered.
     straggling.press("x", "x", "g", "w")
-    straggling.until("EMA 0.6 · log y · time")
+    straggling.until("EMA 0.6 · log y · values at ")
     straggling.press("q")
     straggling.close()
     straggling.open("straggling")
-    straggling.until("EMA 0.6 · log y · time")
+    straggling.until("EMA 0.6 · log y · values at ")
     # A growing log keeps its position, counts new lines, and follows again at the end.
     straggling.press("l")
     straggling.until("batch", "following")
@@ -347,20 +345,20 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.until("lines copied")
     assert "batch 0040 is here\n" in straggling.clipboard()
     straggling.press("C-s")
-    straggling.until("Save the log of rank 0")
+    straggling.until("Save the log of rank")  # that of the rank which has printed last
     straggling.press("Enter")
-    straggling.until_gone("Save the log of rank 0")
+    straggling.until_gone("Save the log of rank")
     straggling.until("saved ")
-    assert "batch 0040 is here\n" in next(straggling.folder.glob("*-rank-0.log")).read_text()
+    assert "batch 0040 is here\n" in next(straggling.folder.glob("*-rank-?.log")).read_text()
     straggling.press("]", "End")
-    straggling.until("■ rank 1", "following")
+    straggling.until("following")
     # The curves, once the run has stopped.
     straggling.press("l", "s")
     straggling.until("Stop straggling?")
     straggling.press("Right", "Enter")
     straggling.until("■ stopped")
     straggling.press("x", "g", "w", "w", "w")
-    whole = ticks(straggling.until_it(lambda text: text.count("step ─╯") == 4, "has x by step"))
+    whole = ticks(straggling.until_it(lambda text: text.count("values at step") == 4, "has x by step"))
 
     def is_shared(text: str) -> bool:
         """Return whether at least three plots show the same step that is not a tick.
