@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from distrain.models import importing
 from distrain.models.errors import TaskError, nearest
-from distrain.models.files import NEED_FOLDER, digits_file, folder_of
+from distrain.models.files import NEED_FOLDER, digits_file, folder_of, text_file
 from distrain.models.importing import Factory
 
 ComponentKind = Literal["task", "model", "data"]
@@ -32,11 +32,19 @@ TASKS = {
     "classification": Builtin(
         "distrain.models.classification:Classification", "Cross entropy; loss, top-1 and top-5."
     ),
+    "language": Builtin(
+        "distrain.models.language:Language",
+        "Next token; loss, perplexity and, for bytes, bits per byte.",
+    ),
 }
 NETWORKS = {
     "mlp": Builtin("distrain.models.networks:mlp", "Fully connected layers. args: hidden, dropout"),
     "cnn": Builtin(
         "distrain.models.networks:cnn", "The small CNN of PyTorch's MNIST tutorial. args: dropout"
+    ),
+    "gpt": Builtin(
+        "distrain.models.language:gpt",
+        "A small GPT with tied embeddings. args: layers, width, heads, context, dropout",
     ),
 }
 DATASETS = {
@@ -54,6 +62,10 @@ DATASETS = {
     "imagefolder": Builtin(
         "distrain.models.vision:imagefolder",
         "train/ and val/, a folder per class. args: size, augment",
+    ),
+    "text": Builtin(
+        "distrain.models.language:text",
+        "Bytes of the file `root`, by default Python's documentation. args: context, holdout",
     ),
     "synthetic": Builtin(
         "distrain.models.datasets:synthetic",
@@ -105,6 +117,8 @@ def problems(
     ]
     if data == "digits":
         checks.append(digits_file)
+    elif data == "text" and root is not None:
+        checks.append(partial(text_file, root))
     elif data in NEED_FOLDER:
         checks.append(partial(folder_of, data, root, download))
     found = []

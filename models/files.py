@@ -40,6 +40,21 @@ def digits_file() -> Path:
     )
 
 
+def python_documentation() -> bytes:
+    """Return the texts of Python's own `help()`, about half a megabyte of English."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(text for _, text in sorted(topics.items())).encode()
+
+
+def text_file(root: str) -> Path:
+    """Return the path of the text `data.root`. Raises TaskError if there is none."""
+    path = Path(os.path.expanduser(root))
+    if not path.is_file():
+        raise TaskError("data.root", f"there is no file {path}")
+    return path
+
+
 def mnist_file(root: Path, name: str) -> Path | None:
     """Return an IDX file, compressed or not, in `root` or in torchvision's subfolder."""
     folders = (root, root / "MNIST" / "raw")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,6 +50,14 @@ class Task(ABC):
         Each sum is a 0-dim tensor: int64 for what is counted (exact for any number of ranks),
         float64 for what is measured.
         """
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """Return what follows from the means of all metrics, such as a perplexity.
+
+        It is computed once, after the sums of all batches and ranks were added: the exponential
+        of a mean is not the mean of exponentials. `means` has no metric that is not finite.
+        """
+        return {}
 
     def to(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from distrain.models.errors import TaskError
 from distrain.models.task import Task
 from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
@@ -57,4 +58,15 @@ def evaluate(
         name: Metric.of(total, int(count))
         for name, total, count in zip(names, all_sums, all_counts, strict=True)
     }
-    return all_samples, metrics
+    return all_samples, metrics | _derive(task, metrics)
+
+
+def _derive(task: Task, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return what the task derives from the means, as means of one value each."""
+    means = {name: metric.value for name, metric in metrics.items()}
+    known = {name: value for name, value in means.items() if value is not None}
+    derived = task.derived(known) if len(known) == len(metrics) else {}
+    if repeated := derived.keys() & metrics.keys():
+        name = min(repeated)
+        raise TaskError("task.name", f"{name} is in both metrics() and derived() of the task")
+    return {name: Metric.of(float(value), 1) for name, value in derived.items()}
