@@ -35,11 +35,12 @@ class GPT(nn.Module):
         self.token = nn.Embedding(classes, width)
         self.position = nn.Embedding(context, width)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
+        blocks = [Block(width, heads, dropout) for _ in range(layers)]
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width)
         self.apply(_initialise)
-        for block in self.blocks:  # each adds to the residual stream twice
-            for last in (block.attention.out, block.mlp[2]):
+        for block in blocks:  # each adds to the residual stream twice
+            for last in (block.attention.out, block.shrink):
                 nn.init.normal_(last.weight, std=INIT_STD / math.sqrt(2 * layers))
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -56,16 +57,15 @@ class Block(nn.Module):
         self.norm_1 = nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout)
         self.norm_2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width),
-            nn.GELU(),
-            nn.Linear(4 * width, width),
-            nn.Dropout(dropout),
-        )
+        self.widen = nn.Linear(width, 4 * width)
+        self.shrink = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         hidden = hidden + self.attention(self.norm_1(hidden))
-        return hidden + self.mlp(self.norm_2(hidden))
+        wide = F.gelu(self.widen(self.norm_2(hidden)))
+        result: Tensor = hidden + self.dropout(self.shrink(wide))
+        return result
 
 
 class Attention(nn.Module):
@@ -74,7 +74,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
@@ -83,9 +83,10 @@ class Attention(nn.Module):
             part.unflatten(2, (self.heads, -1)).transpose(1, 2)
             for part in self.qkv(hidden).chunk(3, dim=2)
         )
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        return F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), dropout)
+        result: Tensor = self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+        return result
 
 
 def _initialise(module: nn.Module) -> None:
@@ -149,12 +150,8 @@ def text(*, root: str | None, context: int = 64, holdout: float = 0.1) -> Data:
         raise TaskError("data.args", f"context must be 1 or more, not {context}")
     if not 0 < holdout < 1:
         raise TaskError("data.args", f"holdout must be between 0 and 1, not {holdout}")
-    content = bytearray(_read(files.text_file(root)) if root else files.python_documentation())
-    tokens = (
-        torch.frombuffer(content, dtype=torch.uint8)
-        if content
-        else torch.empty(0, dtype=torch.uint8)
-    )
+    content = _read(files.text_file(root)) if root else files.python_documentation()
+    tokens = torch.tensor(list(content), dtype=torch.uint8)
     kept = len(tokens) - int(holdout * len(tokens))
     train = Windows(tokens[:kept], context)
     held_out = Windows(tokens[kept:], context)

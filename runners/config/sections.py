@@ -182,15 +182,15 @@ class FactoryConfig(Section, frozen=True):
 
 
 class TaskConfig(FactoryConfig, frozen=True):
-    name: Annotated[Name, Meta(description='"classification" or "package.module:factory".')] = (
-        "classification"
-    )
+    name: Annotated[
+        Name, Meta(description='"classification", "language", or "package.module:factory".')
+    ] = "classification"
 
 
 class ModelConfig(FactoryConfig, frozen=True):
     name: Annotated[
         Name,
-        Meta(description='"mlp", "cnn", a torchvision model, or "package.module:factory".'),
+        Meta(description='"mlp", "cnn", "gpt", a torchvision model, or "package.module:factory".'),
     ] = "mlp"
 
 
@@ -198,12 +198,12 @@ class DataConfig(FactoryConfig, frozen=True):
     name: Annotated[
         Name,
         Meta(
-            description='"digits", "mnist", "cifar10", "imagefolder", "synthetic", '
+            description='"digits", "mnist", "cifar10", "imagefolder", "text", "synthetic", '
             'or "package.module:factory".'
         ),
     ] = "digits"
     root: Annotated[
-        str | None, Meta(description="Folder of the data files, for data sets that have them.")
+        str | None, Meta(description="Folder of the data files, or the file of text.")
     ] = None
     download: Annotated[bool, Meta(description="Allow downloads of mnist and cifar10.")] = False
     train_limit: Annotated[

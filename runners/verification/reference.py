@@ -174,7 +174,9 @@ class PlainProcess:
                 total, total_count = totals.get(name, (0.0, 0))
                 totals[name] = total + float(value), total_count + count
         self.model.train()
-        return len(indices), totals
+        means = {name: total / count for name, (total, count) in totals.items() if count}
+        derived = {name: (float(value), 1) for name, value in self.task.derived(means).items()}
+        return len(indices), totals | derived
 
     def _convert(self, batch: Any) -> Any:
         return tree_map(_to_double, batch) if self.exact else batch

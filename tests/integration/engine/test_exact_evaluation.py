@@ -12,6 +12,7 @@ from distrain.models.build import build_task
 from distrain.runners.config.schema import RunConfig
 from tests.integration.engine.ranks import Outcome, run_alone, run_on_ranks
 
+LANGUAGE = -1  # the key of the cases with the language model
 SIZES = {1797: [None, 64], 1001: [None, 7, 1001], 7: [None, 1, 2]}
 
 
@@ -26,6 +27,21 @@ def evaluation_config(checkpoint: Path, size: int, batch_size: int | None) -> Ru
     }
     if batch_size:
         changes["eval.batch_size"] = batch_size
+    return RunConfig().with_changes(changes)
+
+
+def language_config(batch_size: int) -> RunConfig:
+    """Return a config without epochs that evaluates an untrained GPT."""
+    changes = {
+        "launcher": "spawn",
+        "train.epochs": 0,
+        "task.name": "language",
+        "model.name": "gpt",
+        "model.args": {"layers": 1, "width": 16, "heads": 2},
+        "data.name": "text",
+        "data.eval_limit": 30,
+        "eval.batch_size": batch_size,
+    }
     return RunConfig().with_changes(changes)
 
 
@@ -47,13 +63,18 @@ def outcomes(
     request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[int, int | None], list[Outcome]]:
     folder = tmp_path_factory.mktemp("evaluations")
-    cases = [(size, batch) for size, batches in SIZES.items() for batch in batches]
+    cases = {
+        (size, batch): evaluation_config(trained, size, batch)
+        for size, batches in SIZES.items()
+        for batch in batches
+    }
+    cases |= {(LANGUAGE, batch): language_config(batch) for batch in (4, 30)}
     ranks = request.param
-    configs = [
-        evaluation_config(trained, size, batch).with_changes({"devices": f"cpu:{ranks}"})
-        for size, batch in cases
+    runs = [
+        (config.with_changes({"devices": f"cpu:{ranks}"}), folder / config.model.name)
+        for config in cases.values()
     ]
-    return dict(zip(cases, run_on_ranks(ranks, [(c, folder) for c in configs]), strict=True))
+    return dict(zip(cases, run_on_ranks(ranks, runs), strict=True))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -68,6 +89,22 @@ def test_counts_are_the_same_integers_for_any_ranks_and_batches(
         assert evaluation.metrics["top5"].total == top5
         assert evaluation.metrics["loss"].total == pytest.approx(loss, rel=1e-6)
         assert {metric.count for metric in evaluation.metrics.values()} == {size}
+
+
+def test_what_is_derived_is_the_same_for_any_ranks_and_batches(
+    outcomes: dict[tuple[int, int | None], list[Outcome]],
+) -> None:
+    config = language_config(30)
+    torch.manual_seed(config.train.seed)
+    task = build_task(config.task, config.model, config.data)
+    tokens, targets = task.eval.__getitems__(list(range(30)))
+    with torch.no_grad():
+        logits = task.model.eval()(tokens).double()
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    for batch_size in (4, 30):
+        metrics = outcomes[LANGUAGE, batch_size][0].evaluations[-1].metrics
+        assert metrics["loss"].count == targets.numel()
+        assert metrics["perplexity"].value == pytest.approx(loss.exp().item(), rel=1e-6)
 
 
 def plain_pytorch(checkpoint: Path, size: int) -> tuple[float, int, int]:

@@ -45,7 +45,7 @@ DIGITS = [
     "horovod-amp",
     "slurm",
 ]
-OTHERS = ["mnist-ddp", "cifar10-amp", "imagenet-resnet50-amp"]
+OTHERS = ["gpt", "mnist-ddp", "cifar10-amp", "imagenet-resnet50-amp"]
 
 
 @pytest.fixture(autouse=True)

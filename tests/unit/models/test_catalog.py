@@ -55,7 +55,7 @@ def test_unknown_names_are_reported_all_at_once_with_similar_names():
 
 def test_a_name_that_is_similar_to_none_is_reported_with_all_names():
     assert sentence("model.name", model="xyz").endswith(
-        "; there are cnn, mlp and torchvision's models"
+        "; there are cnn, gpt, mlp and torchvision's models"
     )
 
 
