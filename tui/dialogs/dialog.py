@@ -83,8 +83,7 @@ class Dialog(ModalScreen[T]):
             self.answer(event.button.id or "")
 
     def answer(self, id: str) -> None:
-        """Handle an answer other than Cancel."""
-        raise NotImplementedError
+        """Handle an answer other than Cancel; dialogs without one have nothing to do."""
 
     def action_next_button(self, step: int) -> None:
         buttons = list(self.query(".dialog-buttons Button").results(Button))

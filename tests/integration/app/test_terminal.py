@@ -358,7 +358,9 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.press("Right", "Enter")
     straggling.until("■ stopped")
     straggling.press("x", "g", "w", "w", "w")
-    whole = ticks(straggling.until_it(lambda text: text.count("values at step") == 4, "has x by step"))
+    whole = ticks(
+        straggling.until_it(lambda text: text.count("values at step") == 4, "has x by step")
+    )
 
     def is_shared(text: str) -> bool:
         """Return whether at least three plots show the same step that is not a tick.
