@@ -45,7 +45,7 @@ class ComparedRun(NamedTuple):
     """One of the runs. `name` and `mark` are unique among them.
 
     `settings` are its config and environment by key. `logged` are curves of what a script has
-    logged, of those `logged_names` that are shown. `rate` is its mean samples/s without warm-up,
+    logged, of those `logged_names` that are shown. `rate` is its median samples/s without warm-up,
     `ratio` that rate divided by the first run's.
     """
 

@@ -106,6 +106,8 @@ class Dialog(ModalScreen[T]):
             if choice:
                 self.dismiss(None)
 
+        if self.app.screen is not self:
+            return  # several presses of Escape ask once
         answers = [Answer("yes", "Discard", "warning")]
         question = ChoiceDialog("Discard what you typed?", "\n".join(typed), answers)
         self.app.push_screen(question, answered)

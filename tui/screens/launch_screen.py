@@ -207,6 +207,8 @@ class LaunchScreen(AppScreen):
             if choice:
                 self._form.leave_line()
 
+        if self.app.screen is not self:
+            return  # several presses of Escape ask once
         answers = [Answer("yes", "Discard", "warning")]
         title = f"Discard what you typed for {event.field.name}?"
         self.app.push_screen(ChoiceDialog(title, event.text, answers), answer)

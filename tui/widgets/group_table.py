@@ -12,6 +12,7 @@ from distrain.runners.analysis.best_run import BestRun, find_best
 from distrain.tui.data.run_comparison import RAN, ComparedRun, ComparisonFrame, setting_values
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.cursor_pane import CursorPane
+from distrain.tui.widgets.run_columns import rate_text
 from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 from distrain.tui.widgets.text_pane import wrapped
 
@@ -104,7 +105,7 @@ COLUMNS = (
     TableColumn("progress", 8, 4),
     TableColumn("metric", 12),
     TableColumn(BEST, 4, right=False),
-    TableColumn("samples/s", 9, 3),
+    TableColumn("samples/s", 14, 3),
     TableColumn("duration", 9, 5),
 )
 
@@ -126,7 +127,7 @@ def _figures(run: ComparedRun, metric: str, is_best: bool) -> dict[str, Text]:
         "progress": Text(done or (formatting.MISSING if row.live else "")),
         "metric": Text(value, "bold" if is_best else ""),
         BEST: Text(BEST if is_best else "", "bold green"),
-        "samples/s": Text(formatting.round_rate(run.rate or row.samples_per_s)),
+        "samples/s": rate_text(row),
         "duration": Text(formatting.duration(row.seconds)),
     }
 

@@ -189,7 +189,7 @@ def _strategy(row: RunRow) -> Text:
     return Text.assemble(row.strategy, (f" ×{row.ranks}" if row.ranks else "", "dim"))
 
 
-def _rate(row: RunRow) -> Text:
+def rate_text(row: RunRow) -> Text:
     """Return the rate with what it is: of the last seconds, or the mean of all steps."""
     if row.samples_per_s is None:
         return Text(formatting.MISSING)
@@ -231,7 +231,7 @@ CELLS: dict[str, Callable[[RunRow], Text]] = {
     "strategy": _strategy,
     "setup": lambda row: Text(f"{row.launcher} {row.precision}".strip(), "dim"),
     "progress": _progress,
-    "samples/s": _rate,
+    "samples/s": rate_text,
     "metric": partial(_metric, with_name=True),
     "duration": lambda row: Text(formatting.duration(row.seconds), "dim"),
     "age": lambda row: Text(formatting.age(row.created), "dim"),

@@ -35,7 +35,8 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows rows, and posts which row is under the cursor, opened, or which column sorts."""
 
     HELP = (
-        "A run has the same colour and mark here and in every plot. {runs.mark} marks runs to "
+        "A run keeps its colour and mark in plots that have no other run of that colour. "
+        "{runs.mark} marks runs to "
         "compare ({runs.compare}) or delete ({runs.delete}). ↥ marks pinned runs. Of the config "
         "keys in which the runs differ, as many are columns as fit; {runs.columns} chooses others. "
         "samples/s: “now” are the last seconds of a live run, “mean” is an ended one. Click a "
