@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tests.support.full_disk import Disk
 
 # OpenMP's threads spin while they wait. Where tests share the cores that doubles the CPU time.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+# Under nohup SIGHUP is ignored, and the programs that tests start would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A slow example may only mean that the machine is busy.
 settings.register_profile("distrain", deadline=None)
