@@ -120,6 +120,8 @@ class CompareScreen(LinkedPlotsScreen):
         if frame is None:
             return
         self._show_summaries(frame)
+        # Once more after the layout, which decides how many panes the hint calls hidden.
+        self.call_after_refresh(self._show_summaries, frame)
         for name, plot in zip(self.view.plots, self.query(PlotPane), strict=False):
             if name in frame.charts:
                 plot.show(frame.charts[name])
