@@ -98,6 +98,8 @@ def terminal_line(text: str) -> str:
 
     Control sequences are left out. Of a progress bar that was redrawn the last state stays.
     """
+    if text.isprintable():  # as most lines are
+        return text
     states = _REDRAWN.split(_ESCAPE.sub(lambda found: found[1] or "", text))
     shown = [state for state in states if COLOUR.sub("", state).strip()]
     parts = _COLOUR_PARTS.split(shown[-1] if shown else "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,6 +22,7 @@ from distrain.runners.session import runs_folder
 
 # The status of a group is the first of these that one of its runs has.
 _STATUSES = ("stopping", "running", "starting", "queued", "failed", "stopped", "completed")
+_STOPPED_AT_ONCE = 32
 
 
 class Group:
@@ -74,13 +76,9 @@ class Group:
         live = [run for run in self.runs if run.is_live]
         if not live:
             raise DistrainError(f"group {self.id} has ended: {self.reason}")
-        problems = []
-        for run in sorted(live, key=lambda run: run.status != "queued"):
-            try:
-                run.stop(now)
-            except DistrainError as error:
-                if run.is_live:
-                    problems.append(str(error))
+        queued = [run for run in live if run.status == "queued"]
+        others = [run for run in live if run not in queued]
+        problems = [*_stop_all(queued, now), *_stop_all(others, now)]
         if problems:
             raise DistrainError("\n".join(problems))
 
@@ -88,6 +86,22 @@ class Group:
         """Trust the code that the configs of its runs name, from now on."""
         for run in self.runs:
             run.trust()
+
+
+def _stop_all(runs: Sequence[Run], now: bool) -> list[str]:
+    """Stop runs at the same time, as one may not answer; return why some cannot be stopped."""
+
+    def stop(run: Run) -> str:
+        try:
+            run.stop(now)
+        except DistrainError as error:
+            return str(error) if run.is_live else ""
+        return ""
+
+    if not runs:
+        return []
+    with ThreadPoolExecutor(min(len(runs), _STOPPED_AT_ONCE)) as pool:
+        return [problem for problem in pool.map(stop, runs) if problem]
 
 
 def launch_sweep(

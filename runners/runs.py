@@ -205,7 +205,7 @@ class Run:
         if processes.start(SUPERVISOR, str(self.record.dir)):
             if not self.record.is_unsupervised:  # another process recovered the run first
                 return False
-            raise DistrainError(_supervisor_failure(self.record.dir))
+            raise DistrainError(start_failure("the supervisor", log_path(self.dir, "supervisor")))
         return True
 
     def _check_recoverable(self) -> None:
@@ -449,27 +449,27 @@ def launch(
     return Run(Record(folder))
 
 
-def _supervisor_failure(folder: Path) -> str:
-    """Return why the supervisor did not start: the last line of its log.
+def start_failure(program: str, log: Path) -> str:
+    """Return why a program that belongs to a session did not start: the last line of its log.
 
-    Where that is empty, there may have been no space for what it said.
+    Where that is empty, there may have been no space for it.
     """
     lines: list[str] = []
     with suppress(OSError):
-        log = read_end(log_path(folder, "supervisor"), LOG_END)
-        lines = log.decode(errors="replace").strip().splitlines()
+        lines = read_end(log, LOG_END).decode(errors="replace").strip().splitlines()
     if not lines:
         try:
-            with tempfile.TemporaryFile(dir=folder) as file:
+            with tempfile.TemporaryFile(dir=log.parent) as file:
                 file.write(bytes(NEEDED_SPACE))
         except OSError as error:
             lines = [str(error)]
-    return f"the supervisor did not start: {lines[-1] if lines else 'its log is empty'}"
+    return f"{program} did not start: {lines[-1] if lines else 'its log is empty'}"
 
 
 def _record_supervisor_failure(folder: Path) -> DistrainError:
     """Mark the run as failed, and return the error to raise."""
-    reason = _supervisor_failure(folder)
+    log = log_path(folder, "supervisor")
+    reason = start_failure("the supervisor", log)
     error = RunError(rank=None, type="SupervisorLost", message=reason)
     state = read_state(folder)
     failed = structs.replace(state, status="failed", reason=reason, error=error)
@@ -478,7 +478,7 @@ def _record_supervisor_failure(folder: Path) -> DistrainError:
     except OSError:  # such as of a full disk
         with suppress(OSError):
             overwrite_state(folder, failed)
-    return DistrainError(f"{reason}; see {folder / 'logs' / 'supervisor.log'}")
+    return DistrainError(f"{reason}; see {log}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:

@@ -31,7 +31,7 @@ from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import not_a_record
 from distrain.runners.records.trash import move_to_trash
-from distrain.runners.runs import Run
+from distrain.runners.runs import Run, start_failure
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes
 
@@ -286,7 +286,8 @@ def _start_process(folder: Path, queue: bool, cwd: str | None) -> None:
     if queue:
         arguments.append(QUEUE)
     if processes.start(PROCESS, *arguments, cwd=cwd):
-        raise DistrainError(f"the bench did not start; see {folder / LOG}")
+        log = folder / LOG
+        raise DistrainError(f"{start_failure('the bench', log)}; see {log}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:

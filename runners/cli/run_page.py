@@ -44,6 +44,7 @@ _STATE_KEYS = (
 )
 _RANK_KEYS = ("rank", "pid", "device", "host", "step", "epoch", "phase", "code")
 MAX_SHARES = 4  # that are written out: "64 + 64 + 64 + 64"
+MOST_NOTICES = 100  # on the page
 
 
 def collect_data(record: Record) -> dict[str, Any]:
@@ -86,7 +87,6 @@ def _format_page(record: Record) -> str:
     summary = record.summary(state)
     snapshot = follower.snapshot()
     checkpoints = [event for event in events if isinstance(event, Saved)]
-    notices = [f"  {text}" for text in _collect_notices(state, events)]
     sections = [
         ("", _format_head(record, state, summary, snapshot)),
         ("effective settings", format_fields(_settings(record.config, state))),
@@ -103,7 +103,7 @@ def _format_page(record: Record) -> str:
         ("stall", _format_stall(record, state, snapshot.time)),
         ("diagnosis", _format_diagnosis(diagnose(record, state=state))),
         ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
-        ("notices", "\n".join(notices)),
+        ("notices", _format_notices(_collect_notices(state, events))),
         ("provenance", format_fields(_provenance(state))),
         ("error", _format_error(state)),
     ]
@@ -353,6 +353,13 @@ def _collect_notices(state: RunState, events: Sequence[Event]) -> list[str]:
     planned = state.plan.notices if state.plan else []
     reported = [event.text for event in events if isinstance(event, Notice)]
     return list(dict.fromkeys([*planned, *reported]))
+
+
+def _format_notices(notices: Sequence[str]) -> str:
+    lines = [f"  {text}" for text in notices[-MOST_NOTICES:]]
+    if earlier := len(notices) - len(lines):
+        lines.insert(0, f"  and {formatting.plural(earlier, 'earlier one')}: see --json")
+    return "\n".join(lines)
 
 
 def _provenance(state: RunState) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from distrain.runners.protocol.events import (
 CHUNK = 1 << 16
 TOKEN_FILE_NAME = "token"  # in the record
 TOKEN_FILE_VARIABLE = "DISTRAIN_TOKEN_FILE"  # the environment variable that names another file
+LONGEST_TOKEN = 4096  # characters in a file that a user names, which may have no end
 SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
 _PROBES = 3
 
@@ -143,13 +144,16 @@ def read_user_token() -> str:
 def read_token(file: str) -> str:
     """Return the token in a file that a user names; raises ConfigError where there is none."""
     try:
-        token = Path(file).read_text().strip()
+        with open(file) as stream:
+            token = stream.read(LONGEST_TOKEN + 1).strip()
     except OSError as error:
         raise ConfigError(f"the token file {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"the token file {file} cannot be read: it is not text") from None
     if not token:
         raise ConfigError(f"the token file {file} is empty")
+    if len(token) > LONGEST_TOKEN:
+        raise ConfigError(f"the token file {file} has more than {LONGEST_TOKEN:,} characters")
     return token
 
 

@@ -34,6 +34,8 @@ class RunControl:
             evidence.stopped_now = True
             if run.is_job_queued and not run.writer.state.facts:
                 evidence.queued = True
+            if not evidence.queued:
+                run.set_state(status="stopping")
             run.conditions.end_now.set()
             return
         if not restart:

@@ -18,6 +18,7 @@ RUN_ON_HOST_1 = ("run", "ddp", "--set=dist.nodes=2", "--set=dist.node_rank=1")
         ((ADDRESS,), "required: --token-file"),
         ((ADDRESS, "--token-file", "none"), "the token file none cannot be read: No such file"),
         ((ADDRESS, "--token-file", "empty"), "the token file empty is empty"),
+        ((ADDRESS, "--token-file", "/dev/zero"), "has more than 4,096 characters"),
         (("127.0.0.1", "--token-file", "token"), "must be HOST:PORT as the first host prints it"),
         (
             ("127.0.0.1:65536", "--token-file", "token"),

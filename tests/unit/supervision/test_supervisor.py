@@ -337,6 +337,14 @@ def test_a_job_that_appears_after_a_stop_is_ended(scheduled: Supervisor) -> None
     assert coordinator.run.conditions.end_now.is_set()
 
 
+def test_a_run_that_is_ended_at_once_is_shown_as_stopping(two_hosts: Supervisor) -> None:
+    coordinator = two_hosts.coordinator
+    coordinator.received(Connection(coordinator), Hello(rank=0, host="n1"))
+    coordinator.control.stop(now=True)
+    assert coordinator.run.conditions.end_now.is_set()
+    assert two_hosts.writer.state.status == "stopping"
+
+
 def test_ranks_save_when_slurm_signals_a_node(scheduled: Supervisor) -> None:
     coordinator, node, launcher = (
         scheduled.coordinator,
