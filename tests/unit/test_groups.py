@@ -31,7 +31,7 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
 
     silent = run("silent", "running", "does not answer")
     group = Group("sweep", [silent, run("other", "running"), run("waiting", "queued")])
-    with pytest.raises(DistrainError, match="^does not answer$"):
+    with pytest.raises(DistrainError, match=r"^does not answer$"):
         group.stop()
     assert order[0] == "waiting"
     assert {*order} == {"silent", "other", "waiting"}
