@@ -24,6 +24,7 @@ from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data.history import History
+from distrain.tui.marks import RunMarks
 from distrain.tui.screens.app_screen import BREAKPOINTS, AppScreen
 from distrain.tui.screens.error_boundary import ErrorBoundary
 from distrain.tui.settings import Settings, SettingsError
@@ -66,6 +67,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.runs_dir = runs_folder(runs_dir)
         self.readonly = readonly
         self.settings = self._load_settings()
+        self.run_marks = RunMarks()
         self.internal_errors: list[Exception] = []
         self._first_session = session
         self._tour: Widget | None = None

@@ -12,6 +12,7 @@ from textual.app import App
 
 from distrain.tui import keymap, settings
 from distrain.tui.data.history import History
+from distrain.tui.marks import RunMarks
 from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
@@ -24,6 +25,7 @@ class BaseApp(App[None]):
     runs_dir: Path
     readonly: bool
     settings: Settings
+    run_marks: RunMarks
 
     @property
     @abstractmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
+import math
+import string
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +13,10 @@ T = TypeVar("T")
 # too, with grey in place of black, which is invisible on a dark screen.
 COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
 SHAPES = "●■▲◆▼★✚✖"
-RUN_SHAPES = "▲▼◆★✚◢◤◧"  # none of these stands for a status
+RUN_SYMBOLS = "▲▼◆★✚◢◤◧"  # none of these stands for a status
+# Letters follow, without those that look like a symbol.
+RUN_SHAPES = RUN_SYMBOLS + "".join(each for each in string.ascii_letters if each not in "OoVvXx")
+MOST_RUN_MARKS = math.lcm(len(RUN_SHAPES), len(COLOURS))  # until a shape has its colour again
 PATTERNS = ((1, 1), (3, 4), (1, 2), (4, 6))  # (n, m): n of every m dots of a line are drawn
 
 
@@ -38,27 +42,46 @@ def _mark(number: int, shapes: str) -> Mark:
     )
 
 
-def run_mark(run_id: str) -> Mark:
-    """Return the mark of a run, which depends on its id alone, as lists show it."""
-    number = zlib.crc32(run_id.encode())
-    return Mark(COLOURS[number % len(COLOURS)], RUN_SHAPES[number // 8 % len(RUN_SHAPES)])
+def first_marks(count: int) -> list[Mark]:
+    """Return the marks of so many candidates of a bench, which are in one picture."""
+    return [_mark(number, RUN_SHAPES) for number in range(count)]
 
 
-def run_marks(run_ids: Sequence[str]) -> list[Mark]:
-    """Return the marks of runs that are shown together.
+class RunMarks:
+    """The mark of each run, the same on every screen of the app.
 
-    Where two have the same colour or shape, the later one gets the next free one. When all colours
-    are taken, another pattern distinguishes lines of one colour.
+    Among the runs that were shown last no two have the same mark: a run gets the next free one when
+    it is shown first, and later that of the run that was not shown for the longest time.
     """
-    result: list[Mark] = []
-    for mark in map(run_mark, run_ids):
-        shape = _first_free(RUN_SHAPES, mark.shape, [other.shape for other in result])
-        colours = _from(COLOURS, mark.colour)
-        looks = [(colour, pattern) for pattern in PATTERNS for colour in colours]
-        taken = [(other.colour, other.pattern) for other in result]
-        colour, pattern = _first_free(looks, looks[0], taken)
-        result.append(Mark(colour, shape, pattern))
-    return result
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}  # by run id, the run that was shown last at the end
+
+    def of(self, run_id: str) -> Mark:
+        """Return the mark of a run that is shown now."""
+        number = self._numbers.pop(run_id, None)
+        if number is None:
+            number = len(self._numbers)
+            if number == MOST_RUN_MARKS:
+                number = self._numbers.pop(next(iter(self._numbers)))
+        self._numbers[run_id] = number
+        return _mark(number, RUN_SHAPES)
+
+    def in_one_picture(self, run_ids: Sequence[str]) -> list[Mark]:
+        """Return the marks of runs whose lines are in one plot.
+
+        Where two have the same colour, the later one gets the next free one. When all colours are
+        taken, another pattern distinguishes lines of one colour.
+        """
+        result: list[Mark] = []
+        for mark in map(self.of, run_ids):
+            shape = _first_free(RUN_SHAPES, mark.shape, [other.shape for other in result])
+            colours = _from(COLOURS, mark.colour)
+            looks = [(colour, pattern) for pattern in PATTERNS for colour in colours]
+            taken = [(other.colour, other.pattern) for other in result]
+            colour, pattern = _first_free(looks, looks[0], taken)
+            result.append(Mark(colour, shape, pattern))
+        return result
 
 
 def _first_free(choices: Sequence[T], wanted: T, taken: Sequence[T]) -> T:

@@ -24,6 +24,7 @@ from distrain.tui.data.run_comparison import (
     setting_values,
 )
 from distrain.tui.data.run_rows import RunRow, live_row
+from distrain.tui.marks import RunMarks
 from distrain.tui.screens.config_screen import page
 from distrain.tui.widgets.diff_pane import (
     columns_of_values,
@@ -41,8 +42,9 @@ VIEW = ChartView(plots=("loss", "throughput", "evaluation", "lr"))
 
 def compare(*runs: RunBuilder, view: ChartView = VIEW) -> ComparisonFrame:
     records = [run.record for run in runs]
+    run_marks = RunMarks().in_one_picture([run.id for run in runs])
     try:
-        return ComparisonFeed(records).read(view)
+        return ComparisonFeed(records, run_marks).read(view)
     finally:
         for record in records:
             record.close()
@@ -52,7 +54,7 @@ def test_each_run_is_one_line_in_its_own_colour(ended: Make) -> None:
     runs = [ended("one"), ended("two", world=4)]
     chart = compare(*runs).charts["loss"]
     assert [line.name for line in chart.lines] == ["one", "two"]
-    assert chart.lines[0].mark == marks.run_mark(runs[0].id)
+    assert chart.lines[0].mark == RunMarks().of(runs[0].id)
     assert len({line.mark.colour for line in chart.lines}) == 2
     for line in chart.lines:
         assert list(line.x) == list(range(1, 41))
@@ -121,7 +123,7 @@ def test_the_metric_is_the_one_that_most_runs_have(make: Make) -> None:
 def test_only_live_runs_are_read_again(ended: Make, make: Make) -> None:
     live, old = make("live").steps(5), ended("old")
     records = [live.record, old.record]
-    comparer = ComparisonFeed(records)
+    comparer = ComparisonFeed(records, marks.first_marks(2))
     assert comparer.has_changed()
     before = comparer.read(VIEW)
     assert not comparer.has_changed()
@@ -171,13 +173,26 @@ def test_a_run_with_a_broken_config_keeps_its_curves(ended: Make) -> None:
 # --- how it is laid out ---
 
 
-def test_no_two_visible_runs_have_the_same_colour_or_mark() -> None:
-    found = marks.run_marks(["a run"] * len(marks.RUN_SHAPES))
-    assert {mark.shape for mark in found} == set(marks.RUN_SHAPES)
-    assert {mark.colour for mark in found} == set(marks.COLOURS)
-    assert found[0] == marks.run_mark("a run")
-    more = marks.run_marks(["a run"] * (len(marks.COLOURS) + 1))
-    assert more[-1].pattern != more[0].pattern
+def test_no_two_lines_of_one_plot_look_alike() -> None:
+    run_marks = RunMarks()
+    ids = [str(number) for number in range(100)]
+    in_table = {id: run_marks.of(id) for id in ids}
+    compared = ids[::8]  # all of one colour in the table
+    found = run_marks.in_one_picture(compared)
+    assert len({mark.shape for mark in found}) == len(compared)
+    assert [mark.shape for mark in found] == [in_table[id].shape for id in compared]
+    assert {mark.colour for mark in found[:8]} == set(marks.COLOURS)
+    assert len({(mark.colour, mark.pattern) for mark in found}) == len(compared)
+
+
+def test_a_long_list_of_runs_repeats_no_mark() -> None:
+    run_marks = RunMarks()
+    first = [run_marks.of(f"first {number}") for number in range(40)]
+    assert [run_marks.of(f"first {number}") for number in range(40)] == first
+    for number in range(1000):
+        run_marks.of(f"other {number}")
+    last = [run_marks.of(f"other {number}") for number in range(900, 1000)]
+    assert len({(mark.shape, mark.colour) for mark in last}) == 100
 
 
 @pytest.mark.parametrize("width", [30, 44, 76, 150])

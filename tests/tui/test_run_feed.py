@@ -18,6 +18,7 @@ from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, outliers
 from distrain.tui.data.failure import CodePlace, advice_for, find_place, repeats
 from distrain.tui.data.run_comparison import ComparisonFeed
 from distrain.tui.data.run_feed import RunFeed
+from distrain.tui.marks import RUN_MARK
 from distrain.tui.plotting.drawn_line import PlotLook
 from distrain.tui.widgets.run_header import header
 from tests.support.records import RunBuilder
@@ -93,7 +94,7 @@ def test_another_axis_is_shown_before_the_record_is_read_again(make: Make) -> No
 def test_a_curve_goes_back_where_ranks_restart(make: Make) -> None:
     run = make().steps(20).evaluation(top1=0.5).steps(10).evaluation(top1=0.6)
     view, begun = ChartView(plots=("loss", "evaluation")), run.now + 5.0
-    feed, comparer = RunFeed(run.record), ComparisonFeed([run.record])
+    feed, comparer = RunFeed(run.record), ComparisonFeed([run.record], [RUN_MARK])
     feed.read(view)
     comparer.read(view)
     run.writer.add(Attempt(time=begun, number=1, step=20, lost=30))

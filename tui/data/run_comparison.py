@@ -24,7 +24,6 @@ from distrain.runners.records.run_ids import display_names
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.timeseries.curves import Curve, CurveQuery
 from distrain.runners.records.timeseries.logged_curve import order_names
-from distrain.tui import marks
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart, ChartLine
 from distrain.tui.data.chart_catalog import (
@@ -228,9 +227,13 @@ def common_metric(runs: Sequence[ComparedRun]) -> str:
 
 
 class ComparisonFeed:
-    """Reads several records repeatedly, only changed ones in full. Not thread-safe."""
+    """Reads several records repeatedly, only changed ones in full. Not thread-safe.
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    `marks` are those of the runs, in the same order.
+    """
+
+    def __init__(self, records: Sequence[Record], marks: Sequence[Mark]) -> None:
+        self._marks = marks
         self._runs = [_RunReader(record) for record in records]
         self._result: tuple[float, ComparisonResult] = (-inf, ComparisonResult())
         self._known_charts: set[str] = set()
@@ -245,7 +248,6 @@ class ComparisonFeed:
         unnamed = [run.read(view) for run in self._runs]
         rows = [run.row for run in unnamed]
         names = distinct_names(rows)
-        run_marks = marks.run_marks([row.id for row in rows])
         result = self._compare(any(row.live for row in rows))
         runs = [
             run._replace(
@@ -254,7 +256,7 @@ class ComparisonFeed:
                 rate=result.rates.get(run.row.id),
                 ratio=result.ratios.get(run.row.id),
             )
-            for run, name, mark in zip(unnamed, names, run_marks, strict=True)
+            for run, name, mark in zip(unnamed, names, self._marks, strict=True)
         ]
         problems = [run.problem for run in self._runs if run.problem]
         charts = {name: draw_chart(name, runs, view) for name in view.plots}

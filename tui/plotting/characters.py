@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from distrain.tui.marks import RUN_SHAPES, SHAPES
+from distrain.tui.marks import RUN_SYMBOLS, SHAPES
 
 Characters = Literal["auto", "braille", "blocks", "ascii"]
 _UPPER, _LOWER = 0x01 | 0x02 | 0x08 | 0x10, 0x04 | 0x40 | 0x20 | 0x80  # dots of half a cell
 _LEFT, _RIGHT = 0x01 | 0x02 | 0x04 | 0x40, 0x08 | 0x10 | 0x20 | 0x80
 _EIGHTHS = "▁▂▃▄▅▆▇█"
-_MARKS = SHAPES + RUN_SHAPES + "○▴▾"
+_MARKS = SHAPES + RUN_SYMBOLS + "○▴▾"
 # The characters of a PC from before Unicode, which the Linux console has: code page 437.
 _BLOCK_MARKS = dict(zip(_MARKS, "•■▲♦▼☼♣♠▲▼♦☼♣►◄■○▲▼", strict=True))
 _ASCII_MARKS = dict(zip(_MARKS + "┤│└─┬", "o#^&v*+x^v&*+><%O^v+|+-+", strict=True))

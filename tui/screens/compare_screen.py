@@ -55,6 +55,7 @@ class CompareScreen(LinkedPlotsScreen):
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__(())
         self.runs = runs
+        self._marks = self.distrain.run_marks.in_one_picture([run.id for run in runs])
         self.frame: ComparisonFrame | None = None
         self._shows_all_keys = False
         self._reported_problems: set[str] = set()
@@ -90,7 +91,7 @@ class CompareScreen(LinkedPlotsScreen):
         worker = get_current_worker()
         last_view: ChartView | None = None
         try:
-            feed = ComparisonFeed([run.record for run in self.runs])
+            feed = ComparisonFeed([run.record for run in self.runs], self._marks)
             while not (worker.is_cancelled or self._has_left.is_set()):
                 view = self.view
                 cpu_before = time.process_time()

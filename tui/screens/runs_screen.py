@@ -109,7 +109,7 @@ class RunsScreen(AppScreen):
     def compose(self) -> ComposeResult:
         yield RunsHeader()
         with Horizontal(id="runs-body"):
-            yield RunTable()
+            yield RunTable(self.distrain.run_marks)
         yield Static(id="runs-about")
         yield Static(id="runs-note")
         yield FilterInput(placeholder=HINT, id="runs-filter", compact=True)
@@ -200,7 +200,7 @@ class RunsScreen(AppScreen):
         from distrain.tui.screens.selected_run import SelectedRun  # once the table is painted
 
         body = self.query_one("#runs-body", Horizontal)
-        self._selected_run = SelectedRun(self, body, self.distrain.runs_dir)
+        self._selected_run = SelectedRun(self, body, self.distrain)
         self._selected_run.resize(self.distrain.settings.preview)
 
     # --- what is shown --------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from textual.message import Message
 from textual.screen import Screen
@@ -11,6 +10,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
+from distrain.tui.base_app import BaseApp
 from distrain.tui.data.run_glance import RunGlance, read_glance
 from distrain.tui.data.run_groups import TableRow
 from distrain.tui.data.run_rows import RUN, RunRow
@@ -37,10 +37,10 @@ class SelectedRun:
     is no longer under the cursor is kept, but not shown.
     """
 
-    def __init__(self, screen: Screen[None], area: Widget, runs_dir: Path) -> None:
+    def __init__(self, screen: Screen[None], area: Widget, app: BaseApp) -> None:
         self._screen = screen
-        self._runs_dir = runs_dir
-        self._pane = RunPreviewPane(id="runs-preview")
+        self._runs_dir = app.runs_dir
+        self._pane = RunPreviewPane(app.run_marks, id="runs-preview")
         area.mount(self._pane)
         self._line: TableRow | None = None
         self._pinned: RunRow | None = None

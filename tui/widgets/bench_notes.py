@@ -88,7 +88,7 @@ def _values(difference: Difference, names: Sequence[str], width: int) -> str:
     if len(text) <= width:
         return text
     shapes: dict[str, str] = {}
-    for mark, value in zip(marks.run_marks(names), difference.values, strict=True):
+    for mark, value in zip(marks.first_marks(len(names)), difference.values, strict=True):
         shapes[_display(value)] = shapes.get(_display(value), "") + mark.shape
     return f"{difference.key}: " + ", ".join(f"{shape} {value}" for value, shape in shapes.items())
 

@@ -79,9 +79,9 @@ class BenchResults(TextPane):
 
 def candidate_marks(found: Comparison, pane: TextPane) -> list[tuple[str, Style]]:
     """Return the mark of each candidate with its style on this pane."""
-    names = [each.name for each in found.candidates]
     background = pane.background_colors[1]
-    return [(mark.shape, legible_style(mark.colour, background)) for mark in marks.run_marks(names)]
+    found_marks = marks.first_marks(len(found.candidates))
+    return [(mark.shape, legible_style(mark.colour, background)) for mark in found_marks]
 
 
 def table(

@@ -12,9 +12,9 @@ from distrain.runners import formatting
 from distrain.runners.analysis.run_keys import Value
 from distrain.runners.records import job_status
 from distrain.runners.records.run_ids import short_id
-from distrain.tui import marks
 from distrain.tui.data.run_listing import FIRST_COLUMNS
 from distrain.tui.data.run_rows import BENCH, CONFIG, METRIC, RunRow, column_key
+from distrain.tui.marks import Mark
 from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 
@@ -122,9 +122,10 @@ class TableLayout:
             line.append(align(Text(text), column)).append(" ")
         return line
 
-    def row_line(self, row: RunRow, width: int, marked: bool, background: Color) -> Text:
+    def row_line(
+        self, row: RunRow, mark: Mark, width: int, marked: bool, background: Color
+    ) -> Text:
         """Return the row of a run, legible on the background."""
-        mark = marks.run_mark(row.id)
         dot, colour = STATUSES.get(row.current_status, UNKNOWN)
         line = Text(no_wrap=True)
         line.append("✓" if marked else " ", "bold").append("↥" if row.pinned else " ", "bold")

@@ -11,7 +11,7 @@ from distrain.runners import formatting
 from distrain.tui.data.run_glance import GlanceCurve, RunGlance, config_differences
 from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_rows import RunRow
-from distrain.tui.marks import run_mark
+from distrain.tui.marks import RunMarks
 from distrain.tui.plotting.sparkline import tall_sparkline
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.text_pane import TextLines, wrapped
@@ -35,6 +35,10 @@ class RunPreviewPane(TextLines):
 
     _shown: tuple[TableRow | None, RunGlance | None, RunRow | None] = (None, None, None)
 
+    def __init__(self, run_marks: RunMarks, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._run_marks = run_marks
+
     def on_mount(self) -> None:
         self.border_title = "Preview"
 
@@ -51,8 +55,9 @@ class RunPreviewPane(TextLines):
         elif isinstance(line, GroupRow):
             self.put(group_lines(line, width))
         else:
-            style = legible_style(run_mark(line.id).colour, self.background_colors[1])
-            name = Text.assemble((run_mark(line.id).shape, style), " ", (_name(line), "bold"))
+            mark = self._run_marks.of(line.id)
+            style = legible_style(mark.colour, self.background_colors[1])
+            name = Text.assemble((mark.shape, style), " ", (_name(line), "bold"))
             name.truncate(width, overflow="ellipsis")
             self.put([name, *run_lines(line, glance, pinned, width)])
 

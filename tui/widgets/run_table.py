@@ -16,6 +16,7 @@ from textual.strip import Strip
 from distrain.tui import keymap
 from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_rows import RunRow
+from distrain.tui.marks import RunMarks
 from distrain.tui.widgets.group_line import group_line
 from distrain.tui.widgets.run_columns import DEFAULT_LAYOUT, TableLayout
 
@@ -35,12 +36,11 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows rows, and posts which row is under the cursor, opened, or which column sorts."""
 
     HELP = (
-        "A run keeps its colour and mark in plots that have no other run of that colour. "
-        "{runs.mark} marks runs to "
-        "compare ({runs.compare}) or delete ({runs.delete}). ↥ marks pinned runs. Of the config "
-        "keys in which the runs differ, as many are columns as fit; {runs.columns} chooses others. "
-        "samples/s: “now” are the last seconds of a live run, “mean” is an ended one. Click a "
-        "column header to sort."
+        "A run keeps its mark in plots, and its colour where no other run there has it. "
+        "{runs.mark} marks runs to compare ({runs.compare}) or delete ({runs.delete}). ↥ marks "
+        "pinned runs. Of the config keys in which the runs differ, as many are columns as fit; "
+        "{runs.columns} chooses others. samples/s: “now” are the last seconds of a live run, "
+        "“mean” is an ended one. Click a column header to sort."
     )
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {"run-table--cursor", "run-table--head"}
@@ -84,8 +84,9 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__()
             self.by = by
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, run_marks: RunMarks, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._run_marks = run_marks
         self.rows: Sequence[TableRow] = ()
         self.look = TableLook()
         self._marked: Collection[str] = ()
@@ -244,4 +245,6 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
     def _row_line(self, row: TableRow, background: Color) -> Text:
         if isinstance(row, GroupRow):
             return group_line(row, self.look.group_by)
-        return self.look.layout.row_line(row, self._width, row.id in self._marked, background)
+        mark = self._run_marks.of(row.id)
+        is_marked = row.id in self._marked
+        return self.look.layout.row_line(row, mark, self._width, is_marked, background)
