@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.screen import Screen
+from textual.signal import Signal
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -68,6 +69,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.readonly = readonly
         self.settings = self._load_settings()
         self.run_marks = RunMarks()
+        self.history_changed: Signal[None] = Signal(self, "history changed")
         self.internal_errors: list[Exception] = []
         self._first_session = session
         self._tour: Widget | None = None
@@ -109,6 +111,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         seen = {**self.settings.seen_until, str(self.runs_dir): self.history.seen_until}
         newest = sorted(seen.items(), key=lambda item: item[1])[-MOST_FOLDERS:]
         self.remember(seen_until=dict(newest))
+        self.history_changed.publish(None)
 
     def on_load(self) -> None:
         # By default there are four threads more than cores: too few for some screens, which would
@@ -132,14 +135,17 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.call_after_refresh(self._show_tour)
 
     def _show_tour(self) -> None:
+        from distrain.tui.widgets.key_bar import KeyBar
         from distrain.tui.widgets.tour import Tour
 
         self._tour = Tour()
-        self.screen.mount(self._tour)
+        self.screen.mount(self._tour, before=self.screen.query_one(KeyBar))
+        self.screen.add_class("-tour")
         self.remember(tour_shown=True)
 
     def action_end_tour(self) -> None:
         if self._tour:
+            self._tour.screen.remove_class("-tour")
             self._tour.remove()
             self._tour = None
 

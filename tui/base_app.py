@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from textual.app import App
+from textual.signal import Signal
 
 from distrain.tui import keymap, settings
 from distrain.tui.data.history import History
@@ -26,6 +27,7 @@ class BaseApp(App[None]):
     readonly: bool
     settings: Settings
     run_marks: RunMarks
+    history_changed: Signal[None]  # also what of it was seen
 
     @property
     @abstractmethod

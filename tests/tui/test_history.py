@@ -91,7 +91,6 @@ def test_what_happens_on_another_screen_is_reported_once_and_listed(
         await until(pilot, lambda: "other: rank 1 failed first" in messages(app), "reported")
         waiting.writer.set_state(status="running")
         await until(pilot, lambda: "waiting started from the queue" in messages(app), "started")
-        mine.steps(1)
         header = screen.query_one(RunHeader)
         await until(pilot, lambda: "1 new (N)" in header.lines[0].plain, "counted")
         await pilot.press("escape")
@@ -130,6 +129,19 @@ def test_what_happened_while_the_app_was_closed_is_new_at_the_next_start(
     end_now(run)
     play(second, runs_dir)
     play(third, runs_dir)
+
+
+def test_an_ended_run_shows_no_news_that_were_read(make: Make, ended: Make, runs_dir: Path) -> None:
+    mine, other = ended("mine"), make("other").steps(3)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        header = app.screen.query_one(RunHeader)
+        end_now(other, "failed", reason="rank 1 failed first")
+        await until(pilot, lambda: "1 new (N)" in header.lines[0].plain, "counted")
+        await pilot.press("N", "escape")
+        await until(pilot, lambda: "new" not in header.lines[0].plain, "read")
+
+    play(scenario, runs_dir, mine.id)
 
 
 def test_what_the_table_shows_is_not_new(make: Make, runs_dir: Path) -> None:

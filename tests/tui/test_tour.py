@@ -26,6 +26,8 @@ def test_hints_are_shown_once_and_escape_closes_them(runs_dir: Path) -> None:
             await until(pilot, lambda: "Welcome" in "\n".join(screen_lines(app)), "shown")
             assert isinstance(app.screen, LaunchScreen)
             assert "q quits; runs continue" in "\n".join(screen_lines(app))
+            panel, panes = app.screen.query_one(Tour).region, app.screen.query("#launch > *")
+            assert not any(pane.region.overlaps(panel) for pane in panes)
             await pilot.press("escape")
             await until(pilot, lambda: not app.screen.query(Tour), "closed")
             assert isinstance(app.screen, LaunchScreen)

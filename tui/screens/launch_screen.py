@@ -146,7 +146,6 @@ class LaunchScreen(AppScreen):
             self.preview.build_soon(PAUSE_S)
 
     def on_preset_list_chosen(self) -> None:
-        self.distrain.action_end_tour()  # on a small screen it hides the preview
         self._go_to_pane(PREVIEW)
 
     def action_go(self, direction: int) -> None:
@@ -163,8 +162,11 @@ class LaunchScreen(AppScreen):
             self.distrain.refuse(self.drafts.problem)
         elif index == FORM:
             self._form.go_in()
+        elif index == PREVIEW:
+            self.distrain.action_end_tour()  # on a small screen it takes the place of the preview
+            self.set_focus(self._preview_pane.control)
         else:
-            self.set_focus(self._preview_pane.control if index else self._list)
+            self.set_focus(self._list)
 
     def on_launch_control_pressed(self) -> None:
         self.action_start()

@@ -98,6 +98,7 @@ class LinkedPlotsScreen(AppScreen):
         self.panes = list(panes)
         self.watch(self, "maximized", self._paint_soon, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
+        self.distrain.history_changed.subscribe(self, lambda _: self._paint_soon())
         for plot in self.query(PlotPane):
             settings = self.distrain.settings
             plot.look = plot.look._replace(log_y=settings.log_y, smooth=settings.smooth)

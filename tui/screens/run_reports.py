@@ -21,7 +21,11 @@ class RunReports:
 
     def report(self, before: Mapping[str, RunRow], changes: FolderChanges) -> None:
         """Report what has just happened to live runs; `before` are the rows before the changes."""
-        self._screen.distrain.history.update(changes.rows, changes.gone)
+        app = self._screen.distrain
+        unseen = app.history.unseen
+        app.history.update(changes.rows, changes.gone)
+        if app.history.unseen != unseen:
+            app.history_changed.publish(None)
         for row in changes.rows:
             known = before.get(row.id)
             if known is not None and known.live and self._report_row(known, row):

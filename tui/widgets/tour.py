@@ -16,13 +16,11 @@ HINTS = (
 
 
 class Tour(Widget):
-    """A panel in a corner. It takes no focus, so all keys work below it."""
+    """A panel above the line of keys. It takes no focus, so all keys work as without it."""
 
     DEFAULT_CSS = """
     Tour {
-        layer: overlay; dock: bottom; height: auto; width: 64; max-width: 100%;
-        margin: 0 1 1 1; padding: 0 1;
-        background: $surface; border: round $accent;
+        height: auto; padding: 0 1; border: round $accent;
         border-title-color: $text; border-subtitle-color: $text-muted;
     }
     """
