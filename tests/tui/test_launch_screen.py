@@ -124,6 +124,22 @@ def test_a_failed_launch_keeps_the_form(launched: list[dict[str, Any]]) -> None:
     on_screen(steps)
 
 
+def test_a_change_that_cannot_be_written_outlasts_a_dialog(home: Path) -> None:
+    draft_store.path().mkdir(parents=True)  # no file can replace it
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press(*LR, *"0.05", "enter", "question_mark")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        await settled(pilot, screen)
+        assert screen.drafts.current
+        assert screen.drafts.current.get("train.lr") == 0.05
+        assert "lasts until this screen is closed" in messages(pilot.app)[-1]
+
+    on_screen(steps)
+
+
 def test_a_value_changes_the_preset_it_was_typed_for() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         screen.post_message(FormPane.Changed("single", "train.lr", 0.07))

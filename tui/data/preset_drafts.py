@@ -21,11 +21,12 @@ class PresetDrafts:
         self.presets: dict[str, Preset] = {}
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
+        self._unwritten: dict[str, list[str]] = {}  # changes by preset, where the disk is full
 
     def update(self, presets: Sequence[Preset]) -> None:
-        """Take over the presets as they are on disk now, with the changes saved by `keep`."""
+        """Take over the presets as they are on disk now, with the changes given to `keep`."""
         self.presets = {preset.name: preset for preset in presets}
-        changes = draft_store.load_changes()
+        changes = {**draft_store.load_changes(), **self._unwritten}
         self.by_name = {
             preset.name: Draft.of(
                 preset.name,
@@ -74,9 +75,14 @@ class PresetDrafts:
         }
 
     def keep(self, draft: Draft) -> None:
-        """Replace the draft of a preset and save its changes. Raise OSError if that fails."""
+        """Replace the draft of a preset and save its changes.
+
+        Raise OSError if they cannot be written: then they last as long as this object.
+        """
         self.by_name[draft.name] = draft
+        self._unwritten[draft.name] = draft.assignments
         draft_store.save_changes(draft.name, draft.assignments)
+        del self._unwritten[draft.name]
 
     def toggle_mark(self, name: str) -> None:
         if name in self.marked:

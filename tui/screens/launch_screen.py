@@ -219,7 +219,9 @@ class LaunchScreen(AppScreen):
         try:
             self.drafts.keep(draft)
         except OSError as error:
-            self.notify(f"cannot write {draft_store.path()}: {error.strerror}")
+            problem = f"cannot write {draft_store.path()}: {error.strerror}"
+            text = f"{problem}; the change lasts until this screen is closed"
+            self.notify(text, severity="warning", timeout=8)
         self._paint()
         self.preview.build_soon(PAUSE_S)
 
