@@ -305,12 +305,10 @@ def main() -> int:
         message = "distrain-tui needs a terminal; use `distrain watch` without one"
         print(message, file=sys.stderr)
         return 2
-    from distrain.runners.lookup import find_any  # loads benches, which the table does not need
-
     # Also under nohup: without its terminal the app has to end.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        session = None if arguments.run is None else find_any(arguments.run, arguments.runs_dir)
+        session = None if arguments.run is None else _find(arguments.run, arguments.runs_dir)
         wants_tour = session is None and not arguments.readonly
         app = DistrainApp(arguments.runs_dir, arguments.readonly, session, wants_tour)
     except DistrainError as error:
@@ -319,6 +317,12 @@ def main() -> int:
         return error.exit_code
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
+
+
+def _find(name: str, runs_dir: Path | None) -> Session | Group:
+    from distrain.runners.lookup import find_any  # loads benches, which the table does not need
+
+    return find_any(name, runs_dir)
 
 
 def _parse_arguments() -> argparse.Namespace:
