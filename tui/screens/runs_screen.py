@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -68,12 +69,7 @@ class RunsScreen(AppScreen):
     ]
 
     class FolderRead(Message):
-        """What has changed in the folder; `is_complete` once every run has been read."""
-
-        def __init__(self, changes: FolderChanges, is_complete: bool) -> None:
-            super().__init__()
-            self.changes = changes
-            self.is_complete = is_complete
+        """There are changes to take from the thread that reads the folder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +82,8 @@ class RunsScreen(AppScreen):
         self._must_reread = threading.Event()
         self._has_left = threading.Event()
         self._is_painted = threading.Event()
-        self._first_paint = ExitStack()
+        # From the thread: changes, and whether every run has been read.
+        self._unread: SimpleQueue[tuple[FolderChanges, bool]] = SimpleQueue()
         self._reports = RunReports(self, self._session)
         # It reads while the widgets are made, so that the first paint has rows.
         self._follow()
@@ -123,15 +120,14 @@ class RunsScreen(AppScreen):
             self.distrain, field, self.query_one("#runs-note", Static), self._paint
         )
         self._table.focus()
-        # The first paint waits a moment for the first rows: painting twice takes longer.
-        self._first_paint.enter_context(self.app.batch_update())
-        self.set_timer(FIRST_ROWS_S, self._first_paint.close)
+        # Nothing is painted yet. An empty table first and the rows then would take longer.
+        with suppress(Empty):
+            self._accept(*self._unread.get(timeout=FIRST_ROWS_S))
 
     def on_unmount(self) -> None:
         self._has_left.set()
         self._is_painted.set()
         self._wake.set()
-        self._first_paint.close()
 
     def on_screen_resume(self) -> None:
         self._reread()
@@ -151,21 +147,25 @@ class RunsScreen(AppScreen):
                     self._must_reread.clear()
                     scanner.reset()
                 for changes in scanner.scan(oldest_first=self._oldest_first):
-                    self.post_message(self.FolderRead(changes, is_complete))
+                    self._pass_on(changes, is_complete)
                     self._is_painted.wait()  # what the screen does not show can wait
                     self._has_left.wait(PAUSE_S)
                 if not is_complete:
                     is_complete = True
-                    self.post_message(self.FolderRead(FolderChanges(), is_complete))
+                    self._pass_on(FolderChanges(), is_complete)
                     # The screen that is opened next: load it while nobody waits.
                     import_module("distrain.tui.screens.run_screen")
             else:
                 for changes in scanner.scan_states():
-                    self.post_message(self.FolderRead(changes, is_complete))
+                    self._pass_on(changes, is_complete)
             has_more = scanner.has_more and self.is_current
             self._wake.wait(PAUSE_S if has_more else POLL_S)
             self._wake.clear()
         scanner.close()
+
+    def _pass_on(self, changes: FolderChanges, is_complete: bool) -> None:
+        self._unread.put((changes, is_complete))
+        self.post_message(self.FolderRead())
 
     def _reread(self) -> None:
         """Read every run again, after an action of this app on them."""
@@ -176,8 +176,11 @@ class RunsScreen(AppScreen):
     def _oldest_first(self) -> bool:
         return self._order[:2] == ("age", False)
 
-    def on_runs_screen_folder_read(self, event: FolderRead) -> None:
-        changes = event.changes
+    def on_runs_screen_folder_read(self) -> None:
+        while not self._unread.empty():
+            self._accept(*self._unread.get())
+
+    def _accept(self, changes: FolderChanges, is_complete: bool) -> None:
         self._reports.report(self.rows, changes)
         self.rows.update((row.id, row) for row in changes.rows)
         for id in changes.gone:
@@ -185,14 +188,13 @@ class RunsScreen(AppScreen):
         self._marked = [id for id in self._marked if id in self.rows]
         if changes.problems is not None:
             self._problems = changes.problems
-        if event.is_complete and not self.is_complete:
+        if is_complete and not self.is_complete:
             self.listing.is_complete = True
             self.distrain.start_garbage_collection()
             self._add_preview()
             self.distrain.see_history(self.distrain.history.seen_until)  # known from now on
         if self.is_current or not self._is_painted.is_set():
             self._paint()
-        self._first_paint.close()
         if not self._is_painted.is_set():
             self.call_after_refresh(self._is_painted.set)
 
