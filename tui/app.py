@@ -128,8 +128,10 @@ class DistrainApp(ErrorBoundary, BaseApp):
         for problem in keymap.find_clashes(self.settings.keys):
             self.notify(f"settings, {problem}", severity="warning", timeout=10)
         if self._first_session:
+            self.read_screens_css()
             self.sessions.open(self._first_session)
         elif not self.readonly and not _has_sessions(self.runs_dir):
+            self.read_screens_css()
             self.action_new()
         if self._wants_tour:
             self.call_after_refresh(self._show_tour)

@@ -19,6 +19,8 @@ from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
 from distrain.tui.widgets.toast_corner import move_toasts
 
+SCREENS_CSS = Path(__file__).with_name("screens.tcss")  # of all screens but the table of runs
+
 
 class BaseApp(App[None]):
     """Settings, keys and messages. The app itself adds screens and the four controllers."""
@@ -105,6 +107,13 @@ class BaseApp(App[None]):
             settings.save(msgspec.structs.replace(on_disk, **changes))
         except OSError as error:
             self.notify(f"cannot write {settings.path()}: {error.strerror}")
+
+    def read_screens_css(self) -> None:
+        """Read the CSS of the other screens. Where it is missing, Textual reads it with the first
+        of them, and parses all other CSS again.
+        """
+        if not self.stylesheet.has_source(str(SCREENS_CSS)):
+            self.stylesheet.read(SCREENS_CSS)
 
     def start_garbage_collection(self) -> None:
         """Collect garbage from now on, among new objects only (`__main__` turns it off)."""

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 from textual.widgets.button import ButtonVariant
 
+from distrain.tui.base_app import SCREENS_CSS
 from distrain.tui.data.typed_text import is_much
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Dialog(ModalScreen[T]):
     asks first if much was typed for an answer.
     """
 
+    CSS_PATH = SCREENS_CSS
     FIRST = ""  # selector of what has the focus at first, instead of Cancel
     LOOK = ""  # further CSS classes of the window
     BINDINGS = [  # noqa: RUF012

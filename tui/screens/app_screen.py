@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from textual.binding import Binding
 from textual.reactive import Reactive
@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from distrain.tui import keymap
-from distrain.tui.base_app import BaseApp
+from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.screens.error_boundary import ErrorBoundary
 from distrain.tui.widgets.toast_corner import move_toasts
@@ -35,6 +35,7 @@ class HasValues(Protocol):
 class AppScreen(ErrorBoundary, Screen[None]):
     """A screen that survives errors of its handlers. `KEYS` are its groups of the keymap."""
 
+    CSS_PATH: ClassVar[Path | None] = SCREENS_CSS
     KEYS: tuple[str, ...] = ()
     shown_id = ""  # of the run or bench whose screen it is
     ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"

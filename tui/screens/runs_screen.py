@@ -62,6 +62,7 @@ class RunsScreen(AppScreen):
         "cursor with the pinned one. All other keys act on the run under the cursor. A filter is "
         "words and conditions: lr>0.1 status:failed -tag:old top1>=98%."
     )
+    CSS_PATH = None  # in that of the app, so that the first paint parses little
     KEYS = (RUNS,)
     BINDINGS = [  # noqa: RUF012
         *keymap.make_bindings(RUNS),
@@ -191,6 +192,7 @@ class RunsScreen(AppScreen):
         if is_complete and not self.is_complete:
             self.listing.is_complete = True
             self.distrain.start_garbage_collection()
+            self.distrain.read_screens_css()
             self._add_preview()
             self.distrain.see_history(self.distrain.history.seen_until)  # known from now on
         if self.is_current or not self._is_painted.is_set():
