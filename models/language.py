@@ -48,6 +48,16 @@ class GPT(nn.Module):
         hidden = self.norm(self.blocks(self.dropout(self.token(tokens) + positions)))
         return F.linear(hidden, self.token.weight)
 
+    def count_flops(self, tokens: int) -> int:
+        """Return the floating-point operations of forward and backward for so many tokens.
+
+        6 for each weight and token, and for attention 12 · layers · width · tokens for each token
+        (Chowdhery et al., "PaLM", 2022, appendix B).
+        """
+        weights = sum(weight.numel() for weight in self.parameters()) - self.position.weight.numel()
+        attention = 12 * len(self.blocks) * self.token.embedding_dim * tokens
+        return (6 * weights + attention) * tokens
+
 
 class Block(nn.Module):
     """Attention and two linear layers, each added to its input."""
@@ -176,11 +186,16 @@ class Language(Task):
     for tokens that are bytes the bits per byte.
     """
 
+    item = "token"
+
     def __init__(self, model: nn.Module, data: Data) -> None:
         self.model = model
         self.train = data.train
         self.eval = data.eval
         self.finish = data.finish
+        self.items_per_sample = len(data.train[0][0])
+        if isinstance(model, GPT):
+            self.flops_per_sample = model.count_flops(self.items_per_sample)
         self.is_bytes = data.classes == BYTES
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

@@ -25,7 +25,11 @@ class Task(ABC):
     Subclasses set `model`, `train` and `eval`. `best` is the metric that decides which
     checkpoint is the best one, and `best_is` whether its maximum or its minimum is best.
     `collate` joins samples into a batch (None: torch's default); it must be picklable for loader
-    processes. `finish` completes a batch after it was moved to the device (None: nothing to do).
+    processes. Where a sample consists of items that matter more, such as the tokens of a text,
+    `item` is their name and `items_per_sample` their number; rates are then shown in tokens/s.
+    `flops_per_sample` are the floating-point operations that the model needs for a sample, forward
+    and backward, and give the MFU on GPUs whose peak is known (0: unknown).
+    `finish` completes a batch after it was moved to the device (None: nothing to do).
     """
 
     model: nn.Module
@@ -33,6 +37,9 @@ class Task(ABC):
     eval: Dataset[Any]
     best: str = "loss"
     best_is: Literal["max", "min"] = "min"
+    item: str = "sample"
+    items_per_sample: float = 1
+    flops_per_sample: float = 0
     collate: ClassVar[Callable[[Any], Any] | None] = staticmethod(collate)
     finish: Callable[[Any], Any] | None = None
 

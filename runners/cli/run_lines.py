@@ -139,7 +139,7 @@ def format_progress(snapshot: Snapshot) -> str:
         f"step {snapshot.step:,}/{snapshot.total_steps:,}",
         formatting.percent(snapshot.fraction),
         f"loss {formatting.figure(snapshot.loss)}",
-        formatting.rate(snapshot.samples_per_s),
+        snapshot.throughput,
     ]
     if snapshot.eta:
         parts.append(f"ETA {formatting.duration(snapshot.eta)}")

@@ -212,12 +212,12 @@ def _progress(
             last += ", the best so far"
         else:
             best = _format_evaluation(snapshot.best)
-    rate = summary["samples_per_s"]
     restarts = job_status.describe_restarts(summary["attempts"], summary["steps_again"])
     return [
         ("steps", steps),
         ("samples", "" if summary["samples"] is None else formatting.count(summary["samples"])),
-        ("throughput", f"{formatting.rate(rate)} (mean)" if rate else ""),
+        ("throughput", run_result.mean_throughput(summary)),
+        ("MFU", formatting.percent(summary.get("mfu"), 1) if "mfu" in summary else ""),
         ("ETA", formatting.duration(snapshot.eta) if snapshot.eta is not None else ""),
         ("last evaluation", last),
         ("best evaluation", best),

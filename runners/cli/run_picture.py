@@ -156,7 +156,7 @@ def _render_figures(snapshot: Snapshot, epochs: int) -> Text:
     if snapshot.total_steps is None:
         return Text()
     loss = formatting.figure(snapshot.loss)
-    rate = formatting.rate(snapshot.samples_per_s) if snapshot.samples_per_s else "warming up"
+    rate = snapshot.throughput if snapshot.samples_per_s else "warming up"
     return _line(f"epoch {snapshot.epoch}/{epochs}  loss {loss}  {rate}")
 
 

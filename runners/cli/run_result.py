@@ -8,6 +8,7 @@ from typing import Any
 
 from distrain.runners import formatting
 from distrain.runners.cli.terminal import paint, print_message
+from distrain.runners.protocol.events import SAMPLE
 from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError, RunState
@@ -126,6 +127,13 @@ def _format_work(summary: dict[str, Any]) -> list[str]:
         for noun in ("epoch", "step", "sample")
         if summary[f"{noun}s"] is not None
     ]
-    if summary["samples_per_s"]:
-        parts.append(f"{formatting.rate(summary['samples_per_s'])} (mean)")
+    if rate := mean_throughput(summary):
+        parts.append(rate)
     return parts
+
+
+def mean_throughput(summary: dict[str, Any]) -> str:
+    """Return "51,200 tokens/s (mean)", in the unit of the task; empty if it is unknown."""
+    rate = summary.get("items_per_s") or summary["samples_per_s"]
+    unit = f"{summary.get('item', SAMPLE)}s/s"
+    return f"{formatting.rate(rate, unit)} (mean)" if rate else ""

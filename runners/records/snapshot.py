@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from distrain.runners import formatting
 from distrain.runners.protocol.events import (
     OTHER,
     OVERLAPPING,
@@ -99,6 +100,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def stall(self) -> Stall | None:
         """The stall that lasts, if there is one."""
         return self.state.current_stall
+
+    @property
+    def throughput(self) -> str:
+        """The rate with its unit, which is that of the task: "51,200 tokens/s"."""
+        facts = self.state.facts
+        if facts is None or self.samples_per_s is None:
+            return formatting.rate(self.samples_per_s)
+        return formatting.rate(self.samples_per_s * facts.items_per_sample, f"{facts.item}s/s")
 
     @property
     def current_status(self) -> str:

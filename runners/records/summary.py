@@ -9,9 +9,17 @@ from typing import Any
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.protocol.events import PHASES, Attempt, Evaluation, Facts, ScriptSettings
+from distrain.runners.protocol.events import (
+    PHASES,
+    SAMPLE,
+    Attempt,
+    Evaluation,
+    Facts,
+    ScriptSettings,
+)
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.run_curve import add_rates
+from distrain.runners.system.peak_flops import peak_flops
 
 # Whose sources a script's summary names.
 FIGURES = ("steps", "samples", "lr", *PHASES, "values", "eval", "memory")
@@ -59,7 +67,9 @@ def summarize(
         "epochs": _count_epochs(steps, facts) if facts else 0,
         "steps": steps,
         "samples": sum(total["samples"] for total in totals.values()),
-        "samples_per_s": _throughput(totals.values()),
+        "samples_per_s": (samples_per_s := _throughput(totals.values())),
+        **_item_rate(samples_per_s, facts),
+        **_utilisation(samples_per_s, facts, plan),
         "duration_s": _duration(state.started, state.ended),
         "attempts": len(attempts),
         "steps_again": sum(max(0, attempt.lost - attempt.step) for attempt in attempts),
@@ -124,6 +134,27 @@ def _throughput(totals: Iterable[dict[str, Any]]) -> float | None:
         total["timed_samples"] / total["timed_seconds"] if total["timed_seconds"] else None
         for total in totals
     )
+
+
+def _item_rate(samples_per_s: float | None, facts: Facts | None) -> dict[str, Any]:
+    """Return the rate in what the task counts, such as tokens; nothing where that is samples."""
+    if facts is None or facts.item == SAMPLE:
+        return {}
+    rate = None if samples_per_s is None else samples_per_s * facts.items_per_sample
+    return {"item": facts.item, "items_per_s": rate}
+
+
+def _utilisation(
+    samples_per_s: float | None, facts: Facts | None, plan: Plan | None
+) -> dict[str, float]:
+    """Return the MFU: FLOP/s that the model needs, as a share of what the GPUs reach at most.
+
+    Nothing where the task does not say what a sample needs, or the peak of a GPU is not known.
+    """
+    if not (samples_per_s and facts and facts.flops_per_sample and plan):
+        return {}
+    peak = peak_flops(plan.devices * plan.nodes, plan.precision)
+    return {"mfu": samples_per_s * facts.flops_per_sample / peak} if peak else {}
 
 
 def _duration(started: float | None, ended: float | None) -> float | None:

@@ -156,6 +156,9 @@ class Training:
             start_step=self.step,
             start_epoch=self.epoch,
             start_epoch_steps=self.batch_plan().steps,
+            item=self.task.item,
+            items_per_sample=float(self.task.items_per_sample),
+            flops_per_sample=float(self.task.flops_per_sample),
             versions=_library_versions(),
             notices=self.notices,
         )

@@ -172,7 +172,8 @@ def _logged(now: Snapshot, width: int) -> Text:
     if parts:
         parts[0] = Text.assemble(("last: ", "dim"), parts[0])
     if now.samples_per_s is not None:
-        parts.insert(0, _rate(now.samples_per_s, now.state.live))
+        kind = f" (last {RECENT_S:.0f} s)" if now.state.live else " (mean)"
+        parts.insert(0, Text.assemble((now.throughput, "bold"), kind))
     if now.last:
         parts = [*_evaluation("reported val", now.last), *parts]
     if not parts:
@@ -188,8 +189,7 @@ def _figures(now: Snapshot, width: int) -> Text:
     else:
         parts = [Text.assemble("train loss ", loss, " (mean of the last steps)")]
     if now.samples_per_s is not None:
-        rate = (formatting.rate(now.samples_per_s), "bold")
-        parts.append(Text.assemble(rate, "" if now.state.live else " (mean)"))
+        parts.append(Text.assemble((now.throughput, "bold"), "" if now.state.live else " (mean)"))
     if restarts := job_status.describe_restarts(now.state.attempts, now.repeated_steps):
         parts.append(Text(restarts, "yellow"))
     if now.last:
@@ -197,11 +197,6 @@ def _figures(now: Snapshot, width: int) -> Text:
     if now.best and now.best is not now.last:
         parts += _evaluation("best", now.best)
     return _fitted(parts, width)
-
-
-def _rate(samples_per_s: float, is_live: bool) -> Text:
-    kind = f" (last {RECENT_S:.0f} s)" if is_live else " (mean)"
-    return Text.assemble((formatting.rate(samples_per_s), "bold"), kind)
 
 
 def _diagnosis(found: Diagnosis, width: int) -> list[Text]:

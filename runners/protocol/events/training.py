@@ -21,12 +21,16 @@ class Phase(Event, frozen=True, tag="phase"):
     step: Int = 0
 
 
+SAMPLE = "sample"  # what rates count, unless the task says otherwise
+
+
 class Facts(Event, frozen=True, tag="facts"):
     """What only a rank knows of the training; rank 0 sends it once, before the first step.
 
     `start_step` and `start_epoch` count what an earlier run has finished. `start_epoch_steps` is
     the number of steps left in the first epoch (0: all of them), as a run may resume within an
-    epoch and with another batch size.
+    epoch and with another batch size. Rates are shown in `item`s, of which a sample has
+    `items_per_sample`. `flops_per_sample` is 0 where it is not known.
     """
 
     time: float
@@ -39,6 +43,9 @@ class Facts(Event, frozen=True, tag="facts"):
     start_step: Int = 0
     start_epoch: Int = 0
     start_epoch_steps: Int = 0
+    item: str = SAMPLE
+    items_per_sample: float = 1.0
+    flops_per_sample: float = 0.0
     versions: dict[str, str] = {}
     notices: list[str] = []
 

@@ -3,6 +3,8 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from distrain.models.data import Data
 from distrain.models.errors import TaskError
@@ -34,6 +36,17 @@ def test_an_untrained_gpt_knows_nothing():
         total, count = task.metrics(task.model, data.eval.__getitems__(range(64)))["loss"]
     assert count == 64 * 32
     assert total.item() / count == pytest.approx(math.log(256), abs=0.2)
+
+
+def test_the_operations_of_a_gpt_are_those_that_torch_counts():
+    data = text(root=None, context=32)
+    task = Language(gpt(shape=data.shape, classes=data.classes), data)
+    assert (task.item, task.items_per_sample) == ("token", 32)
+    batch = data.train.__getitems__(range(8))
+    # Only this implementation of attention is made of operations that torch counts on a CPU.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        task.loss(task.model, batch).backward()
+    assert 8 * task.flops_per_sample == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import psutil
 import pytest
 
+from distrain.runners.cli.run_result import mean_throughput
+from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
@@ -50,12 +52,14 @@ from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_ids import new_run_id
+from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.stacks import read_saved_stacks
 from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
 from distrain.runners.records.trash import find_in_trash, remove, restore
 from distrain.runners.records.writer import RecordWriter
+from distrain.runners.system.devices import Device
 from tests.support import ROOT
 from tests.support.full_disk import Disk
 from tests.support.records import RunBuilder, make_window
@@ -783,6 +787,26 @@ def test_the_summary_counts_real_samples_without_warm_up(writer: RecordWriter) -
         "steps_again": 0,
         "eval": {"loss": 0.25, "top1": 0.95, "top5": 1.0, "samples": 20},
     }
+
+
+def test_the_summary_of_a_language_model_has_its_tokens_and_mfu(writer: RecordWriter) -> None:
+    gpus = [
+        Device(kind="cuda", index=index, uuid=f"GPU-{index}", name="NVIDIA A100-SXM4-40GB")
+        for index in range(2)
+    ]
+    plan = msgspec.structs.replace(
+        cast(Plan, Record(writer.dir).state.plan), devices=gpus, precision="bf16"
+    )
+    known = facts(item="token", items_per_sample=64.0, flops_per_sample=1e12)
+    writer.set_state(facts=known, plan=plan)
+    for rank in (0, 1):
+        writer.add(make_window(rank, 1, samples=50, seconds=1.0))
+    writer.commit()
+    summary = Record(writer.dir).summary()
+    assert (summary["item"], summary["items_per_s"]) == ("token", 6400.0)
+    assert summary["mfu"] == pytest.approx(100e12 / (2 * 312e12))
+    assert mean_throughput(summary) == "6,400 tokens/s (mean)"
+    assert Follower(Record(writer.dir)).snapshot().throughput == "6,400 tokens/s"
 
 
 def test_the_summary_of_a_failure_names_rank_and_error(writer: RecordWriter) -> None:
