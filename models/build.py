@@ -20,6 +20,7 @@ from torch import nn
 from distrain.models.catalog import ComponentKind, resolve
 from distrain.models.data import Data, take_first
 from distrain.models.errors import TaskError, nearest
+from distrain.models.hooks import require_own_hooks
 from distrain.models.importing import Factory
 from distrain.models.task import Task
 
@@ -105,6 +106,7 @@ def _check_task(name: str, built: object) -> None:
     if not isinstance(built, Task):
         problem = f"{name} returned {_type_of(built)}, not a distrain.models.task.Task"
         raise TaskError("task.name", problem)
+    require_own_hooks(built)
     for part in ("model", "train", "eval"):
         if not hasattr(built, part):
             raise TaskError("task.name", f"the task of {name} has no `{part}`")

@@ -15,7 +15,7 @@ from distrain.models.errors import TaskError
 
 __all__ = ["Sums", "Task", "TaskError", "move_tensors"]
 
-Sums = dict[str, tuple[Tensor, int]]
+Sums = Mapping[str, tuple[Tensor | float, Tensor | int]]
 """By metric: (sum over the batch, number of values summed)."""
 
 
@@ -54,8 +54,8 @@ class Task(ABC):
     def metrics(self, model: nn.Module, batch: Any) -> Sums:
         """Return sums over the batch and their counts; called in eval mode, without gradients.
 
-        Each sum is a 0-dim tensor: int64 for what is counted (exact for any number of ranks),
-        float64 for what is measured.
+        Each sum is a number or a 0-dim tensor: int64 for what is counted (exact for any number of
+        ranks), float64 for what is measured. A count is a whole number.
         """
 
     def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:

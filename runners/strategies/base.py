@@ -73,6 +73,10 @@ class Strategy:
         """Return the module to call in evaluation; it must not communicate."""
         return model
 
+    def explain(self, error: BaseException) -> Exception | None:
+        """Return an error of the config that has caused this one in training; None if unknown."""
+        return None
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep for this rank only, as plain data and tensors."""
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -10,12 +11,17 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from distrain.runners import formatting
 from distrain.runners.distributed.numpy_state import restored_numpy_state
 from distrain.runners.distributed.timing import Clock
+from distrain.runners.errors import ConfigError
 from distrain.runners.strategies.base import Strategy
 from distrain.runners.strategies.bucket_timing import BucketTimer, CommHook, sum_hook
 from distrain.runners.strategies.last_gradient import LastGradient
 
+# What DDP raises at the forward after a backward that did not reach some parameters.
+UNUSED = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
+MOST_NAMES = 5  # of parameters, in a message
 # Attributes of PowerSGDState that hold tensors by the index of a bucket.
 POWERSGD_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
 
@@ -26,6 +32,7 @@ class Ddp(Strategy):
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         options = self.config.ddp
         device = self.world.device
+        self._model = model
         self._last_gradient = LastGradient(model, clock)
         wrapped = TimedDdp(
             model,
@@ -74,6 +81,20 @@ class Ddp(Strategy):
         clock.add_all_reduces(self._bucket_timer.take(), last)
         clock.mark("backward", last)
         clock.mark("comm")
+
+    def explain(self, error: BaseException) -> Exception | None:
+        """Return the parameters that the loss does not use, which DDP names by their indices."""
+        found = UNUSED.search(str(error)) if isinstance(error, RuntimeError) else None
+        if found is None:
+            return None
+        trained = [name for name, each in self._model.named_parameters() if each.requires_grad]
+        names = [trained[int(index)] for index in found[1].split()]
+        shown = ", ".join([*names[:MOST_NAMES], "…"] if len(names) > MOST_NAMES else names)
+        problem = (
+            f"the loss does not use {formatting.plural(len(names), 'parameter')} ({shown}): "
+            "set this to true, or freeze what is never used"
+        )
+        return ConfigError([("ddp.find_unused_parameters", problem)])
 
     def state(self) -> dict[str, Any]:
         """Return the error feedback and the random state of PowerSGD, which differ by rank."""

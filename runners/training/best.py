@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distrain.models.task import Task
 from distrain.runners import formatting
 from distrain.runners.config.sections import CheckpointConfig
@@ -29,12 +31,15 @@ class BestScore:
             raise ConfigError([("checkpoint.best_is", problem)])
         self._is_max = direction == "max"
 
+    def require(self, names: Iterable[str]) -> None:
+        """Raise ConfigError if the metric is not one of the task's."""
+        if self.metric not in names:
+            problem = f"there is no metric {self.metric!r}; the task has {', '.join(sorted(names))}"
+            raise ConfigError([("checkpoint.best", problem)])
+
     def score_of(self, metrics: dict[str, Metric]) -> float | None:
         """Return the metric's value. Raises ConfigError where the task does not have it."""
-        if self.metric not in metrics:
-            names = ", ".join(sorted(metrics))
-            problem = f"there is no metric {self.metric!r}; the task has {names}"
-            raise ConfigError([("checkpoint.best", problem)])
+        self.require(metrics)
         return metrics[self.metric].value
 
     def is_better(self, score: float | None) -> bool:

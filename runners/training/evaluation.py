@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from distrain.models.errors import TaskError
+from distrain.models.places import place_of
 from distrain.models.task import Task
 from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
@@ -30,42 +32,63 @@ def evaluate(
     which integers are exact up to 2⁵³.
     """
     sums: dict[str, torch.Tensor] = {}
-    counts: dict[str, int] = {}
+    counts: dict[str, torch.Tensor | int] = {}
     samples = 0
-    was_training = model.training
-    model.eval()
-    for batch, size in batches:
-        with precision.autocast():
-            batch_sums = task.metrics(model, batch)
-        samples += size
-        for name, (total, count) in batch_sums.items():
-            part = total.double() if size else torch.zeros_like(total, dtype=torch.float64)
-            sums[name] = sums.get(name, 0) + part
-            counts[name] = counts.get(name, 0) + (count if size else 0)
-    model.train(was_training)
+    with in_evaluation_mode(model):
+        for batch, size in batches:
+            with precision.autocast():
+                batch_sums = task.metrics(model, batch)
+            samples += size
+            for name, (total, count) in batch_sums.items():
+                part = torch.as_tensor(total).double()
+                sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
+                counts[name] = counts.get(name, 0) + (count if size else 0)
     # One tensor for one all-reduce: the samples, then all counts, then all sums.
     names = sorted(sums)
-    numbers = torch.tensor(
-        [samples, *(counts[name] for name in names)], dtype=torch.float64, device=world.device
+    numbers = [samples, *(float(counts[name]) for name in names)]
+    table = torch.cat(
+        [
+            torch.tensor(numbers, dtype=torch.float64, device=world.device),
+            torch.stack([sums[name].to(world.device) for name in names]),
+        ]
     )
-    table = torch.cat([numbers, torch.stack([sums[name].to(world.device) for name in names])])
     world.all_reduce_(table)
     values = table.tolist()
     all_samples = int(values[0])
     all_counts = values[1 : 1 + len(names)]
     all_sums = values[1 + len(names) :]
     metrics = {
-        name: Metric.of(total, int(count))
+        name: Metric.of(total, _whole(name, count))
         for name, total, count in zip(names, all_sums, all_counts, strict=True)
     }
-    return all_samples, metrics | _derive(task, metrics)
+    return all_samples, metrics | derive(task, metrics)
 
 
-def _derive(task: Task, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+@contextmanager
+def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluate within the block; afterwards each module has its own mode again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    yield
+    for module, was_training in modes:
+        module.training = was_training
+
+
+def _whole(name: str, count: float) -> int:
+    if not count.is_integer():
+        problem = f"the count of {name} is {count:g}; metrics() must return whole numbers as counts"
+        raise TaskError("task.name", problem)
+    return int(count)
+
+
+def derive(task: Task, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     """Return what the task derives from the means, as means of one value each."""
     means = {name: metric.value for name, metric in metrics.items()}
     known = {name: value for name, value in means.items() if value is not None}
     derived = task.derived(known) if len(known) == len(metrics) else {}
+    if not isinstance(derived, Mapping):
+        problem = f"{place_of(task.derived)} must return a dict, not a {type(derived).__name__}"
+        raise TaskError("task.name", problem)
     if repeated := derived.keys() & metrics.keys():
         name = min(repeated)
         raise TaskError("task.name", f"{name} is in both metrics() and derived() of the task")

@@ -85,6 +85,8 @@ class _EpochSampler:
 class EvaluationBatches:
     """This rank's consecutive share of the evaluation set, as (batch, samples) in each pass.
 
+    `first` are the indices of the first batch.
+
     A rank without a sample gets one batch with a count of 0. Loader processes persist: a process
     that forks while it has threads may hang, so it does not fork again for each evaluation.
     """
@@ -99,6 +101,7 @@ class EvaluationBatches:
         pieces = [list(indices[i : i + size]) for i in range(0, len(indices), size)]
         self._timeout_s = config.data.timeout_s
         self._counts = [len(piece) for piece in pieces] or [0]
+        self.first = pieces[0] if pieces else [0]
         self._mover = mover
         self._loader = _make_loader(
             task,
@@ -254,6 +257,10 @@ class BatchMover:
         is_plain = type(task).to is Task.to and task.finish is None and not channels_last
         self._has_nothing_to_do = is_plain and device.type == "cpu"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def move_now(self, batch: Any) -> Any:
+        """Return one batch on the device, finished by the task."""
+        return batch if self._has_nothing_to_do else self._move(batch)
 
     def move(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches on the device, finished by the task."""

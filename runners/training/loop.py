@@ -11,11 +11,14 @@ from distrain.runners.protocol.events import Finished
 from distrain.runners.strategies.base import NO_CONTEXT
 from distrain.runners.training.batch_plan import StepShare
 from distrain.runners.training.optim import set_rate
+from distrain.runners.training.task_check import check_task
 from distrain.runners.training.trainer import Training
 
 
 def train(run: Training) -> None:
     """Train to the last step or to a requested stop; report through the run's reporter."""
+    if run.step < run.total_steps:
+        check_task(run)
     run.enter("training")
     run.meter.begin()
     goes_on = True
@@ -64,7 +67,7 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
         mark("data")
         with NO_CONTEXT if index == last else run.strategy.without_sync(run.wrapped):
             with run.precision.autocast():
-                loss = run.task.loss(run.callable, batch)
+                loss = run.loss(batch)
             mark("forward")
             weight = run.strategy.weight(count, total)
             # An even share needs no weight, and the product would add two kernels to each step.

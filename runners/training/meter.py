@@ -60,6 +60,7 @@ class Meter:
         self._warmup_until = warmup_until
         self._pending: list[ClosedWindow] = []
         self.finite = True
+        self._reset()
 
     def begin(self) -> None:
         """Open a window; the time since the last one closed belongs to none."""

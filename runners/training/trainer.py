@@ -6,13 +6,16 @@ How it trains is in `loop`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from distrain.models.build import build_task
+from distrain.models.hooks import misspelt_hooks
 from distrain.models.task import Task
 from distrain.runners import strategies
 from distrain.runners.config.plan import Plan
@@ -57,17 +60,20 @@ class Training:
         self.step = 0
         self.epoch = 0
         self.offset = 0
-        self.notices: list[str] = []
+        self.notices = misspelt_hooks(task)
         self.samples = self._usable_samples()
         self.steps_per_epoch = steps_per_epoch(
             self.samples, config.train.batch_size, config.train.drop_last
         )
         self.model = self._place_model(task.model)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not self.parameters:
+            problem = "no parameter of the model requires a gradient, so nothing can be trained"
+            raise ConfigError([("model.name", problem)])
         self.optimizer = make_optimizer(config.train, self.parameters, plan.lr)
         self.precision = Precision(plan.precision, world.device)
         self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
-        self._best = BestScore(config.checkpoint, task)
+        self.best = BestScore(config.checkpoint, task)
         self._score: float | None = None  # of the last evaluation
         self._evaluated_at = -1
         self._saved_at = -1
@@ -89,6 +95,7 @@ class Training:
             config.report.window_s,
             warmup_until=self.step + warmup_steps,
         )
+        self.loss: Callable[[Any], Tensor] = partial(task.loss, self.callable)
         if saved:
             self._restore_own(saved)
 
@@ -184,7 +191,7 @@ class Training:
             self.world,
         )
         self._evaluated_at = self.step
-        self._score = self._best.score_of(metrics)
+        self._score = self.best.score_of(metrics)
         if self.world.is_leader:
             self.reporter.send(
                 Evaluation(
@@ -219,9 +226,9 @@ class Training:
 
     def _write_checkpoint(self, ranks: list[dict[str, Any]], began: float) -> None:
         was_evaluated = self._evaluated_at == self.step
-        is_best = was_evaluated and self._best.is_better(self._score)
+        is_best = was_evaluated and self.best.is_better(self._score)
         if is_best:
-            self._best.score = self._score
+            self.best.score = self._score
         path = self.checkpoints.save({**self._common_state(), "ranks": ranks}, is_best)
         self.reporter.send(
             Saved(
@@ -241,8 +248,8 @@ class Training:
             "step": self.step,
             "epoch": self.epoch,
             "offset": self.offset,
-            "best": self._best.score,
-            "best_metric": self._best.metric,
+            "best": self.best.score,
+            "best_metric": self.best.metric,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.precision.state_dict(),
@@ -286,8 +293,8 @@ class Training:
         if self.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
             self.epoch += 1
             self.offset = 0
-        if content.get("best_metric") == self._best.metric:
-            self._best.score = content.get("best")
+        if content.get("best_metric") == self.best.metric:
+            self.best.score = content.get("best")
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         """Restore momenta from the checkpoint; keep the options of this config."""
@@ -323,7 +330,7 @@ class Training:
         DDP arranges its buckets by it, and the state of a strategy has their layout.
         """
         batch = next(self.batches.epoch(self.epoch, self.batch_plan()))
-        self.task.loss(self.callable, batch).backward()
+        self.loss(batch).backward()
         self.optimizer.zero_grad()
 
 

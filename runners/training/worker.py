@@ -92,7 +92,7 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
             reporter.send(training.facts())
         if error := call(partial(train, training)):
             training.meter.flush_after_error()
-            raise error
+            raise training.strategy.explain(error) or error
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ class PlainProcess:
                 metrics = self.task.metrics(self.model, batch)
             for name, (value, count) in metrics.items():
                 total, total_count = totals.get(name, (0.0, 0))
-                totals[name] = total + float(value), total_count + count
+                totals[name] = total + float(value), total_count + int(count)
         self.model.train()
         means = {name: total / count for name, (total, count) in totals.items() if count}
         derived = {name: (float(value), 1) for name, value in self.task.derived(means).items()}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from distrain.models.classification import Classification
 from distrain.models.data import Augmented, Data
 from distrain.models.datasets import digits
+from distrain.models.task import Sums
 
 
 class HugeLoss(Classification):
@@ -31,3 +35,41 @@ def jittered_digits(seed: int) -> Data:
 
 def _jitter(image: Tensor) -> Tensor:
     return image + torch.randint(0, 2, image.shape, dtype=image.dtype)
+
+
+class Restless(Classification):
+    """A task whose evaluation draws random numbers, opens something and updates a buffer."""
+
+    def __init__(self, data: Data) -> None:
+        frozen = nn.BatchNorm1d(64).eval()
+        super().__init__(Counting(nn.Flatten(), frozen, nn.Dropout(), nn.Linear(64, 10)), data)
+        self.eval = _Noisy(data.eval)
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        torch.rand(1), random.random(), np.random.rand()
+        return super().metrics(model, batch)
+
+
+class Counting(nn.Sequential):
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__(*modules)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        logits: Tensor = super().forward(images) + self.calls / 100
+        return logits
+
+
+class _Noisy(Dataset[Any]):
+    def __init__(self, data: Dataset[Any]) -> None:
+        self.data = data
+        self.opened = 0
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> Any:
+        self.opened += 1
+        image, label = self.data[index]
+        return image + torch.rand(()) + self.opened, label

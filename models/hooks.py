@@ -1,0 +1,63 @@
+"""Methods of a task that distrain does not call, though their names promise that it does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from distrain.models.errors import TaskError
+from distrain.models.places import place_of
+from distrain.models.task import Task
+
+# Hooks of Lightning, and what does their work here.
+FOREIGN = {
+    "configure_optimizers": "[train] decides the optimizer",
+    "training_step": "write loss(model, batch)",
+    "validation_step": "write metrics(model, batch)",
+    "test_step": "write metrics(model, batch)",
+    "train_dataloader": "set the data set `train`",
+    "val_dataloader": "set the data set `eval`",
+    "test_dataloader": "set the data set `eval`",
+    "optimizer_step": "[train] decides the optimizer",
+    "lr_scheduler_step": "[train] decides the schedule",
+    "configure_gradient_clipping": "set train.clip_norm",
+    "on_fit_start": "use __init__",
+    "on_train_start": "use __init__",
+    "on_train_epoch_start": "there is nothing like it",
+    "on_train_epoch_end": "there is nothing like it",
+    "on_train_batch_start": "there is nothing like it",
+    "on_train_batch_end": "there is nothing like it",
+    "on_validation_epoch_end": "write derived(means)",
+    "validation_epoch_end": "write derived(means)",
+    "training_epoch_end": "there is nothing like it",
+}
+SIMILARITY = 0.85  # of two names, from which one is a slip of the other
+
+
+def require_own_hooks(task: Task) -> None:
+    """Raise TaskError where the class of a task defines a hook of another library."""
+    for name, method in _public_methods(task):
+        if name in FOREIGN:
+            problem = f"{place_of(method)} would never be called: {FOREIGN[name]}"
+            raise TaskError("task.name", problem)
+
+
+def misspelt_hooks(task: Task) -> list[str]:
+    """Return a sentence for each method whose name is almost that of a hook."""
+    known = [name for name, value in vars(Task).items() if callable(value)]
+    sentences = []
+    for name, method in _public_methods(task):
+        if name not in known and (
+            close := difflib.get_close_matches(name, known, n=1, cutoff=SIMILARITY)
+        ):
+            sentences.append(f"{place_of(method)} is not called by distrain: is it {close[0]}()?")
+    return sentences
+
+
+def _public_methods(task: Task) -> Iterator[tuple[str, object]]:
+    """Yield the methods of the user's classes that extend Task, those of libraries left out."""
+    for kind in type(task).__mro__:
+        if issubclass(kind, Task) and kind is not Task:
+            for name, value in vars(kind).items():
+                if callable(value) and not name.startswith("_"):
+                    yield name, value

@@ -1,0 +1,202 @@
+"""Checks a task before and in the first step, so that a mistake in it ends the run at once.
+
+The first evaluation may be an epoch away, so one batch is evaluated before training. That changes
+nothing: random numbers, buffers and modes are afterwards as they were. All errors are TaskErrors or
+ConfigErrors of one sentence, with the place in the user's file where there is one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from distrain.models.errors import TaskError
+from distrain.models.places import place_of
+from distrain.models.task import Sums, Task
+from distrain.runners.protocol.events import Metric
+from distrain.runners.training import checkpoint
+from distrain.runners.training.evaluation import derive, in_evaluation_mode
+from distrain.runners.training.loader_check import require_picklable
+from distrain.runners.training.trainer import Training
+
+MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
+SUM_TOLERANCE = 0.1  # relative: a sum that is this far from the sum of its parts is none
+
+T = TypeVar("T")
+
+
+def check_task(run: Training) -> None:
+    """Check all that can be checked before training; the first loss is checked when it is made."""
+    if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
+        require_picklable(run.task, run.config.data.worker_context)
+    _check_evaluation(run)
+    _check_first_loss(run)
+
+
+def _check_evaluation(run: Training) -> None:
+    """Evaluate the first batch of this rank, and its halves to tell sums from means."""
+    task = _copy_of(run.task)
+    indices = run.evaluation_batches.first
+    half = len(indices) // 2
+    pieces = [indices, indices[:half], indices[half:]] if half else [indices]
+    dataset: Any = _copy_of(task.eval)
+    with _unchanged(run):
+        results = [_evaluate(run, task, dataset, piece) for piece in pieces]
+    whole, *halves = results
+    if halves:
+        _require_sums(task, whole, halves, [half, len(indices) - half])
+    names, is_complete = _metric_names(task, whole)
+    if is_complete:
+        run.best.require(names)
+
+
+def _evaluate(
+    run: Training, task: Task, dataset: Any, indices: Sequence[int]
+) -> dict[str, tuple[float, float]]:
+    """Return sum and count of each metric over these samples, in this process alone."""
+    fetch = getattr(dataset, "__getitems__", None)
+    samples = fetch(indices) if fetch else [dataset[index] for index in indices]
+    batch = run.mover.move_now((type(task).collate or default_collate)(samples))
+    model = run.strategy.for_evaluation(run.model, run.wrapped)
+    with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
+        returned = task.metrics(model, batch)
+    return _read_sums(task, returned)
+
+
+def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
+    place = place_of(task.metrics)
+    wanted = "{name: (sum over the batch, count)}"
+    if not isinstance(returned, Mapping) or not returned:
+        raise TaskError(
+            "task.name", f"{place} must return {wanted}, but it returned {_described(returned)}"
+        )
+    sums = {}
+    for name, pair in returned.items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            problem = f"{place} must return {wanted}, but {name} is {_described(pair)}"
+            if _is_number(pair):
+                problem += ": return its sum and its count, not a mean"
+            raise TaskError("task.name", problem)
+        for part, value in zip(("sum", "count"), pair, strict=True):
+            if not _is_number(value):
+                problem = f"the {part} of {name} must be a number, but {place} returned "
+                raise TaskError("task.name", problem + _described(value))
+        total, count = map(float, pair)
+        if not (count >= 0 and count.is_integer()):
+            problem = f"the count of {name} must be a whole number, but {place} returned {count:g}"
+            raise TaskError("task.name", problem)
+        sums[str(name)] = total, count
+    return sums
+
+
+def _require_sums(
+    task: Task,
+    whole: Mapping[str, tuple[float, float]],
+    halves: Sequence[Mapping[str, tuple[float, float]]],
+    sizes: Sequence[int],
+) -> None:
+    """Raise TaskError where a metric of a batch is the mean of its halves, and not their sum."""
+    if any(half.keys() != whole.keys() for half in halves):
+        problem = f"{place_of(task.metrics)} returned other names for other samples"
+        raise TaskError("task.name", f"{problem}; return each metric for every batch")
+    for name, (total, _) in whole.items():
+        parts = [half[name][0] for half in halves]
+        mean = sum(part * size for part, size in zip(parts, sizes, strict=True)) / sum(sizes)
+        scale = max(abs(total), *map(abs, parts))
+        is_mean = abs(total - mean) <= MEAN_TOLERANCE * scale
+        if is_mean and abs(total - sum(parts)) > SUM_TOLERANCE * scale:
+            problem = f"{name} of {place_of(task.metrics)} is a mean: return the sum over the batch"
+            raise TaskError("task.name", f"{problem}, which is added up and divided once")
+
+
+def _metric_names(task: Task, sums: Mapping[str, tuple[float, float]]) -> tuple[list[str], bool]:
+    """Return the names of all metrics, and whether those that are derived are among them.
+
+    What is derived may be undefined for a few samples.
+    """
+    metrics = {name: Metric.of(total, int(count)) for name, (total, count) in sums.items()}
+    is_defined = all(metric.value is not None for metric in metrics.values())
+    try:
+        derived = derive(task, metrics)
+    except TaskError:
+        raise
+    except (ArithmeticError, ValueError):
+        is_defined = False
+        derived = {}
+    return sorted(metrics | derived), is_defined
+
+
+def _check_first_loss(run: Training) -> None:
+    """Let the next call of `run.loss` check what it returns, and whether it called the model."""
+    plain = run.loss
+
+    def check(batch: Any) -> Tensor:
+        run.loss = plain
+        calls: list[nn.Module] = []
+        handle = run.callable.register_forward_pre_hook(lambda module, _: calls.append(module))
+        loss = plain(batch)
+        handle.remove()
+        _require_scalar(run.task, loss)
+        if not calls and run.callable is not run.model:
+            problem = f"{place_of(run.task.loss)} must call the `model` that it is given, not "
+            problem += "self.model or a part of it: only the first is synchronised between ranks"
+            raise TaskError("task.name", problem)
+        return loss
+
+    run.loss = check
+
+
+def _require_scalar(task: Task, loss: object) -> None:
+    place = place_of(task.loss)
+    if not isinstance(loss, Tensor) or loss.ndim:
+        problem = f"{place} must return the mean over the samples, a scalar tensor"
+        raise TaskError("task.name", f"{problem}, but it returned {_described(loss)}")
+    if not loss.requires_grad:
+        problem = f"the loss of {place} has no gradient: it does not depend on a parameter that "
+        raise TaskError("task.name", problem + "is trained, or it was detached")
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return value.ndim == 0 and not value.is_complex()
+    return isinstance(value, Real)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}" if value.ndim else "a single number"
+    if isinstance(value, Real):
+        return "a single number"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+@contextmanager
+def _unchanged(run: Training) -> Iterator[None]:
+    """Leave random numbers and buffers behind the block as they were before it."""
+    device = run.world.device
+    state = checkpoint.get_random_state(device)
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in run.model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+    yield
+    with torch.no_grad():
+        for module, name, buffer, value in buffers:
+            setattr(module, name, buffer.copy_(value))  # forward may have set another tensor
+    checkpoint.set_random_state(state, device)
+
+
+def _copy_of(item: T) -> T:
+    """Return a copy that may set attributes of its own, such as a file that it opens."""
+    try:
+        return copy.copy(item)
+    except Exception:  # some objects of users cannot be copied
+        return item
