@@ -177,6 +177,10 @@ def make(
     checked_rules = build(Rules, rules, "bench.", problems)
     if not configs:
         problems.append(("candidates", "none given; name the presets to compare"))
+    problems += [
+        ("candidates", f"a name must be printable text, not {name!r}")
+        for name in filter(formatting.has_control_characters, configs)
+    ]
     baseline = rules.get("baseline")
     if baseline and baseline not in configs:
         text = f"{baseline!r} is not a candidate{nearest(baseline, configs)}"

@@ -31,6 +31,7 @@ PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
 MAX_LAST_READS = 64  # of a connection that is closed: a peer could go on writing
 NOT_JSON = b"\xff"
+MAX_REFUSALS = 100  # that are written to the log one by one
 # What is read of one connection in a second; a rank sends some tens of short lines.
 MAX_LINES_PER_S = 10_000
 MAX_BYTES_PER_S = 1 << 24
@@ -44,14 +45,39 @@ class Listener(Protocol):
     def disconnected(self, connection: Connection) -> None: ...
 
 
+class RefusalLog:
+    """Writes to the supervisor's log why connections were refused: the first ones, then ever fewer.
+
+    Whoever reaches the port can be refused thousands of times a second, which must not fill the
+    disk.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, reason: str) -> None:
+        self._count += 1
+        number = ""
+        if self._count > MAX_REFUSALS:
+            if self._count.bit_count() > 1:  # only powers of two
+                return
+            number = f" (number {self._count:,})"
+        with suppress(OSError):  # a full disk must not keep the connection open
+            print(
+                f"connection refused{number}: {formatting.single_line(reason)}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
 class Connection(asyncio.BufferedProtocol):
     """Splits the bytes of a connection into lines, checks the hello and passes events on.
 
     `ungreeted` holds the connections that have not sent a valid hello, oldest first; all
-    connections of a server share it. The listener sets `rank` and `host`. `last_received` is the
-    Unix time at which bytes arrived last. `timed_out` is true once the connection ended because
-    the other host did not answer any more. Events of a connection that is `discarded` belong to
-    an earlier attempt and are to be ignored.
+    connections of a server share it and `refusals`. The listener sets `rank` and `host`.
+    `last_received` is the Unix time at which bytes arrived last. `timed_out` is true once the
+    connection ended because the other host did not answer any more. Events of a connection that
+    is `discarded` belong to an earlier attempt and are to be ignored.
     """
 
     def __init__(
@@ -59,10 +85,12 @@ class Connection(asyncio.BufferedProtocol):
         listener: Listener,
         token: str = "",
         ungreeted: dict[Connection, None] | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
         self._listener = listener
         self._token = token
         self._ungreeted = {} if ungreeted is None else ungreeted
+        self._refusals = refusals or RefusalLog()
         self._partial_line = b""
         self._second_began = 0.0  # of the limits of the rate
         self._lines = self._bytes = 0
@@ -195,10 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         """Disconnect at once and write the reason to the supervisor's log."""
         self._is_refused = True
         self._ungreeted.pop(self, None)
-        with suppress(OSError):  # a full disk must not keep the connection open
-            print(
-                f"connection refused: {formatting.single_line(reason)}", file=sys.stderr, flush=True
-            )
+        self._refusals.add(reason)
         if self._transport:
             self._transport.abort()
 

@@ -20,7 +20,7 @@ from distrain.runners.protocol.client import (
     join_address,
     split_address,
 )
-from distrain.runners.supervision.connection import Connection, Listener
+from distrain.runners.supervision.connection import Connection, Listener, RefusalLog
 from distrain.runners.system.scratch import scratch_folder
 
 BACKLOG = 4096
@@ -41,9 +41,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     connections = WeakSet[Connection]()
     ungreeted: dict[Connection, None] = {}
+    refusals = RefusalLog()
 
     def connection(token: str = "") -> Connection:
-        made = Connection(listener, token, ungreeted)
+        made = Connection(listener, token, ungreeted, refusals)
         connections.add(made)
         return made
 

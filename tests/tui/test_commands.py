@@ -166,6 +166,40 @@ def test_tab_completes_and_up_brings_back_earlier_lines(ended: Make, runs_dir: P
     assert command_history.load() == ["open apple"]
 
 
+def test_the_name_of_a_run_is_completed_as_one_word_and_never_as_an_option(
+    ended: Make, runs_dir: Path
+) -> None:
+    ended("net --trust")
+    dashed = ended("--trust")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "show net")
+        dialog = app.screen
+        assert isinstance(dialog, CommandDialog)
+        line = dialog.query_one(Input)
+        await until(pilot, lambda: "net --trust" in shown(app), "read")
+        await pilot.press("tab")
+        assert line.value == "show 'net --trust' "
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, OutputDialog), "opened")
+        await until(pilot, lambda: "done" in shown(app), "done")
+        assert "net --trust" in shown(app)
+        await pilot.press("escape")
+        await typed(pilot, "show ")
+        line = app.screen.query_one(Input)
+        await until(pilot, lambda: "net --trust" in shown(app), "read")
+        found = set()
+        for _ in range(3):
+            await pilot.press("tab")
+            found.add(line.value)
+        assert found == {"show latest", "show 'net --trust'", f"show {dashed.dir.name}"}
+        await pilot.press("escape")
+        await typed(pilot, "open net", "tab", "enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
+
+    play(scenario, runs_dir)
+
+
 ARGUMENTS = {
     "RUN": [Completion("first"), Completion("second")],
     "PRESET": [Completion("ddp"), Completion("single")],

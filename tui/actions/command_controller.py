@@ -32,7 +32,10 @@ class CommandController:
 
     def __init__(self, app: BaseApp) -> None:
         self._app = app
-        self._own: dict[str, Callable[[str], None]] = {THEME: self._use_theme, OPEN: self._open}
+        self._own: dict[str, Callable[[str], None]] = {
+            THEME: self._use_theme,
+            OPEN: self._open_typed,
+        }
 
     def ask(self) -> None:
         """Open the line for a command, and execute what is typed."""
@@ -107,6 +110,14 @@ class CommandController:
             starts = command_words.starts_something(name)
             dialog = OutputDialog(command_words.for_app(words), self._app.runs_dir, starts)
             self._app.push_screen(dialog, self._open if starts else None)
+
+    def _open_typed(self, typed: str) -> None:
+        """Open what is typed: a name as it is, or in quotes as the completion writes it."""
+        try:
+            words = shlex.split(typed)
+        except ValueError:
+            words = []
+        self._open(words[0] if len(words) == 1 else typed)
 
     def _open(self, name: str | None) -> None:
         if not name:

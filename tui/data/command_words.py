@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Action, ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from distrain.runners.cli.command_table import GROUPS, Command
 from distrain.runners.config import presets
-from distrain.runners.runs import all_runs
+from distrain.runners.runs import Run, all_runs
 from distrain.tui.data import form
 
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
@@ -19,6 +20,7 @@ READING = {"runs", "queue", "show", "logs", "compare", "schema", "doctor", "expo
 CHANGING_WORDS = {"--out", "--fix", "move"}
 DETACHED = ("--detach", "--queue")
 MOST_RUNS = 300  # whose names are offered, newest first
+LATEST = "latest"
 
 
 class Completion(NamedTuple):
@@ -80,7 +82,7 @@ def complete(
 
 def _matching(offered: Iterable[Completion], word: str) -> list[Completion]:
     every = list(dict.fromkeys(each for each in offered if word.casefold() in each.word.casefold()))
-    every.sort(key=lambda each: not each.word.casefold().startswith(word.casefold()))
+    every.sort(key=lambda each: not each.word.strip("'").casefold().startswith(word.casefold()))
     return every
 
 
@@ -121,13 +123,20 @@ def _positionals(name: str) -> list[Action]:
 
 def values_of_arguments(runs_dir: Path) -> dict[str, list[Completion]]:
     """Return the runs, presets and config keys that may follow a command. It reads records."""
-    sessions = reversed(all_runs(runs_dir)[-MOST_RUNS:])
+    runs = [*reversed(all_runs(runs_dir)[-MOST_RUNS:])]
     return {
-        "RUN": [Completion("latest", "the newest run")]
-        + [Completion(run.name or run.id, f"{run.status} {run.id}") for run in sessions],
+        "RUN": [Completion(LATEST, "the newest run")]
+        + [Completion(shlex.quote(_word_for(run)), f"{run.status} {run.id}") for run in runs],
         "PRESET": [
             Completion(preset.name, preset.config.description if preset.config else preset.problem)
             for preset in presets.listing()
         ],
         "KEY": [Completion(f"{field.key}=", field.about) for field in form.fields()],
     }
+
+
+def _word_for(run: Run) -> str:
+    """Return what means a run in a command, and not an option: a name may be any text."""
+    if run.name and not run.name.startswith("-") and run.name != LATEST:
+        return run.name
+    return str(run.dir) if run.id.startswith("-") else run.id

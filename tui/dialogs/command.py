@@ -66,6 +66,7 @@ class CommandDialog(Dialog[str]):
 
     def _complete(self) -> None:
         self._chosen = -1
+        self._before = self._line.value.rpartition(" ")[0]
         self._completions = complete(self._line.value, self._first_words, self._arguments)
         self._paint()
 
@@ -99,9 +100,8 @@ class CommandDialog(Dialog[str]):
             return
         self._chosen = (self._chosen + direction) % len(self._completions)
         word = self._completions[self._chosen].word
-        before = self._line.value.rpartition(" ")[0]
         is_only = len(self._completions) == 1 and not word.endswith("=")
-        self._set(f"{before} {word}".lstrip() + (" " if is_only else ""))
+        self._set(f"{self._before} {word}".lstrip() + (" " if is_only else ""))
         if is_only:
             self._complete()
         else:

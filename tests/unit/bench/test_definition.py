@@ -110,6 +110,13 @@ def test_a_baseline_that_is_not_a_candidate_is_refused() -> None:
         definition({"ddp": config()}, baseline="dpp")
 
 
+def test_the_name_of_a_candidate_cannot_control_a_terminal() -> None:
+    text = definition({"ddp": config()}).to_toml()
+    text = text.replace("[candidates.ddp", '[candidates."\\u001b[2J"')
+    with pytest.raises(ConfigError, match=r"must be printable text, not '\\x1b\[2J'"):
+        Definition.from_toml(text)
+
+
 def test_a_file_with_the_old_name_of_the_candidates_table_is_read() -> None:
     defined = definition({"ddp": config()})
     older = defined.to_toml().replace("[candidates.", "[contestants.")

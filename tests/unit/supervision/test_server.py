@@ -241,3 +241,20 @@ def test_a_socket_of_another_user_is_not_used(
         monkeypatch.undo()
 
     during(tmp_path, work)
+
+
+def test_peers_without_the_token_cannot_fill_the_disk_through_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(addresses: ServerAddresses) -> None:
+        for _ in range(600):
+            with contextlib.suppress(OSError), connect(addresses.remote) as peer:
+                peer.sendall(b"a guess\n")
+                peer.recv(1)
+
+    during(tmp_path, work)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "connection refused: not an event"
+    assert lines[100:] == [
+        f"connection refused (number {n}): not an event" for n in (128, 256, 512)
+    ]
