@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import heapq
 import re
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
@@ -141,19 +144,29 @@ def _samples(
 
 
 def _tensorboard(record: Record, folder: Path) -> None:
-    from tensorboardX import (
-        SummaryWriter,  # takes half a second, which other commands should not pay
-    )
+    # This takes half a second, which other commands should not pay. Its SummaryWriter writes in a
+    # thread, and waits for ever for one that has ended because the disk is full.
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import RecordWriter
+    from tensorboardX.summary import scalar
 
     if any(folder.glob("events.out.tfevents.*")):  # TensorBoard would draw every curve twice
         raise DistrainError(f"{folder} already contains TensorBoard's files; choose another folder")
-    with SummaryWriter(str(folder)) as writer:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.absolute() / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+    with contextlib.closing(RecordWriter(str(path))) as file:
+
+        def write(tag: str, value: float, step: int, at: float) -> None:
+            event = Event(wall_time=at, step=step, summary=scalar(tag, value))
+            file.write(event.SerializeToString())
+
+        file.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         tags = _Tags()
 
         def add(tag: str, curve: Curve, column: str, steps: Iterable[float]) -> None:
-            for step, time, value in zip(steps, curve["time"], curve[column], strict=True):
+            for step, at, value in zip(steps, curve["time"], curve[column], strict=True):
                 if not isnan(value) and abs(step) < MOST_STEPS:
-                    writer.add_scalar(tag, value, int(step), walltime=time)
+                    write(tag, value, int(step), at)
                     tags.taken.add(tag)
 
         ranks = record.curves(columns=[*RANK_TAGS, *RANK_COLUMNS], points=POINTS)
@@ -163,7 +176,7 @@ def _tensorboard(record: Record, folder: Path) -> None:
             for column in RANK_TAGS:
                 add(f"{column}/{name}", curve, column, curve["step"])
         for gpu, curve in record.curves(GPU, columns=GPU_TAGS, points=POINTS).items():
-            seconds = [time - record.created for time in curve["time"]]
+            seconds = [at - record.created for at in curve["time"]]
             for column in GPU_TAGS:
                 add(f"gpu{gpu}/{column}", curve, column, seconds)
         evaluations = record.evaluations()
@@ -172,9 +185,7 @@ def _tensorboard(record: Record, folder: Path) -> None:
         for evaluation in evaluations:
             for name, metric in evaluation.metrics.items():
                 if (value := metric.value) is not None:
-                    writer.add_scalar(
-                        metric_tags[name], value, evaluation.step, walltime=evaluation.time
-                    )
+                    write(metric_tags[name], value, evaluation.step, evaluation.time)
         _add_logged(record, add, tags)
 
 

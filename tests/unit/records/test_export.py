@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,18 @@ def test_each_curve_has_a_tag_of_its_own_whatever_a_script_logs(tmp_path: Path) 
     alone = {"eval/top1_2": [0.25], "a_b": [1.0], "a_b_2": [2.0], "_": [3.0], "lr/all_2": [4.0]}
     rates = {f"samples_per_s/{who}": [1280.0 if who == "all" else 640.0] for who in WHO}
     assert last == {**observed, **rates, "eval/top1": [0.75], **logged, **alone, "loss": [5.0]}
+
+
+def test_a_disk_that_becomes_full_ends_an_export_with_one_sentence(
+    record: Record, tmp_path: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(DistrainError, match=f"cannot write to {tmp_path / 'tb'}: File too"):
+            export(record, "tensorboard", tmp_path / "tb")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:
