@@ -39,6 +39,7 @@ from distrain.runners.records.folder import create_run
 from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.run_names import next_free_name
 from distrain.runners.records.state import RunError, overwrite_state, read_state, write_state
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes, scheduler_env
@@ -243,8 +244,14 @@ class Run:
         *,
         queue: bool | None = None,
     ) -> Run:
-        """Start a new run of the same config, with dotted keys changed."""
-        return self._relaunch(self._rerun_config(changes), name, queue)
+        """Start a new run of the same config, with dotted keys changed.
+
+        By default its name is the next free one: "base-2" for a rerun of "base".
+        """
+        config = self._rerun_config(changes)
+        if name is None:
+            name = next_free_name(self.record.name, self.record.runs_dir)
+        return self._relaunch(config, name, queue)
 
     def resume(
         self,
@@ -277,8 +284,27 @@ class Run:
     def rerun_configs(self) -> list[RunConfig]:
         return [self._rerun_config(None)]
 
-    def resume_configs(self) -> list[RunConfig]:
-        return [self._resume_config(None)]
+    def resume_configs(self, changes: dict[str, Any] | None = None) -> list[RunConfig]:
+        return [self._resume_config(changes)]
+
+    def reached_limit(self, config: RunConfig | None = None) -> tuple[str, int] | None:
+        """Return the key of the limit at which a completed run ended, and the epochs or steps that
+        it trained; None if there is something left to train with `config`, by default its own.
+
+        Raises DistrainError if the record cannot be read.
+        """
+        train = (config or self.record.config).train
+        if self.status != "completed" or self.record.config.is_script:
+            return None
+        summary = self.summary()
+        limits = (
+            ("train.epochs", summary["epochs"], train.epochs),
+            ("train.max_steps", summary["steps"], train.max_steps),
+        )
+        reached = (
+            (key, done) for key, done, limit in limits if limit is not None and done >= limit
+        )
+        return next(reached, None)
 
     @cached_property  # the same for the question of trust and for the launch
     def launched_from(self) -> str | None:
@@ -301,27 +327,17 @@ class Run:
             raise DistrainError(f"run {self.id} has no checkpoint to resume from; rerun it")
         changes = {"checkpoint.load": str(checkpoint), **(changes or {})}
         config = self.record.config.with_changes(changes)
-        if self.status == "completed":
-            self._check_unfinished(config)
+        if limit := self.reached_limit(config):
+            key, done = limit
+            count = formatting.plural(done, "epoch" if key == "train.epochs" else "step")
+            text = f"run {self.id} has already completed {count}; increase {key}"
+            raise ConfigError([(key, text)])
         return config
 
     def _check_startable(self) -> None:
         if self.is_observed:
             text = "was not started by distrain; start its program again yourself"
             raise DistrainError(f"run {self.id} {text}")
-
-    def _check_unfinished(self, config: RunConfig) -> None:
-        summary = self.summary()
-        limits = (
-            ("epochs", summary["epochs"], config.train.epochs),
-            ("max_steps", summary["steps"], config.train.max_steps),
-        )
-        for key, done, limit in limits:
-            if limit is not None and done >= limit:
-                unit = "epoch" if key == "epochs" else "step"
-                count = formatting.plural(done, unit)
-                text = f"run {self.id} has already completed {count}; increase train.{key}"
-                raise ConfigError([(f"train.{key}", text)])
 
     def _relaunch(
         self, config: RunConfig, name: str | None, queue: bool | None, parent: str | None = None

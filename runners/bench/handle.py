@@ -29,6 +29,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.reader import Record
+from distrain.runners.records.run_names import next_free_name
 from distrain.runners.records.state import not_a_record
 from distrain.runners.records.trash import move_to_trash
 from distrain.runners.runs import Run, start_failure
@@ -243,7 +244,7 @@ class Bench:
         state = self.state
         return start(
             self.definition.with_changes(changes or {}),
-            name=self.name if name is None else name,
+            name=next_free_name(self.name, self.runs_dir) if name is None else name,
             runs_dir=self.runs_dir,
             cwd=self.launched_from,
             queue=state.queue if queue is None else queue,

@@ -30,7 +30,7 @@ from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.widgets.form_table import FormTable
 from tests.support.records import RunBuilder
 
-from .app_driver import until
+from .app_driver import screen_lines, until
 
 Make = Callable[..., RunBuilder]
 FOLDER = Path(__file__).parents[2] / "tui" / "dialogs"
@@ -122,7 +122,12 @@ def test_escape_asks_before_it_discards_a_long_text(runs_dir: Path) -> None:
         await pilot.press("enter")
         assert app.screen is dialog
         assert dialog.query_one(Input).value == "train.py --lr 0.1 --epochs 3"
-        await pilot.press("escape", "right", "enter")
+        await pilot.press("escape", "right")
+        await until(pilot, lambda: "enter: Discard" in "\n".join(screen_lines(app)), "focus shown")
+        await pilot.press("escape", "escape")
+        assert "Keep editing (esc)" in "\n".join(screen_lines(app))
+        assert "enter: Keep editing" in "\n".join(screen_lines(app))
+        await pilot.press("d")
         await until(pilot, lambda: not isinstance(app.screen, Dialog), "discarded")
         short = PromptDialog("Save", "It is saved here.", "mine")
         await app.push_screen(short)

@@ -110,7 +110,8 @@ def sweep(make: Callable[..., RunBuilder]) -> list[RunBuilder]:
     ]
     for run in runs:
         run.writer.set_state(group=GROUP)
-    runs[-1].writer.set_state(status="queued", waiting_for=["CPU: busy"])
+    waiting = f"CPU: 2 cores in use by run {runs[2].dir.name} (lr-0.03)"
+    runs[-1].writer.set_state(status="queued", waiting_for=[waiting])
     return runs
 
 
@@ -125,6 +126,7 @@ def test_compare_on_a_run_of_a_sweep_shows_its_group(
         assert shows(app, "lr-0.1 ", "0.1", "completed", "93.00 %", "best")
         assert shows(app, "lr-0.03 ", "running", "25 %", "80.00 %")
         assert shows(app, "lr-0.01 ", "queued")
+        assert shows(app, "lr-0.01 waits for: CPU: 2 cores in use by lr-0.03")
         assert shows(app, GROUP, "2 of 4 runs have ended")
         # enter opens the run under the cursor
         await pilot.press("down", "down", "enter")

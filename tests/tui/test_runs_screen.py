@@ -37,7 +37,7 @@ from distrain.tui.widgets.run_columns import COLUMNS, TableLayout
 from distrain.tui.widgets.run_table import RunTable
 from tests.support.records import RunBuilder
 
-from .app_driver import messages, until
+from .app_driver import messages, screen_lines, until
 
 Make = Callable[..., RunBuilder]
 Scenario = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
@@ -769,5 +769,32 @@ def test_the_code_of_a_strangers_record_is_executed_only_after_a_question(
         await until(pilot, lambda: "rerun mine: enough" in notifications(app), "refused")
         await pilot.press("r")
         await until(pilot, lambda: len(launched) == 2, "launched without a question")
+
+    run_app(scenario, runs_dir)
+
+
+def test_a_completed_run_can_be_rerun_or_resumed_with_more_epochs(
+    ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ended("mine").dir / "checkpoints" / "last.pt").touch()
+    launched: list[tuple[str, int | None]] = []
+
+    def launch(config: RunConfig, *, name: str, **_: Any) -> Run:
+        launched.append((name, config.train.epochs))
+        raise DistrainError("enough")
+
+    monkeypatch.setattr("distrain.runners.runs.launch", launch)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("R")
+        assert isinstance(app.screen, ChoiceDialog)
+        assert "all of its 4 epochs (train.epochs = 4)" in str(app.screen.text.content)
+        await pilot.press("m", *"backspace 4 enter".split())
+        assert "enter a whole number above 4" in "\n".join(screen_lines(app))
+        await pilot.press("backspace", "6", "enter")
+        await until(pilot, lambda: launched == [("mine", 6)], "resumed")
+        await until(pilot, lambda: "resume mine: enough" in notifications(app), "refused")
+        await pilot.press("R", "r")
+        await until(pilot, lambda: launched[1:] == [("mine-2", 4)], "rerun")
 
     run_app(scenario, runs_dir)

@@ -86,8 +86,8 @@ class SessionController:
             "after the same step with a checkpoint; “Stop now” ends them at once."
         )
         answers = [
-            Answer("gently", "Stop with checkpoints", "warning"),
-            Answer("now", "Stop now", "error"),
+            Answer("gently", "Stop with checkpoints", "warning", "s"),
+            Answer("now", "Stop now", "error", "n"),
         ]
         self._app.push_screen(
             ChoiceDialog(f"Stop all runs of {group.name}?", text, answers), answer
@@ -106,7 +106,7 @@ class SessionController:
             "The current run is stopped. Completed rounds are kept; "
             f"{self._app.key('bench.resume')} repeats the interrupted round later."
         )
-        answers = [Answer("yes", "Stop the bench", "warning")]
+        answers = [Answer("yes", "Stop the bench", "warning", "s")]
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
 
     def _ask_to_stop_run(self, run: Session) -> None:
@@ -128,28 +128,28 @@ class SessionController:
         """Return what a stop does to a run, and the answers to choose from."""
         from distrain.tui.dialogs.dialog import Answer
 
-        now = Answer("now", "Stop now", "error")
+        now = Answer("now", "Stop now", "error", "n")
         if run.status == "queued":
             text = "It is removed from the queue and never starts."
-            return text, [Answer("now", "Remove from the queue", "warning")]
+            return text, [Answer("now", "Remove from the queue", "warning", "r")]
         if isinstance(run, Run) and run.is_observed:
             text = (
                 "Its program is asked through distrain.should_stop(). distrain did not start it "
                 "and does not end it."
             )
-            return text, [Answer("gently", "Ask it to stop", "warning")]
+            return text, [Answer("gently", "Ask it to stop", "warning", "s")]
         if isinstance(run, Run) and run.record.config.is_script:
             text = (
                 "Its program is asked to stop if it calls distrain.should_stop(), and interrupted "
                 "as by Ctrl-C otherwise. “Stop now” ends it at once."
             )
-            return text, [Answer("gently", "Stop", "warning"), now]
+            return text, [Answer("gently", "Stop", "warning", "s"), now]
         text = (
             "Every rank stops after the same step and a checkpoint is written; "
             f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "
             "at once: steps after the last checkpoint are lost."
         )
-        return text, [Answer("gently", "Stop with a checkpoint", "warning"), now]
+        return text, [Answer("gently", "Stop with a checkpoint", "warning", "s"), now]
 
     # --- start again ----------------------------------------------------------------------------
 
@@ -160,10 +160,25 @@ class SessionController:
             )
 
     def resume(self, session: Session) -> None:
-        if self._app.check_may_change():
-            self._launch_again(
-                f"resume {label(session)}", session, session.resume_configs, session.resume
-            )
+        """Continue a run or bench; ask what to do with a run that has nothing left to train."""
+        if not self._app.check_may_change():
+            return
+        limit = self._try(session.reached_limit) if isinstance(session, Run) else None
+        if limit and isinstance(session, Run) and session.record.last_checkpoint:
+            self._ask_how_to_continue(session, limit)
+        else:
+            action = f"resume {label(session)}"
+            self._launch_again(action, session, session.resume_configs, session.resume)
+
+    def _ask_how_to_continue(self, run: Run, limit: tuple[str, int]) -> None:
+        from distrain.tui.dialogs.completed_run import ask_how_to_continue
+
+        def resume(new_limit: int) -> None:
+            changes = {limit[0]: new_limit}
+            configs = partial(run.resume_configs, changes)
+            self._launch_again(f"resume {label(run)}", run, configs, partial(run.resume, changes))
+
+        ask_how_to_continue(self._app, label(run), limit, partial(self.rerun, run), resume)
 
     def _launch_again(
         self,
@@ -196,7 +211,7 @@ class SessionController:
                 self._app.launches.launch(request)
 
         text = describe(f"{session.kind} {session.id} ({session.dir})", code)
-        answers = [Answer("trust", "Trust and execute it", "error")]
+        answers = [Answer("trust", "Trust and execute it", "error", "t")]
         title = f"Trust the code of {label(session)}?"
         self._app.push_screen(ChoiceDialog(title, text, answers), answer)
 
@@ -253,7 +268,7 @@ class SessionController:
             f"Records and checkpoints move to {TRASH} in the runs folder; "
             f"{self._app.key('runs.undo')} restores them."
         )
-        answers = [Answer("yes", "Move to trash", "error")]
+        answers = [Answer("yes", "Move to trash", "error", "t")]
         self._app.push_screen(ChoiceDialog(f"Move {what} to the trash?", text, answers), answer)
 
     def _move_to_trash(self, sessions: Sequence[Session]) -> None:

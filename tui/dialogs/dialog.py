@@ -23,11 +23,17 @@ CANCEL = "cancel"
 
 
 class Answer(NamedTuple):
-    """An answer of a dialog, as a button."""
+    """An answer of a dialog, as a button. A dialog without fields also takes its `key`."""
 
     id: str
     label: str
     variant: ButtonVariant
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text of the button."""
+        return f"{self.label} ({self.key})" if self.key else self.label
 
 
 class Dialog(ModalScreen[T]):
@@ -48,10 +54,13 @@ class Dialog(ModalScreen[T]):
         Binding("right", "next_button(1)", show=False),
     ]
 
-    def __init__(self, heading: str = "", answers: Sequence[Answer] = ()) -> None:
+    def __init__(
+        self, heading: str = "", answers: Sequence[Answer] = (), cancel: str = "Cancel"
+    ) -> None:
         super().__init__()
         self._heading = heading
         self._answers = answers
+        self._cancel = Answer(CANCEL, cancel, "default", "esc")
         self._texts_before: dict[Input, str] = {}
 
     def compose(self) -> ComposeResult:
@@ -59,15 +68,21 @@ class Dialog(ModalScreen[T]):
             yield Label(self._heading, classes="dialog-title", markup=False)
             yield from self.compose_body()
             if self._answers:
-                cancel = Answer(CANCEL, "Cancel (esc)", "default")
                 # After the last field tab goes to what Enter does in the field.
-                ordered = [*self._answers, cancel] if self.FIRST else [cancel, *self._answers]
+                ordered = [self._cancel, *self._answers]
+                if self.FIRST:
+                    ordered = [*self._answers, self._cancel]
                 with Horizontal(classes="dialog-buttons"):
                     for answer in ordered:
-                        yield Button(answer.label, id=answer.id, variant=answer.variant)
+                        yield Button(answer.text, id=answer.id, variant=answer.variant)
+            yield from self.compose_end()
 
     def compose_body(self) -> ComposeResult:
         """Yield what is between the heading and the buttons."""
+        yield from ()
+
+    def compose_end(self) -> ComposeResult:
+        """Yield what is below the buttons."""
         yield from ()
 
     def _on_mount(self, event: events.Mount) -> None:
@@ -110,8 +125,7 @@ class Dialog(ModalScreen[T]):
 
         if self.app.screen is not self:
             return  # several presses of Escape ask once
-        answers = [Answer("yes", "Discard", "warning")]
-        question = ChoiceDialog("Discard what you typed?", "\n".join(typed), answers)
+        question = discard_question("Discard what you typed?", "\n".join(typed))
         self.app.push_screen(question, answered)
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
@@ -124,14 +138,38 @@ class Dialog(ModalScreen[T]):
 
 
 class ChoiceDialog(Dialog[str]):
-    """Return the id of the answer that was chosen."""
+    """Return the id of the answer that was chosen, by its button or its key."""
 
-    def __init__(self, heading: str, text: str, answers: Sequence[Answer]) -> None:
-        super().__init__(heading, answers)
+    def __init__(
+        self, heading: str, text: str, answers: Sequence[Answer], cancel: str = "Cancel"
+    ) -> None:
+        super().__init__(heading, answers, cancel)
         self.text = Static(text, markup=False)
+        self._hint = Label("", classes="quiet", markup=False)
 
     def compose_body(self) -> ComposeResult:
         yield self.text
 
+    def compose_end(self) -> ComposeResult:
+        yield self._hint
+
+    def on_descendant_focus(self) -> None:
+        """Write what Enter does: it is not obvious that the safe answer has the focus."""
+        focused = self.focused.id if self.focused else ""
+        for answer in (self._cancel, *self._answers):
+            if answer.id == focused:
+                self._hint.update(f"enter: {answer.label} · ← → other answers")
+
+    def on_key(self, event: events.Key) -> None:
+        for answer in self._answers:
+            if answer.key and answer.key == event.character:
+                event.stop()
+                self.answer(answer.id)
+
     def answer(self, id: str) -> None:
         self.dismiss(id)
+
+
+def discard_question(heading: str, text: str) -> ChoiceDialog:
+    """Return the question before a typed text is lost."""
+    return ChoiceDialog(heading, text, [Answer("yes", "Discard", "warning", "d")], "Keep editing")

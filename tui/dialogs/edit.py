@@ -22,7 +22,7 @@ class EditDialog(Dialog[bool]):
     def __init__(
         self, heading: str, fields: dict[str, str], save: Callable[[dict[str, str]], str]
     ) -> None:
-        super().__init__(heading, [Answer("save", "Save (enter)", "primary")])
+        super().__init__(heading, [Answer("save", "Save", "primary", "enter")])
         self._fields = fields
         self._save = save
 

@@ -11,9 +11,9 @@ from distrain.tui.dialogs.dialog import Answer, Dialog
 
 
 class PromptDialog(Dialog[str]):
-    """Return a name to save something under.
+    """Return what was typed, such as a name to save something under.
 
-    `check` returns what is wrong with a name, or an empty string; it is shown while typing.
+    `action` is what its button does. `check` returns what is wrong with a name, or an empty string; it is shown while typing.
     """
 
     FIRST = "Input"
@@ -24,8 +24,9 @@ class PromptDialog(Dialog[str]):
         text: str,
         value: str = "",
         check: Callable[[str], str] = lambda value: "",
+        action: str = "Save",
     ) -> None:
-        super().__init__(heading, [Answer("save", "Save (enter)", "primary")])
+        super().__init__(heading, [Answer("save", action, "primary", "enter")])
         self._text = text
         self._value = value
         self._check = check

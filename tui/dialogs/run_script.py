@@ -38,7 +38,7 @@ class RunScriptDialog(Dialog[RunConfig]):
     FIRST = "Input"
 
     def __init__(self) -> None:
-        super().__init__("Run a script", [Answer("add", "Add to the list (enter)", "primary")])
+        super().__init__("Run a script", [Answer("add", "Add to the list", "primary", "enter")])
 
     def compose_body(self) -> ComposeResult:
         yield Static(HELP, markup=False)

@@ -64,7 +64,7 @@ def _ask_to_replace(app: App[Any], preset: Preset, save: Callable[[], None]) -> 
             save()
 
     text = f"A preset with this name exists: {preset.path}"
-    answers = [Answer("yes", "Replace", "warning")]
+    answers = [Answer("yes", "Replace", "warning", "r")]
     app.push_screen(ChoiceDialog(f"Replace {preset.name}?", text, answers), answer)
 
 

@@ -27,7 +27,7 @@ from distrain.tui.data import draft_store, launch_preview, recent_scripts
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
-from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
+from distrain.tui.dialogs.dialog import Answer, ChoiceDialog, discard_question
 from distrain.tui.dialogs.kept import open_kept
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.run_script import ask_for_script
@@ -211,9 +211,8 @@ class LaunchScreen(AppScreen):
 
         if self.app.screen is not self:
             return  # several presses of Escape ask once
-        answers = [Answer("yes", "Discard", "warning")]
         title = f"Discard what you typed for {event.field.name}?"
-        self.app.push_screen(ChoiceDialog(title, event.text, answers), answer)
+        self.app.push_screen(discard_question(title, event.text), answer)
 
     def _keep(self, draft: Draft) -> None:
         try:
@@ -244,7 +243,7 @@ class LaunchScreen(AppScreen):
                 self._keep(Draft.of(draft.name, draft.base))
 
         text = f"Unsaved changes: {', '.join(draft.assignments)}"
-        answers = [Answer("yes", "Discard", "warning")]
+        answers = [Answer("yes", "Discard", "warning", "d")]
         dialog = ChoiceDialog(f"Discard changes to {draft.name}?", text, answers)
         self.app.push_screen(dialog, answer)
 

@@ -12,6 +12,7 @@ from distrain.runners.analysis.best_run import BestRun, find_best
 from distrain.tui.data.run_comparison import RAN, ComparedRun, ComparisonFrame, setting_values
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.cursor_pane import CursorPane
+from distrain.tui.widgets.queue_table import with_names
 from distrain.tui.widgets.run_columns import rate_text
 from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 from distrain.tui.widgets.text_pane import wrapped
@@ -49,9 +50,24 @@ class GroupTable(CursorPane):
         styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
         lines = wrapped(self._heading, "dim", self.width)
         lines += wrapped(best.sentence, "bold", self.width) if best.sentence else []
+        lines += wrapped(self._waiting(runs), "", self.width)
         self.fixed = len(lines) + 1  # with the header
         lines += group_lines(runs, best, styles, self.width)
         self.put_rows([run.row.id for run in runs], lines)
+
+    def action_move(self, by: int) -> None:
+        super().action_move(by)
+        self._paint()
+
+    def _waiting(self, runs: Sequence[ComparedRun]) -> str:
+        """Return what the run under the cursor waits for, or else the first run in the queue."""
+        queued = [run for run in runs if run.row.status == "queued" and run.row.reason]
+        queued.sort(key=lambda run: run.row.id != self.current)
+        if not queued:
+            return ""
+        names = [(run.row.id, run.row.name, run.name) for run in runs]
+        reason = formatting.single_line(queued[0].row.reason)
+        return f"{queued[0].name} waits for: {with_names(reason, names)}"
 
 
 def best_run(runs: Sequence[ComparedRun]) -> BestRun:

@@ -70,12 +70,17 @@ class QueueTable(CursorPane):
 
 def _obstacles(run: QueuedRun, others: Sequence[QueuedRun]) -> list[str]:
     """Return what a run waits for, with the names of other runs in place of their ids."""
-    texts = [formatting.single_line(text) for text in run.waiting_for]
-    for other in others:
-        entry = other.entry
-        long = f"run {entry.run_id} ({entry.name})" if entry.name else f"run {entry.run_id}"
-        texts = [text.replace(long, _name(other)) for text in texts]
-    return texts
+    names = [(other.entry.run_id, other.entry.name, _name(other)) for other in others]
+    return [with_names(formatting.single_line(text), names) for text in run.waiting_for]
+
+
+def with_names(text: str, runs: Sequence[tuple[str, str, str]]) -> str:
+    """Return what a run waits for with shorter names of other runs: each is (id, its own name, the
+    name that is shown).
+    """
+    for id, name, shown in runs:
+        text = text.replace(f"run {id} ({name})" if name else f"run {id}", shown)
+    return text
 
 
 def _name(run: QueuedRun) -> str:

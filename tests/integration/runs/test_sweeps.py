@@ -43,6 +43,7 @@ def test_the_runs_of_a_sweep_are_one_group_and_end_one_after_another(user_folder
     assert (group.status, group.reason) == ("completed", "3 of 3 runs completed")
     # and a rerun of one of them belongs to it too
     again = group.runs[0].rerun()
+    assert again.name == "lr-0.1-2"
     assert again.wait(120)["status"] == "completed"
     assert len(find_group("rates").runs) == 4
 
