@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,6 +118,8 @@ def shell_words(words: Iterable[str]) -> str:
 
 def _shell_word(word: str) -> str:
     if not has_control_characters(word):
+        import shlex  # lists and plots show no command lines
+
         return shlex.quote(word)
     quoted = word.replace("\\", r"\\").replace("'", r"\'")
     escaped = _NOT_PRINTABLE.sub(lambda found: ascii(found[0])[1:-1], quoted)

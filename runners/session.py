@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import FOLDER_DELETED, RunNotFoundError, RunsFolderError
 from distrain.runners.records.meta import Meta
+
+if TYPE_CHECKING:  # not loaded to list runs
+    from distrain.runners.config.schema import RunConfig
 
 POLL_S = 0.1  # between two looks at whether a session has ended
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from textual.app import App
@@ -14,10 +14,12 @@ from textual.signal import Signal
 from distrain.tui import keymap, settings
 from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
-from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
 from distrain.tui.widgets.toast_corner import move_toasts
+
+if TYPE_CHECKING:
+    from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 
 SCREENS_CSS = Path(__file__).with_name("screens.tcss")  # of all screens but the table of runs
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from distrain.runners.config.schema import RunConfig
-from distrain.runners.session import Session
-
 if TYPE_CHECKING:  # what launches runs is loaded after the first paint
+    from distrain.runners.config.schema import RunConfig
     from distrain.runners.groups import Group
     from distrain.runners.runs import Run
+    from distrain.runners.session import Session
 
 OnDone: TypeAlias = Callable[[bool], None]  # called with whether a run or bench was started
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import tomli_w
 
 from distrain.models.errors import nearest
-from distrain.runners.config.presets import user_folder
 from distrain.runners.errors import DistrainError
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.home_folders import config_folder
 
 
 class SettingsError(DistrainError):
@@ -62,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def path() -> Path:
-    return user_folder().parent / "settings.toml"
+    return config_folder() / "settings.toml"
 
 
 def load() -> tuple[Settings, str]:
@@ -84,6 +83,8 @@ def load() -> tuple[Settings, str]:
 
 def save(settings: Settings) -> None:
     """Write the settings that differ from the defaults. Raise OSError."""
+    import tomli_w  # not needed to read them
+
     text = tomli_w.dumps(_changed(settings))
     path().parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path(), text.encode(), durable=False)  # a key press must not wait for the disk

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from distrain.models.errors import nearest
-from distrain.runners.config.schema import RunConfig, flatten
+from distrain.runners.config.toml import flatten
 from distrain.runners.errors import ConfigError
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...] | None
@@ -52,6 +52,8 @@ ALIASES = {"tags": "tag", "notes": "note"}
 @cache
 def schema_keys() -> frozenset[str]:
     """Return the keys that any config may have."""
+    from distrain.runners.config.schema import RunConfig  # not needed to list runs
+
     return frozenset(flatten(msgspec.to_builtins(RunConfig())))
 
 

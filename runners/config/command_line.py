@@ -9,7 +9,8 @@ from typing import Any
 
 import tomli_w
 
-from distrain.runners.config.schema import RunConfig, flatten, parse_assignment
+from distrain.runners.config.schema import RunConfig, parse_assignment
+from distrain.runners.config.toml import flatten
 from distrain.runners.errors import ConfigError
 
 OF_THE_PLACE = ("devices", "launcher")  # a script's default launcher depends on its devices

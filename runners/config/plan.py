@@ -5,14 +5,16 @@ The record keeps the plan, every screen shows it, and the ranks follow it. `plan
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Int
 from distrain.runners.system.devices import Device
+
+if TYPE_CHECKING:  # not loaded to list runs
+    from distrain.runners.config.schema import RunConfig
 
 TIMELINE = "horovod-timeline.json"
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]

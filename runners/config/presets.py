@@ -42,16 +42,9 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 def user_folder() -> Path:
     """Return the folder of the user's own presets, which need not exist.
 
-    It is below $DISTRAIN_CONFIG_DIR if that is set. Raises ConfigError if that begins with the home
-    of an unknown user, or if that of this user is unknown.
+    Raises ConfigError where `config_folder` does.
     """
-    base = os.environ.get("DISTRAIN_CONFIG_DIR")
-    if not base:
-        return config_folder() / "presets"
-    try:
-        return Path(base).expanduser() / "presets"
-    except RuntimeError:
-        raise ConfigError(f"$DISTRAIN_CONFIG_DIR: there is no folder {base}") from None
+    return config_folder() / "presets"
 
 
 def names() -> list[str]:

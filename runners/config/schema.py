@@ -262,21 +262,10 @@ def differences(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any
 
     `code_dir` is left out: it is where a preset lies, not what it does.
     """
-    a = flatten(first.to_dict())
-    b = flatten(second.to_dict())
+    a = toml.flatten(first.to_dict())
+    b = toml.flatten(second.to_dict())
     keys = sorted((a | b).keys() - {"code_dir"})
     return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
-
-
-def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested tables as one table with dotted keys, which are printable."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            found |= flatten(value, f"{prefix}{key}.")
-        else:
-            found[formatting.printable(prefix + key)] = value
-    return found
 
 
 def _without_defaults(data: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

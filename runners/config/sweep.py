@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.config.command_line import format_assigned
-from distrain.runners.config.schema import RunConfig, flatten, parse_assignment
+from distrain.runners.config.schema import RunConfig, parse_assignment
+from distrain.runners.config.toml import flatten
 from distrain.runners.errors import ConfigError
 
 MOST_RUNS = 100  # of a sweep: each has a process that waits in the queue

@@ -1,10 +1,12 @@
-"""TOML of somebody else: what tomllib takes very long to read is refused."""
+"""TOML of somebody else: what tomllib takes very long to read is refused; its dotted keys."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from typing import Any
+
+from distrain.runners import formatting
 
 MOST_CHARACTERS = 1 << 24
 MOST_PAIRS = 20_000_000
@@ -20,3 +22,14 @@ def loads(text: str) -> dict[str, Any]:
     if sum(key[0].count(".") ** 2 for key in _LONG_KEY.finditer(text)) > MOST_PAIRS:
         raise tomllib.TOMLDecodeError("its dotted keys have too many parts")
     return tomllib.loads(text)
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one table with dotted keys, which are printable."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            found |= flatten(value, f"{prefix}{key}.")
+        else:
+            found[formatting.printable(prefix + key)] = value
+    return found

@@ -23,7 +23,8 @@ import msgspec
 from distrain.models.importing import user_folders
 from distrain.runners import formatting
 from distrain.runners.config.command_line import format_toml
-from distrain.runners.config.schema import RunConfig, flatten
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.toml import flatten
 from distrain.runners.errors import ConfigError, UntrustedError
 from distrain.runners.system.home_folders import state_folder
 from distrain.runners.system.private_folder import is_private

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from distrain.runners import formatting
 from distrain.runners.config import toml
-from distrain.runners.config.schema import flatten
 from distrain.runners.system.files import read_regular
 
 Setting: TypeAlias = str | int | float | bool
@@ -45,7 +43,7 @@ class FlatConfig(Mapping[str, Setting]):
 def read_flat_config(folder: Path) -> FlatConfig:
     """Return config.toml, without checking it, or an empty config where it cannot be read."""
     try:
-        return FlatConfig(flatten(toml.loads(read_regular(folder / "config.toml").decode())))
+        return FlatConfig(toml.flatten(toml.loads(read_regular(folder / "config.toml").decode())))
     except (OSError, ValueError, RecursionError):  # the run's own screen reports what is wrong
         return NO_CONFIG
 
@@ -60,8 +58,13 @@ def _setting(value: Any) -> Setting:
         return value
     if isinstance(value, list):
         return ", ".join(str(_setting(each)) for each in value)
-    text = json.dumps(value, default=str) if isinstance(value, dict) else str(value)
-    return formatting.printable(text)
+    return formatting.printable(_table(value) if isinstance(value, dict) else str(value))
+
+
+def _table(value: dict[str, Any]) -> str:
+    import json  # for the few configs with a list of tables
+
+    return json.dumps(value, default=str)
 
 
 NO_CONFIG = FlatConfig()

@@ -11,12 +11,11 @@ import errno
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from distrain.runners import formatting
-from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.records import job_status
 from distrain.runners.records.meta import Meta, change_meta, read_meta
@@ -31,6 +30,9 @@ from distrain.runners.records.state import (
     read_state,
 )
 from distrain.runners.system.files import read_regular
+
+if TYPE_CHECKING:
+    from distrain.runners.config.schema import RunConfig
 
 JOURNAL = "journal.ndjson"  # where a job records its run
 
@@ -156,6 +158,8 @@ class RunFolder:
     @cached_property
     def config(self) -> RunConfig:
         """config.toml; raises DistrainError where it is missing or broken."""
+        from distrain.runners.config.schema import RunConfig  # not needed to list runs
+
         try:
             return RunConfig.from_toml(read_regular(self.dir / "config.toml").decode())
         except OSError as error:

@@ -7,7 +7,6 @@ MIG mode is listed as its instances, because CUDA shows only the instances.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from collections.abc import Iterator
@@ -70,6 +69,8 @@ def torch_has_cuda() -> bool:
 
 def torch_build() -> dict[str, str | None]:
     """Return `version` and `cuda` of the installed torch without importing it; empty if absent."""
+    import importlib.util  # a list of runs does without
+
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return {}

@@ -6,6 +6,7 @@ without an account, as containers have, when $HOME is not set.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,19 @@ from distrain.runners.errors import ConfigError
 
 
 def config_folder() -> Path:
-    """Return where presets and settings are."""
-    import platformdirs  # most commands do without
+    """Return where presets and settings are: $DISTRAIN_CONFIG_DIR if that is set.
 
-    return _expand(platformdirs.user_config_dir)
+    Raises ConfigError also if that begins with the home of an unknown user.
+    """
+    base = os.environ.get("DISTRAIN_CONFIG_DIR")
+    if not base:
+        import platformdirs  # most commands do without
+
+        return _expand(platformdirs.user_config_dir)
+    try:
+        return Path(base).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"$DISTRAIN_CONFIG_DIR: there is no folder {base}") from None
 
 
 def state_folder() -> Path:

@@ -6,7 +6,6 @@ psutil is imported inside functions, because ranks do not need it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import resource
@@ -210,6 +209,8 @@ def adopt_orphans() -> None:
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
+        import ctypes  # a list of runs does without
+
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 

@@ -17,7 +17,8 @@ import torch
 from distrain.models.importing import make_importable, user_folders
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
-from distrain.runners.config.schema import RunConfig, flatten
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.toml import flatten
 from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent

@@ -118,6 +118,23 @@ def test_the_app_with_all_its_screens_loads_no_torch() -> None:
     assert not loaded & (HEAVY - {"textual"} | {"numpy"})
 
 
+def test_the_table_of_runs_loads_only_what_it_shows() -> None:
+    later = (
+        "distrain.runners.bench",
+        "distrain.runners.config.schema",
+        "distrain.runners.lookup",
+        "distrain.tui.screens.run_screen",
+        "ctypes",
+        "json",
+        "psutil",
+        "sqlite3",
+    )
+    code = "import sys, distrain.tui.app, distrain.tui.screens.runs_screen"
+    code += f"\nprint(*{{*{later}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_a_reporter_in_a_users_script_loads_little() -> None:
     loaded = modules_after("from distrain import Reporter")
     assert not loaded & {*HEAVY, "rich", "models", "psutil", "numpy"}

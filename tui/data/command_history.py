@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from distrain.runners.config.presets import user_folder
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.home_folders import config_folder
 
 MOST = 200  # lines
 
 
 def path() -> Path:
-    return user_folder().parent / "command_history"
+    return config_folder() / "command_history"
 
 
 def load() -> list[str]:

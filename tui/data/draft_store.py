@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import tomli_w
 
-from distrain.runners.config.presets import user_folder
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.home_folders import config_folder
 
 
 def path() -> Path:
-    return user_folder().parent / "drafts.toml"
+    return config_folder() / "drafts.toml"
 
 
 def load_changes() -> dict[str, list[str]]:

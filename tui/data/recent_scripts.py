@@ -16,10 +16,11 @@ import msgspec
 import tomli_w
 
 from distrain.runners import formatting
-from distrain.runners.config.presets import Preset, user_folder
+from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.home_folders import config_folder
 
 MOST = 100  # scripts of all folders
 SHOWN = 5  # of one folder
@@ -35,7 +36,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def path() -> Path:
-    return user_folder().parent / "scripts.toml"
+    return config_folder() / "scripts.toml"
 
 
 def load() -> list[RunConfig]:

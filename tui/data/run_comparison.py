@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.interval import Interval
-from distrain.runners.config.schema import flatten
 from distrain.runners.config.sections import SCRIPT
+from distrain.runners.config.toml import flatten
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.evaluation_history import EvaluationHistory
 from distrain.runners.records.reader import Record

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.config.plan import Plan
-from distrain.runners.config.schema import RunConfig, flatten
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.toml import flatten
 from distrain.runners.system.host import count_cores
 
 STRATEGY_SECTIONS = ("ddp.", "horovod.")
