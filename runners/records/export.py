@@ -76,7 +76,7 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table
         if to == "csv":
             write = _csv_of_steps if table == "steps" else _csv_of_logged
         if isinstance(out, Path):
-            with out.open("w", newline="") as file:
+            with out.open("w", encoding="utf-8", newline="") as file:
                 write(record, file)
         else:
             write(record, out or sys.stdout)

@@ -170,7 +170,7 @@ class Coordinator:
         if 0 <= printed.rank < self.run.plan.world_size:
             log: Path = self.run.writer.dir / "logs" / f"rank-{printed.rank}.log"
             # A full disk costs lines of the log, not the connection to the host.
-            with suppress(OSError), log.open("a") as file:
+            with suppress(OSError), log.open("a", encoding="utf-8") as file:
                 file.write(printed.text)
 
     def _greet(self, connection: Connection, hello: Hello) -> None:

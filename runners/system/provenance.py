@@ -87,7 +87,7 @@ def _git(diff_file: Path) -> dict[str, Any] | None:
         return None
     diff = _run_git("diff", "HEAD", "--no-ext-diff", "--binary") or ""
     if diff:
-        diff_file.write_text(diff[:MAX_DIFF])
+        diff_file.write_text(diff[:MAX_DIFF], "utf-8")
     return {
         "commit": commit.strip(),
         "branch": (_run_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
@@ -100,7 +100,11 @@ def _git(diff_file: Path) -> dict[str, Any] | None:
 def _run_git(*arguments: str) -> str | None:
     try:
         answer = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, timeout=10, errors="replace"
+            ["git", *arguments],
+            capture_output=True,
+            timeout=10,
+            encoding="utf-8",
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

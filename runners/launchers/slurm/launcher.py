@@ -59,7 +59,7 @@ def find_or_submit(record: Record) -> str:
     if script.exists() and (job := commands.find_submitted(script)):
         return job  # of a launcher that was killed before it could report the job
     addresses = ServerAddresses("", os.environ["DISTRAIN_SOCKET"])
-    script.write_text(batch_script(record.config, plan, record.dir, addresses))
+    script.write_text(batch_script(record.config, plan, record.dir, addresses), "utf-8")
     passed_on = {name: value for name, value in os.environ.items() if name not in LOGIN_NODE_ONLY}
     return commands.submit(script, sbatch_options(record.config, plan, record.dir), passed_on)
 

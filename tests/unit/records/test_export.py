@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -228,3 +231,13 @@ def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) ->
         export(record, "jsonl", tmp_path / "out", "logged")
     with pytest.raises(DistrainError, match=r"cannot write to .*nowhere"):
         export(record, "csv", tmp_path / "nowhere" / "out.csv")
+
+
+def test_a_file_is_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, "mine").logged(Verlust_é=1.0).end()
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = ["export", str(run.dir), "--to", "jsonl", "--out", str(tmp_path / "out.jsonl")]
+    subprocess.run(
+        [sys.executable, "-m", "distrain", *words], env=os.environ | ascii_only, check=True
+    )
+    assert "Verlust_é" in (tmp_path / "out.jsonl").read_text("utf-8")
