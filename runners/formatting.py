@@ -11,8 +11,9 @@ from typing import Literal
 
 MISSING = "–"
 LISTED_AT_MOST = 8  # ranks, nodes and the like that a sentence lists one by one
-# Control characters, line separators, marks of the writing direction, and surrogates.
-_NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# For character classes: controls beyond ASCII, line separators and marks of the writing direction.
+INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_NOT_PRINTABLE = re.compile(rf"[\x00-\x1f{INVISIBLE}\ud800-\udfff]")
 # ECMA-48: control sequences, control strings (titles, links), and escapes of two bytes.
 COLOUR = re.compile(r"\x1b\[[0-9;]{0,64}m")
 _COLOUR_PARTS = re.compile(rf"({COLOUR.pattern})")

@@ -11,6 +11,8 @@ from typing import NamedTuple, TextIO
 
 import msgspec
 
+from distrain.runners.formatting import INVISIBLE
+
 STATUS_COLOURS = {
     "completed": "32",
     "failed": "31",
@@ -23,7 +25,7 @@ STATUS_COLOURS = {
 }
 _ANSI_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUS_COLOURS}
 # JSON itself escapes the other control characters.
-_NOT_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_NOT_IN_JSON = re.compile(f"[{INVISIBLE}]")
 _GAP = "  "  # between two columns
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from distrain.runners.config.validation import CHOICES, FORM, OR, Section
+from distrain.runners.formatting import INVISIBLE
 
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
@@ -39,7 +40,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Amount = Annotated[float, Meta(gt=0, le=LARGEST)]
 # Names are printed in tables, so they have no control characters.
-Name = Annotated[str, Meta(pattern=rf"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*{END}")]
+Name = Annotated[str, Meta(pattern=rf"^[^\x00-\x1f{INVISIBLE}]*{END}")]
 Text = Annotated[str, Meta(pattern=rf"^\S+{END}")]
 SlurmTime = Annotated[str, Meta(pattern=rf"^([0-9]+(-[0-9]+)?(:[0-9]+){{0,2}}|UNLIMITED){END}")]
 

@@ -20,7 +20,7 @@ MANY_BRACKETS = 256  # with fewer, a text cannot be nested too deeply for Python
 _LONG = ("message", "traceback", "text", "reason", "notes")
 # JSON that decodes to text which is not printable: as escapes, or as it is. Escaped line breaks
 # and tabs are left to `_clean` too, because most texts have none.
-_SUSPICIOUS = re.compile(r"\\[bfnrtu]|[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_SUSPICIOUS = re.compile(rf"\\[bfnrtu]|[{formatting.INVISIBLE}]")
 
 
 def decode(data: bytes, kind: type[T], unchanged: Collection[str] = ()) -> T:

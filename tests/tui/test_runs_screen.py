@@ -789,7 +789,7 @@ def test_a_completed_run_can_be_rerun_or_resumed_with_more_epochs(
         await pilot.press("R")
         assert isinstance(app.screen, ChoiceDialog)
         assert "all of its 4 epochs (train.epochs = 4)" in str(app.screen.text.content)
-        await pilot.press("m", *"backspace 4 enter".split())
+        await pilot.press("m", *["backspace", "4", "enter"])
         assert "enter a whole number above 4" in "\n".join(screen_lines(app))
         await pilot.press("backspace", "6", "enter")
         await until(pilot, lambda: launched == [("mine", 6)], "resumed")

@@ -97,7 +97,7 @@ def test_a_command_line_is_printable_and_is_read_by_bash_as_the_same_words() -> 
         ("\x1b[1;32mgreen\x1b[0m\tand", "\x1b[1;32mgreen\x1b[0m\tand"),
         ("\x1b]0;title\x07a\x1b[2Jb\x9bc\x1b", "ab·c·"),
         ("10 %\r90 %\r\n".removesuffix("\n"), "90 %"),
-        ("\x1b\x1b[2J[2Ja\u202e", "·[2Ja·"),
+        ("\x1b\x1b[2J[2Ja\u202e\u200e", "·[2Ja··"),
     ],
 )
 def test_a_line_of_a_log_has_colours_and_no_other_control(printed: str, shown: str) -> None:

@@ -25,7 +25,7 @@ def test_damage_is_a_value_error(data: bytes, sentence: str) -> None:
 
 
 def test_text_is_printable_wherever_it_is() -> None:
-    data = rb'{"a\u001b": ["b\u009b\n", {"text": "1\r\n2\t\b"}], "c": "\u202e", "d": "\u001b"}'
+    data = rb'{"a\u001b": ["b\u009b\n", {"text": "1\r\n2\t\b"}], "c": "\u200f", "d": "\u001b"}'
     assert decode(data, dict[str, Any], unchanged=("d",)) == {
         "a·": ["b··", {"text": "1\n2\t·"}],
         "c": "·",
