@@ -29,7 +29,7 @@ help:
 	@echo "make browser       install Chromium, in which tests open a report (Debian, as root)"
 	@echo "make bench         run the benchmarks (an hour and a half)"
 	@echo "make clean         remove both environments and caches"
-	@echo "The first call of most targets installs everything into .venv."
+	@echo "The first call installs into .venv: for tui and demo only what they need."
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
@@ -37,10 +37,19 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(VENV)/ready
+demo: $(APP)
 	@$(BIN)/distrain run ddp
 
-tui: $(VENV)/ready
+# What the app and runs need. With the development tools, they are installed already.
+$(VENV)/app-ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+APP := $(firstword $(wildcard $(VENV)/ready) $(VENV)/app-ready)
+
+tui: $(APP)
 	@$(BIN)/distrain-tui
 
 check: lint types layers

@@ -183,17 +183,15 @@ class DistrainApp(ErrorBoundary, BaseApp):
     def action_new(self) -> None:
         from distrain.tui.screens.launch_screen import LaunchScreen
 
-        if self.check_may_change() and not isinstance(self.screen, LaunchScreen):
+        if isinstance(self.screen, LaunchScreen):
+            self.refuse(self.screen.obstacle("app.new"))
+        elif self.check_may_change():
             self.push_screen(LaunchScreen())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the key that opens the launch screen on that screen itself, and the one that
-        closes the hints where there are none.
-        """
+        """Disable the key that closes the hints where there are none."""
         if action == "end_tour":
             return self._tour is not None and self._tour.screen is self.screen
-        if action == "new" and self.screen_stack:
-            return keymap.LAUNCH not in getattr(self.screen, "KEYS", ())
         return super().check_action(action, parameters)
 
     def action_help(self) -> None:

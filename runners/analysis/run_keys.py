@@ -24,6 +24,7 @@ STATUSES = (
     "starting",
     "running",
     "stalled",
+    "recovering",
     "stopping",
     "failed",
     "stopped",

@@ -41,9 +41,16 @@ class _ListedRow:
 _SEARCHED = ("strategy", "launcher", "precision", "model.name", "data.name", "script.path")
 
 
+def current_status(row: Row) -> str:
+    """Return the status of a run or bench, or how a live run is doing: "stalled", "recovering"."""
+    if row.get("stall"):
+        return "stalled"
+    return "recovering" if row.get("recovering") else str(row["status"])
+
+
 def _facts(row: Row) -> dict[str, Value]:
     return {
-        "status": "stalled" if row.get("stall") else row["status"],
+        "status": current_status(row),
         "tag": tuple(row["tags"]),
         "name": row["name"],
         "note": row["notes"],

@@ -9,7 +9,7 @@ from typing import Any
 
 from distrain.runners import formatting
 from distrain.runners.bench.handle import Bench, all_benches
-from distrain.runners.cli.run_selection import select_rows
+from distrain.runners.cli.run_selection import current_status, select_rows
 from distrain.runners.cli.terminal import TextColumn, format_table, print_json, print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import choose_group
@@ -124,7 +124,17 @@ def _run_row(record: Record) -> dict[str, Any]:
         "job": state.job,
         "attempts": state.attempts,
         "stall": stall.as_json(time.time()) if (stall := state.current_stall) else None,
+        "recovering": state.live and state.attempts > 0 and _is_recovering(record),
     }
+
+
+def _is_recovering(record: Record) -> bool:
+    """Return whether the ranks of a live run repeat the steps that a restart has lost."""
+    from distrain.runners.records.snapshot import Follower
+
+    follower = Follower(record)
+    follower.new_events()
+    return follower.snapshot().current_status == "recovering"
 
 
 def _bench_row(bench: Bench) -> dict[str, Any]:
@@ -184,7 +194,7 @@ def _format_run(run: dict[str, Any]) -> list[str]:
 
 def _format_status(run: dict[str, Any]) -> str:
     """Return the status, with the state of the Slurm job if it differs: "starting PENDING"."""
-    status: str = "stalled" if run["stall"] else run["status"]
+    status = current_status(run)
     job: Job | None = run["job"]
     if job is None or job.state in (job_status.RUNNING, "COMPLETED"):
         return status

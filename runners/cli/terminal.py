@@ -21,6 +21,7 @@ STATUS_COLOURS = {
     "starting": "36",
     "running": "36",
     "stalled": "33",
+    "recovering": "35",
     "stopping": "33",
 }
 _ANSI_CODES = {"bold": "1", "dim": "2", "warning": "33", **STATUS_COLOURS}

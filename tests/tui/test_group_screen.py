@@ -157,6 +157,9 @@ def test_several_values_in_the_form_launch_a_group_of_real_runs(
         await pilot.press(*"0.1", "comma", "space", *"0.05", "enter")
         await until(pilot, lambda: screen.preview.is_current and screen.drafts.current.axes)  # type: ignore[union-attr]
         await until(pilot, lambda: shows(app, "2, queued as one group"), "the preview")
+        assert shows(app, "first run", "lr-0.1, 1 of 2"), "the figures are of one run"
+        await pilot.press("escape", "n")
+        await until(pilot, lambda: "the screen that launches" in "".join(messages(app)), "why")
         # what takes one value of each key is refused
         await pilot.press("ctrl+s")
         refused = "several values of train.lr"

@@ -195,6 +195,15 @@ def test_a_long_list_of_runs_repeats_no_mark() -> None:
     assert len({(mark.shape, mark.colour) for mark in last}) == 100
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_hint_of_a_comparison_is_not_cut(ended: Make, width: int) -> None:
+    runs = compare(ended("a"), ended("b")).runs
+    hint = "3 new (N) · tab: 4 more"
+    lines = [line.plain for line in summary_lines(runs, [Style()] * 2, width, hint)]
+    assert hint in lines[0]
+    assert "samples/s" in lines[-3]
+
+
 @pytest.mark.parametrize("width", [30, 44, 76, 150])
 @pytest.mark.parametrize("layout", [columns_of_values, lists_of_values])
 def test_no_line_is_wider_than_its_pane(ended: Make, width: int, layout: Layout) -> None:

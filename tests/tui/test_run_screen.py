@@ -33,6 +33,7 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.available import perform
 from distrain.tui.app import DistrainApp
+from distrain.tui.data.run_rows import live_row
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.help import HelpDialog
@@ -379,6 +380,10 @@ def test_restarted_ranks_are_recovering_until_they_have_repeated_their_steps(mak
         run.step = 10
         run.steps(5)
         await until(pilot, lambda: "↻ recovering" in shown(app), "recovering")
+        follower = Follower(run.record)
+        follower.new_events()
+        row = live_row(follower.snapshot(), run.record)
+        assert row.current_status == "recovering", "also in the table of runs"
         assert "repeating up to step 25" in shown(app)
         run.steps(10)
         await until(pilot, lambda: "● running" in shown(app), "running")
@@ -404,6 +409,11 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
         await pilot.press("s", "right", "enter")
         await pilot.press("s", "right", "right", "enter")
         assert asked == [False, True]
+        await pilot.press("s", "s", "s")
+        assert asked == [False, True], "a repeated key stops nothing"
+        await pilot.press("c")
+        await pilot.press("s", "n")
+        assert asked == [False, True, False, True]
 
     watch(make().steps(3), scenario)
 

@@ -473,6 +473,22 @@ def test_marked_runs_are_deleted_and_restored_together(ended: Make, runs_dir: Pa
     run_app(scenario, runs_dir)
 
 
+def test_the_runs_of_a_group_are_deleted_together(ended: Make, runs_dir: Path) -> None:
+    for number in range(3):
+        ended(f"run {number}", ago=10 * (number + 1))
+    settings.save(settings.Settings(group_by="strategy"))
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: app.screen.query_one(RunTable).group, "grouped")
+        await pilot.press("d")
+        assert isinstance(app.screen, ChoiceDialog)
+        assert "Move 3 runs to the trash?" in "\n".join(screen_lines(app))
+        await pilot.press("t")
+        await until(pilot, lambda: not app.screen.query_one(RunTable).rows, "deleted")
+
+    run_app(scenario, runs_dir)
+
+
 def test_a_failed_restore_can_be_repeated(ended: Make, runs_dir: Path) -> None:
     run = ended("mine")
 

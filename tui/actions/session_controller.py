@@ -15,6 +15,7 @@ from distrain.runners.runs import Run
 from distrain.runners.session import Session
 from distrain.tui.base_app import BaseApp
 from distrain.tui.requests import LaunchRequest
+from distrain.tui.screens.app_screen import AppScreen
 
 if TYPE_CHECKING:
     from distrain.runners.groups import Group
@@ -86,7 +87,7 @@ class SessionController:
             "after the same step with a checkpoint; “Stop now” ends them at once."
         )
         answers = [
-            Answer("gently", "Stop with checkpoints", "warning", "s"),
+            Answer("gently", "Stop with checkpoints", "warning", "c"),
             Answer("now", "Stop now", "error", "n"),
         ]
         self._app.push_screen(
@@ -106,7 +107,7 @@ class SessionController:
             "The current run is stopped. Completed rounds are kept; "
             f"{self._app.key('bench.resume')} repeats the interrupted round later."
         )
-        answers = [Answer("yes", "Stop the bench", "warning", "s")]
+        answers = [Answer("yes", "Stop the bench", "warning", "y")]
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
 
     def _ask_to_stop_run(self, run: Session) -> None:
@@ -137,19 +138,19 @@ class SessionController:
                 "Its program is asked through distrain.should_stop(). distrain did not start it "
                 "and does not end it."
             )
-            return text, [Answer("gently", "Ask it to stop", "warning", "s")]
+            return text, [Answer("gently", "Ask it to stop", "warning", "y")]
         if isinstance(run, Run) and run.record.config.is_script:
             text = (
                 "Its program is asked to stop if it calls distrain.should_stop(), and interrupted "
                 "as by Ctrl-C otherwise. “Stop now” ends it at once."
             )
-            return text, [Answer("gently", "Stop", "warning", "s"), now]
+            return text, [Answer("gently", "Stop", "warning", "y"), now]
         text = (
             "Every rank stops after the same step and a checkpoint is written; "
             f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "
             "at once: steps after the last checkpoint are lost."
         )
-        return text, [Answer("gently", "Stop with a checkpoint", "warning", "s"), now]
+        return text, [Answer("gently", "Stop with a checkpoint", "warning", "c"), now]
 
     # --- start again ----------------------------------------------------------------------------
 
@@ -307,11 +308,14 @@ class SessionController:
             return
         self._reported.add(session.id)
         status = session.status
+        if self._app.settings.bell:
+            self._app.bell()
+        screen = self._app.screen
+        if status == "failed" and isinstance(screen, AppScreen) and screen.shown_id == session.id:
+            return  # its own screen says what failed, and a message would hide some of its ranks
         severity = {"completed": "information", "stopped": "warning"}.get(status, "error")
         reason = formatting.single_line(session.reason or status)
         self._app.notify(f"{label(session)}: {reason}", severity=severity, timeout=8)
-        if self._app.settings.bell:
-            self._app.bell()
 
     def _try(self, act: Callable[[], T], message: str = "") -> T | None:
         """Return what `act` returns, and show the message; None where it raises."""

@@ -246,7 +246,13 @@ def _sweep_figures(preview: LaunchPreview) -> list[tuple[str, str]]:
     return [
         ("runs", f"{len(names)}, queued as one group: {text}"),
         ("total", _total_time(preview)),
+        ("first run", f"{first_run(preview)}, to which the following applies:"),
     ]
+
+
+def first_run(preview: LaunchPreview) -> str:
+    """Return which of the runs of a sweep the figures describe: "lr-0.5, 1 of 4"."""
+    return f"{preview.runs[0][0]}, 1 of {len(preview.runs)}"
 
 
 def _total_time(preview: LaunchPreview) -> str:

@@ -41,6 +41,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     live: bool = False
     stalled: bool = False
+    recovering: bool = False
     name: str = ""
     notes: str = ""
     tags: tuple[str, ...] = ()
@@ -77,8 +78,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current_status(self) -> str:
-        """The status, or "stalled" for a live run that makes no progress."""
-        return "stalled" if self.stalled else self.status
+        """The status, or "stalled" or "recovering" as in the snapshot of a live run."""
+        if self.stalled:
+            return "stalled"
+        return "recovering" if self.recovering else self.status
 
     @property
     def search_text(self) -> str:
@@ -226,6 +229,7 @@ def live_row(now: Snapshot, folder: RunFolder, flat: FlatConfig = NO_CONFIG) -> 
         **_common_fields(folder, state),
         live=state.live,
         stalled=state.current_stall is not None,
+        recovering=now.current_status == "recovering",
         reason=(now.stall.describe(now.time) if now.stall else "")
         or state.reason
         or _pending(now)

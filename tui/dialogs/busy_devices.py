@@ -29,7 +29,7 @@ class BusyDevicesDialog(ChoiceDialog):
         self, action: str, plans: Sequence[Plan], runs_dir: Path, obstacles: list[str]
     ) -> None:
         queue = keymap.insert_keys("Queue ({launch.queue})", self.app)
-        start = Answer("now", "Start anyway", "warning", "s")
+        start = Answer("now", "Start anyway", "warning", "a")
         answers = [Answer("queue", queue, "primary"), start]
         super().__init__(f"Devices needed to {action} are busy", "\n".join(obstacles), answers)
         self._plans = plans

@@ -23,7 +23,9 @@ CANCEL = "cancel"
 
 
 class Answer(NamedTuple):
-    """An answer of a dialog, as a button. A dialog without fields also takes its `key`."""
+    """An answer of a dialog, as a button. A dialog without fields also takes its `key`, which must
+    not be the one that opens the dialog: keys repeat.
+    """
 
     id: str
     label: str

@@ -13,7 +13,8 @@ from distrain.tui.dialogs.dialog import Answer, Dialog
 class PromptDialog(Dialog[str]):
     """Return what was typed, such as a name to save something under.
 
-    `action` is what its button does. `check` returns what is wrong with a name, or an empty string; it is shown while typing.
+    `action` is what its button does. `check` returns what is wrong with the text, or an empty
+    string; it is shown while typing.
     """
 
     FIRST = "Input"

@@ -24,8 +24,9 @@ from distrain.tui.dialogs.dialog import Answer, Dialog
 HELP = (
     "Type a script, or any program, with its arguments:\n"
     "  train.py --lr 0.1\n"
-    "  --devices 0,1 train.py    one process per device\n"
-    "  -m package.train          a module"
+    "  -m package.train          a module\n"
+    "  --devices 0,1 train.py    one process on each of GPU 0 and 1\n"
+    "  --devices cpu:4 train.py  four processes on the CPU"
 )
 
 

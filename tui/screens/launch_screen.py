@@ -450,7 +450,13 @@ class LaunchScreen(AppScreen):
         """Show the key that installs Horovod only where Horovod is what is missing."""
         if binding.id == "launch.install":
             return any(horovod.FIX in text for text in self.preview.problems.values())
-        return super().offers(binding)
+        return binding.id != "app.new" and super().offers(binding)
+
+    def obstacle(self, id: str) -> str:
+        if id == "app.new":
+            hint = "This is the screen that launches: choose a preset, then {launch.start}."
+            return keymap.insert_keys(hint, self.app)
+        return super().obstacle(id)
 
     @work(thread=True, exclusive=True, group="horovod")
     def action_install(self) -> None:

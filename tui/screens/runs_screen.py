@@ -57,9 +57,10 @@ class RunsScreen(AppScreen):
     """Show the rows that a thread reads from the runs folder."""
 
     HELP = (
-        "Delete and compare act on the marked runs. Without marks, {runs.compare} compares the "
-        "group under the cursor, else the runs that match the filter, else the run under the "
-        "cursor with the pinned one. All other keys act on the run under the cursor. A filter is "
+        "Delete and compare act on the marked runs. Without marks, {runs.delete} deletes the run "
+        "or the group under the cursor, and {runs.compare} compares the group under the cursor, "
+        "else the runs that match the filter, else the run under the cursor with the pinned one. "
+        "All other keys act on the run under the cursor. A filter is "
         "words and conditions: lr>0.1 status:failed -tag:old top1>=98%."
     )
     CSS_PATH = None  # in that of the app, so that the first paint parses little
@@ -428,8 +429,12 @@ class RunsScreen(AppScreen):
             return None
 
     def _selected(self) -> list[Session]:
-        """Return the marked runs that the filter shows, else the one under the cursor."""
+        """Return the marked runs that the filter shows, else those of the group or the one under
+        the cursor.
+        """
         marked = [row for row in self.listing.shown if row.id in self._marked]
+        if not marked and self._table.group:
+            return self._sessions(self._table.group.rows)
         if not marked:
             current = self._current()
             return [current] if current else []

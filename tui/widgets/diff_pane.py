@@ -35,7 +35,9 @@ class RunSummaries(TextPane):
     def show(self, found: ComparisonFrame, hint: str = "") -> None:
         runs = found.runs
         styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
-        self.put([*summary_lines(runs, styles, self.width, hint), *result_lines(found, self.width)])
+        lines = summary_lines(runs, styles, self.width, hint)
+        self.fixed = len(lines) - len(runs)
+        self.put([*lines, *result_lines(found, self.width)])
 
 
 class DiffPane(TextPane):
@@ -125,7 +127,9 @@ LEAST_NAME = 16  # cells
 def summary_lines(
     runs: Sequence[ComparedRun], styles: Sequence[Style], width: int, hint: str = ""
 ) -> list[Text]:
-    """Return the header and a row per run, fitted to a width."""
+    """Return the header and a row per run, fitted to a width. The hint is in the header, or above
+    it where it does not fit there.
+    """
     columns = columns_that_fit(COLUMNS, width - LEAST_NAME)
     room = max(width - total_width(columns), 8)
     longest = max(len(run.name) for run in runs) + 4
@@ -135,10 +139,12 @@ def summary_lines(
         devices = columns[-1].width
         wide = max(devices, min(devices + room - name, wanted))
         columns[-1] = columns[-1]._replace(width=wide)
-    head = _cell(f"  run   {hint}", name, Style(dim=True))
+    title = f"  run   {hint}".rstrip()
+    is_above = len(title) > name
+    head = _cell("  run" if is_above else title, name, Style(dim=True))
     for column in columns:
         head.append(" ").append_text(align(Text(column.name, "dim"), column))
-    lines = [head]
+    lines = [_cell(f"  {hint}", width, Style(dim=True)), head] if is_above else [head]
     for run, style in zip(runs, styles, strict=True):
         line = _cell(f"{run.mark.shape} {run.name}", name, style)
         texts = _figures(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.text import Text
+from textual.content import Content
 
 from distrain.runners.protocol import events
 from distrain.tui import marks
@@ -27,6 +28,22 @@ def bar(shares: Mapping[str, float], width: int) -> Text:
     for cells, (_, letter, colour) in zip(stacked_widths(wanted, width), PHASES, strict=True):
         line.append(letter * cells, f"#000000 on {colour}")
     return line
+
+
+def letters(room: int) -> Content:
+    """Return which letter stands for which phase, empty where the words do not fit."""
+    parts = [
+        part
+        for name, letter, colour in PHASES
+        for part in (" ", (letter, f"#000000 on {colour}"), f" {PHASE_WORDS[name]}")
+    ]
+    text = Content.assemble("time:", *parts)
+    return text if text.cell_length <= room else Content()
+
+
+def has_room_for_words(room: int) -> bool:
+    """Return whether the header of the bar names the phases."""
+    return legend(room).plain != "time"
 
 
 def legend(room: int) -> Text:

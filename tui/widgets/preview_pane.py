@@ -180,6 +180,8 @@ def _main_figures(preview: LaunchPreview) -> list[str]:
     figures = dict(launch_preview.figures(preview))
     sweep = [f"{len(preview.runs)} runs", f"total: {figures['total']}"] if preview.runs else []
     place = f"{formatting.plural(plan.world_size, 'rank')} on {launch_preview.devices(plan)}"
+    if preview.runs:
+        place = f"first run ({launch_preview.first_run(preview)}): {place}"
     if preview.config.is_script:
         return [*sweep, place, figures["script"]]
     return [

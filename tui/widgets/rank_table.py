@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 from textual.color import Color
+from textual.content import Content
 
 from distrain.runners import formatting
 from distrain.runners.analysis.stragglers import Straggler
@@ -107,7 +108,13 @@ class RankTable(NodePane):
             ranks = marked.sort([rank for node in self._run_nodes for rank in node.ranks])
             lines = table(ranks, self._columns, self.width, marked, background)
             self.put_lines(lines, fixed=1)
-        self.border_subtitle = " · ".join(notes)
+        self.border_subtitle = Content(" · ".join(notes)) if notes else self._legend
+
+    @property
+    def _legend(self) -> Content:
+        """Return the letters of the bar of phases, where the header does not name the phases."""
+        bar = fit_columns(self._columns, self.width).bar
+        return Content() if phase_bar.has_room_for_words(bar) else phase_bar.letters(self.width)
 
     def _paint_nodes(self, marked: MarkedRanks, background: Color) -> None:
         count = sum(len(node.ranks) for node in self._run_nodes)
@@ -180,6 +187,11 @@ class RankColumns(NamedTuple):
     bar: int
 
 
+def fit_columns(all_columns: Sequence[TableColumn], width: int) -> RankColumns:
+    fitting = columns_that_fit(all_columns, width - BAR)
+    return RankColumns(fitting, max(width - total_width(fitting), 0))
+
+
 def table(
     ranks: Sequence[RankNow],
     all_columns: Sequence[TableColumn],
@@ -188,8 +200,7 @@ def table(
     background: Color,
 ) -> list[Text]:
     """Return the header and a row per rank, fitted to a width and legible on the background."""
-    fitting = columns_that_fit(all_columns, width - BAR)
-    columns = RankColumns(fitting, max(width - total_width(fitting), 0))
+    columns = fit_columns(all_columns, width)
     rows = [_row(rank, columns, marked, background) for rank in ranks]
     return [_header(columns), *rows]
 

@@ -19,7 +19,7 @@ from distrain.runners.bench import candidates, make, plans
 from distrain.runners.bench.folder import create_bench
 from distrain.runners.config.trust import remember
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Job
+from distrain.runners.protocol.events import Attempt, Job
 from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError, read_state, write_state
 
@@ -103,6 +103,19 @@ def test_a_stalled_run_shows_where_each_rank_is(distrain: Distrain, fabricate: F
     assert (found["ranks"], found["phase"], found["waiting"]) == ([1], "data", "backward")
     assert found["since_s"] > 29
     assert [each["sequence"] for each in found["positions"]] == [28, None]
+
+
+def test_a_run_that_repeats_lost_steps_is_recovering(
+    distrain: Distrain, fabricate: Fabricate
+) -> None:
+    run = fabricate("restarted").steps(25)
+    run.writer.add(Attempt(time=run.now, number=1, step=10, lost=25, reason="rank 1 failed"))
+    run.writer.set_state(status="running", attempts=1)
+    run.step = 10
+    run.steps(5)
+    assert " recovering " in distrain("runs", "--filter", "status:recovering").stdout
+    run.steps(10)
+    assert " running " in distrain("runs").stdout
 
 
 RUNNING = Job(time=1000.0, id="4711", state="RUNNING", nodes=["a", "b"], ends=time.time() + 9000)
