@@ -124,25 +124,30 @@ def _type_of(value: object) -> str:
 
 
 def _call(kind: ComponentKind, section: Named, factory: Factory, offered: Mapping[str, Any]) -> Any:
+    return call_factory(f"{kind}.args", section.name, section.args, factory, offered)
+
+
+def call_factory(
+    key: str, name: str, args: Mapping[str, Any], factory: Factory, offered: Mapping[str, Any]
+) -> Any:
     """Call the factory with `args` and those `offered` values that are among its parameters.
 
-    Raises TaskError, before the call, where an argument does not fit or is missing.
+    Raises TaskError with this key, before the call, where an argument does not fit or is missing.
     """
-    key = f"{kind}.args"
     parameters = _parameters(factory)
-    named = [name for name, parameter in parameters.items() if parameter.kind in _BY_NAME]
+    named = [each for each, parameter in parameters.items() if parameter.kind in _BY_NAME]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for name, value in section.args.items():
-        if name in named:
-            if expected := _expected(value, parameters[name].annotation):
-                raise TaskError(key, f"{name} of {section.name} must be {expected}, not {value!r}")
+    for each, value in args.items():
+        if each in named:
+            if expected := _expected(value, parameters[each].annotation):
+                raise TaskError(key, f"{each} of {name} must be {expected}, not {value!r}")
         elif not takes_any:
-            hint = nearest(name, set(named) - offered.keys())
-            raise TaskError(key, f"{section.name} takes no argument {name!r}{hint}")
-    given = {name: offered[name] for name in named if name in offered} | dict(section.args)
-    missing = [name for name in named if name not in given and _is_required(parameters[name])]
+            hint = nearest(each, set(named) - offered.keys())
+            raise TaskError(key, f"{name} takes no argument {each!r}{hint}")
+    given = {each: offered[each] for each in named if each in offered} | dict(args)
+    missing = [each for each in named if each not in given and _is_required(parameters[each])]
     if missing:
-        raise TaskError(key, f"{section.name} needs {', '.join(missing)}")
+        raise TaskError(key, f"{name} needs {', '.join(missing)}")
     return factory(**given)
 
 

@@ -11,25 +11,27 @@ from distrain.models.task import Task
 
 # Hooks of Lightning, and what does their work here.
 FOREIGN = {
-    "configure_optimizers": "[train] decides the optimizer",
+    "configure_optimizers": "write optimizer(model) and schedule(step, total_steps)",
+    "configure_gradient_clipping": "set train.clip_norm",
+    "optimizer_step": "write optimizer(model)",
+    "lr_scheduler_step": "write schedule(step, total_steps)",
     "training_step": "write loss(model, batch)",
     "validation_step": "write metrics(model, batch)",
     "test_step": "write metrics(model, batch)",
+    "on_validation_epoch_end": "write derived(means)",
     "train_dataloader": "set the data set `train`",
     "val_dataloader": "set the data set `eval`",
     "test_dataloader": "set the data set `eval`",
-    "optimizer_step": "[train] decides the optimizer",
-    "lr_scheduler_step": "[train] decides the schedule",
-    "configure_gradient_clipping": "set train.clip_norm",
-    "on_fit_start": "use __init__",
-    "on_train_start": "use __init__",
-    "on_train_epoch_start": "there is nothing like it",
-    "on_train_epoch_end": "there is nothing like it",
-    "on_train_batch_start": "there is nothing like it",
-    "on_train_batch_end": "there is nothing like it",
-    "on_validation_epoch_end": "write derived(means)",
-    "validation_epoch_end": "write derived(means)",
-    "training_epoch_end": "there is nothing like it",
+    **dict.fromkeys(("on_fit_start", "on_train_start"), "do it in __init__"),
+    **dict.fromkeys(
+        (
+            "on_train_epoch_start",
+            "on_train_epoch_end",
+            "on_train_batch_start",
+            "on_train_batch_end",
+        ),
+        "only loss(model, batch) runs in training",
+    ),
 }
 SIMILARITY = 0.85  # of two names, from which one is a slip of the other
 

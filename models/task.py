@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from distrain.models.data import collate
@@ -24,6 +25,7 @@ class Task(ABC):
 
     Subclasses set `model`, `train` and `eval`. `best` is the metric that decides which
     checkpoint is the best one, and `best_is` whether its maximum or its minimum is best.
+    `turn` is the name of the optimizer whose turn it is, where `optimizer` returns several.
     `collate` joins samples into a batch (None: torch's default); it must be picklable for loader
     processes. Where a sample consists of items that matter more, such as the tokens of a text,
     `item` is their name and `items_per_sample` their number; rates are then shown in tokens/s.
@@ -40,6 +42,7 @@ class Task(ABC):
     item: str = "sample"
     items_per_sample: float = 1
     flops_per_sample: float = 0
+    turn: str = ""
     collate: ClassVar[Callable[[Any], Any] | None] = staticmethod(collate)
     finish: Callable[[Any], Any] | None = None
 
@@ -65,6 +68,30 @@ class Task(ABC):
         of a mean is not the mean of exponentials. `means` has no metric that is not finite.
         """
         return {}
+
+    def parameter_groups(self, model: nn.Module) -> Iterable[dict[str, Any]] | None:
+        """Return groups for the optimizer of the config; None: one group of all parameters.
+
+        A group is a dict of "params" and options of the optimizer, such as "weight_decay".
+        "lr_scale" multiplies the learning rate of the group, "lr" replaces it; the schedule applies
+        to both. `model` is on its device, and not wrapped.
+        """
+        return None
+
+    def optimizer(self, model: nn.Module) -> Optimizer | Mapping[str, Optimizer] | None:
+        """Return the optimizer to train with; None: that of the config.
+
+        Its learning rate replaces `train.lr`; the schedule applies to it. Several optimizers, by
+        name, take turns: each step is one of the next. `loss` finds the name in `self.turn`.
+        """
+        return None
+
+    def schedule(self, step: int, total_steps: int) -> float:
+        """Return the factor of the learning rates in a step, counted from 0.
+
+        A task that defines this replaces the schedule and the warm-up of the config.
+        """
+        return 1.0
 
     def to(
         self,

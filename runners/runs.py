@@ -390,11 +390,15 @@ def _file_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
         download=config.data.download,
         folders=folders,
     )
-    if ":" in config.strategy:
-        try:
-            importing.check("strategy", config.strategy, folders)
-        except TaskError as error:
-            problems.append((error.key, error.sentence))
+    for key, name in {
+        "strategy": config.strategy,
+        "train.optimizer": config.train.optimizer,
+    }.items():
+        if ":" in name:
+            try:
+                importing.check(key, name, folders)
+            except TaskError as error:
+                problems.append((error.key, error.sentence))
     if config.checkpoint.load:
         path = base_dir / config.checkpoint.load
         if not os.path.isfile(path):

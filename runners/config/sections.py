@@ -14,6 +14,7 @@ from msgspec import Meta
 from distrain.runners.config.validation import CHOICES, FORM, OR, Section
 from distrain.runners.formatting import INVISIBLE
 
+OPTIMIZERS = ("sgd", "adam", "adamw")
 STRATEGIES = ("single", "dp", "allreduce", "ddp", "horovod")
 ONE_PROCESS = ("single", "dp")  # strategies of one rank, whatever the devices
 SCRIPT = "script"  # the strategy of a program of the user's, which wraps its model itself
@@ -25,6 +26,14 @@ StrategyName = Annotated[
         pattern=rf"^({'|'.join(STRATEGIES)}|{SCRIPT}|[A-Za-z_][\w.]*:[A-Za-z_]\w*){END}",
         extra={CHOICES: STRATEGIES, OR: '"package.module:Class"'},
         extra_json_schema={"examples": [*STRATEGIES, SCRIPT]},
+    ),
+]
+OptimizerName = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({'|'.join(OPTIMIZERS)}|[A-Za-z_][\w.]*:[A-Za-z_]\w*){END}",
+        extra={CHOICES: OPTIMIZERS, OR: '"package.module:factory"'},
+        extra_json_schema={"examples": [*OPTIMIZERS, "torch.optim:RMSprop"]},
     ),
 ]
 Launcher = Literal["inline", "spawn", "torchrun", "horovodrun", "slurm", "env"]
@@ -120,9 +129,12 @@ class TrainConfig(Section, frozen=True):
         bool, Meta(description="Leave out the last, smaller batch of each epoch.")
     ] = False
     optimizer: Annotated[
-        Literal["sgd", "adam", "adamw"],
-        Meta(description="Optimizer; fused where the device supports it."),
+        OptimizerName,
+        Meta(description='"sgd", "adam", "adamw" (fused), or "package.module:factory".'),
     ] = "sgd"
+    optimizer_args: Annotated[
+        dict[str, Any], Meta(description="Further keyword arguments of the optimizer.")
+    ] = {}  # noqa: RUF012
     lr: Annotated[float, Meta(gt=0, le=LARGEST, description="Learning rate after warm-up.")] = 0.1
     scale_lr: Annotated[
         bool, Meta(description="Multiply the rate by the world size (linear scaling rule).")

@@ -102,6 +102,8 @@ def named_code(config: RunConfig) -> dict[str, Any]:
     else:
         if ":" in config.strategy:
             code["strategy"] = config.strategy
+        if ":" in config.train.optimizer:
+            code["train"] = _keys(data["train"], "optimizer", "optimizer_args")
         code |= {kind: _factory(data[kind]) for kind in FACTORIES if ":" in data[kind]["name"]}
     # Whatever the launcher is: --set may choose another one.
     code["slurm"] = _keys(data["slurm"], "prologue", "extra")

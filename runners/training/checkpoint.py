@@ -197,8 +197,12 @@ def restore_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, A
     Fused kernels access the memory of these tensors without a check of their size, so each is
     copied into memory of the parameter's layout.
     """
+    groups = optimizer.param_groups
+    fused = {each for group in groups if group.get("fused") for each in group["params"]}
     optimizer.load_state_dict(state)
     for parameter, values in optimizer.state.items():
+        if parameter not in fused:
+            continue
         for name, value in values.items():
             if value is None:
                 continue

@@ -62,6 +62,8 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     total, _, counts = share
     mark = run.clock.mark
     last = len(counts) - 1
+    if run.turns:
+        run.begin_turn(run.turns)
     for index, count in enumerate(counts):
         batch = next(batches)
         mark("data")

@@ -1,31 +1,70 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers and learning-rate schedules that the config names."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from distrain.models.build import call_factory
+from distrain.models.errors import TaskError
+from distrain.models.importing import load
 from distrain.runners.config.sections import TrainConfig
 
+BUILTIN = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
-def make_optimizer(config: TrainConfig, parameters: list[nn.Parameter], lr: float) -> Optimizer:
-    """Make SGD, Adam or AdamW with fused kernels, which CPU and CUDA have."""
-    common: dict[str, Any] = {"lr": lr, "weight_decay": config.weight_decay, "fused": True}
-    if config.optimizer == "sgd":
-        sgd = torch.optim.SGD(parameters, momentum=config.momentum, **common)
-        if config.momentum:
-            # torch 2.13's fused kernel leaves a momentum buffer uninitialised if fp16 skips the
-            # first step. Starting from zero gives the same first step.
-            for parameter in parameters:
-                sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        return sgd
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, **common)
+Groups = list[nn.Parameter] | list[dict[str, Any]]
+
+
+def optimizer_of_config(config: TrainConfig, groups: Groups, **options: Any) -> Optimizer:
+    """Make the optimizer that the config names. Raises TaskError.
+
+    Of the built-in ones the kernels are fused, which CPU and CUDA have; `options` override that.
+    """
+    name = config.optimizer
+    offered: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if name in BUILTIN:
+        offered |= {"momentum": config.momentum, "fused": True, **options}
+    factory = BUILTIN[name] if name in BUILTIN else load("train.optimizer", name)
+    key = "train.optimizer_args"
+    try:
+        made = call_factory(key, name, config.optimizer_args, partial(factory, groups), offered)
+    except ValueError as error:
+        if isinstance(error, TaskError):
+            raise
+        raise TaskError(key, f"{name}: {error}") from None
+    require_optimizer(made, name, "train.optimizer")
+    assert isinstance(made, Optimizer)
+    if name == "sgd":
+        _begin_momenta(made)
+    return made
+
+
+def _begin_momenta(sgd: Optimizer) -> None:
+    """Begin with momenta of zero, which gives the same first step.
+
+    torch 2.13's fused kernel leaves a momentum buffer uninitialised if fp16 skips the first step.
+    """
+    for group in sgd.param_groups:
+        for parameter in group["params"] if group["momentum"] else ():
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def require_optimizer(made: object, name: str, key: str) -> None:
+    """Raise TaskError unless `made` is an optimizer that steps once in a step."""
+    if not isinstance(made, Optimizer):
+        problem = f"{name} returned a {type(made).__name__}, not a torch.optim.Optimizer"
+        raise TaskError(key, problem)
+    closure = inspect.signature(type(made).step).parameters.get("closure")
+    if closure and closure.default is closure.empty:
+        problem = f"{type(made).__name__} evaluates the loss several times in a step, by a closure"
+        raise TaskError(key, f"{problem}; choose an optimizer that steps without one")
 
 
 def make_schedule(
@@ -54,6 +93,6 @@ def make_schedule(
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of all parameters."""
+    """Set the learning rate of all groups, each with its own factor."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["lr_scale"]

@@ -31,8 +31,13 @@ from distrain.runners.training.best import BestScore
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
-from distrain.runners.training.optim import make_optimizer, make_schedule
 from distrain.runners.training.precision import Precision
+from distrain.runners.training.task_optimizer import (
+    has_own_schedule,
+    make_optimizer,
+    make_rate,
+)
+from distrain.runners.training.turns import Turns
 
 
 class Training:
@@ -70,7 +75,15 @@ class Training:
         if not self.parameters:
             problem = "no parameter of the model requires a gradient, so nothing can be trained"
             raise ConfigError([("model.name", problem)])
-        self.optimizer = make_optimizer(config.train, self.parameters, plan.lr)
+        self.optimizer, own_rate = make_optimizer(config.train, task, self.model)
+        self._lr = plan.lr if own_rate is None else own_rate * plan.lr / config.train.lr
+        # The options of a group may be part of the state of an optimizer that is not built in.
+        self._has_plain_options = own_rate is None and ":" not in config.train.optimizer
+        self.turns = self.optimizer if isinstance(self.optimizer, Turns) else None
+        if self.turns and config.strategy == "horovod":
+            problem = "Horovod wraps a single optimizer, and the task has several; use ddp"
+            raise ConfigError([("strategy", problem)])
+        self.notices += self._notices(own_rate)
         self.precision = Precision(plan.precision, world.device)
         self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
         self.best = BestScore(config.checkpoint, task)
@@ -83,7 +96,7 @@ class Training:
             self._restore_common(saved)
         self._wrap(resumed=saved is not None)
         self.total_steps = self._count_steps()
-        self.rate = make_schedule(config.train, plan.lr, self.steps_per_epoch, self.total_steps)
+        self.rate = make_rate(config.train, task, self._lr, self.steps_per_epoch, self.total_steps)
         self.mover = BatchMover(task, world.device, config.train.channels_last)
         self.batches = Batches(task, config, plan, world.rank, self.mover)
         self.evaluation_batches = EvaluationBatches(task, config, plan, world.rank, self.mover)
@@ -98,6 +111,25 @@ class Training:
         self.loss: Callable[[Any], Tensor] = partial(task.loss, self.callable)
         if saved:
             self._restore_own(saved)
+
+    def _notices(self, own_rate: float | None) -> list[str]:
+        """Return which settings the task replaces."""
+        notices = []
+        if own_rate is not None:
+            notices.append(
+                f"the task has its own optimizer, with a learning rate of {own_rate:g}: "
+                "train.optimizer, lr, momentum and weight_decay are not used"
+            )
+        if has_own_schedule(self.task):
+            notices.append(
+                "the task has its own schedule: train.schedule and warmup_epochs are not used"
+            )
+        return notices
+
+    def begin_turn(self, turns: Turns) -> None:
+        """Let the optimizer of the next step have its turn."""
+        self.task.turn = turns.begin(self.step)
+        self.parameters = turns.parameters
 
     def _usable_samples(self) -> int:
         train = self.config.train
@@ -299,7 +331,11 @@ class Training:
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         """Restore momenta from the checkpoint; keep the options of this config."""
         options = [
-            {key: value for key, value in group.items() if key != "params"}
+            {
+                key: value
+                for key, value in group.items()
+                if key != "params" and (self._has_plain_options or key in ("lr", "lr_scale"))
+            }
             for group in self.optimizer.param_groups
         ]
         checkpoint.restore_optimizer_state(self.optimizer, state)

@@ -37,6 +37,23 @@ def _jitter(image: Tensor) -> Tensor:
     return image + torch.randint(0, 2, image.shape, dtype=image.dtype)
 
 
+class Turning(Classification):
+    """A task of two optimizers, with a schedule of its own."""
+
+    def __init__(self, model: nn.Module, data: Data) -> None:
+        super().__init__(model, data)
+
+    def optimizer(self, model: nn.Module) -> Any:
+        first, *rest = model.parameters()
+        return {
+            "first": torch.optim.SGD([first], lr=0.02, momentum=0.9),
+            "rest": torch.optim.Adam(rest, lr=0.002),
+        }
+
+    def schedule(self, step: int, total_steps: int) -> float:
+        return 0.9**step
+
+
 class Restless(Classification):
     """A task whose evaluation draws random numbers, opens something and updates a buffer."""
 

@@ -36,6 +36,12 @@ CASES = {
     "powerSGD": {"ddp.comm_hook": "powerSGD", "ddp.powersgd_start": 3},
     "loader workers": {"data.workers": 2},
     "augmented": {"data.name": "tests.integration.engine.tasks:jittered_digits"},
+    "optimizers in turn": {"task.name": "tests.integration.engine.tasks:Turning"},
+    "own factory": {
+        "train.optimizer": "torch.optim:RMSprop",
+        "train.optimizer_args": {"momentum": 0.5},
+        "train.lr": 0.001,
+    },
 }
 ALONE: dict[str, Any] = {"strategy": "single", "launcher": "inline", "devices": "cpu:1"}
 

@@ -14,6 +14,7 @@ from distrain.runners.errors import UntrustedError
 
 FOREIGN: list[dict[str, Any]] = [
     {"strategy": "theirs:Strategy"},
+    {"train": {"optimizer": "theirs:optimizer", "optimizer_args": {"lr": 1}}},
     {"task": {"name": "theirs:task"}},
     {"model": {"name": "theirs:model", "args": {"width": 3}}},
     {"data": {"name": "theirs:data"}},

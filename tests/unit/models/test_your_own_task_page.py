@@ -7,6 +7,7 @@ import pytest
 from distrain.models.build import build_task
 from distrain.models.catalog import problems
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.training.task_optimizer import make_optimizer
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "your-own-task.md"
@@ -15,8 +16,13 @@ PRESETS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_each_section_has_its_code_block():
-    assert [preset.split("\n")[0] for preset in PRESETS] == ["[model]", "[data]", "[task]"]
-    assert len(MODULES) == 4  # and a strategy, which tests/verification takes
+    assert [preset.split("\n")[0] for preset in PRESETS] == [
+        "[model]",
+        "[data]",
+        "[task]",
+        "[task]",
+    ]
+    assert len(MODULES) == 5  # and a strategy, which tests/verification takes
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -31,4 +37,17 @@ def test_the_task_of_each_preset_trains(own, preset):
     loss = task.loss(task.model, batch)
     loss.backward()
     assert loss.isfinite()
-    assert task.metrics(task.model, batch)["top1"][1] == 8
+    parts = "top1" if config.task.name != "lm:LanguageModel" else "loss"
+    assert task.metrics(task.model, batch)[parts][1] == 8 * task.items_per_sample
+
+
+def test_the_language_model_of_the_page_gives_groups_and_a_perplexity(own):
+    for name, text in MODULES:
+        own(name, text)
+    config = RunConfig.from_toml(PRESETS[-1])
+    task = build_task(config.task, config.model, config.data)
+    decaying, plain = make_optimizer(config.train, task, task.model)[0].param_groups
+    assert (decaying["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
+    assert list(decaying["betas"]) == [0.9, 0.95]
+    assert task.derived({"loss": 0.0}) == {"perplexity": 1.0}
+    assert [task.schedule(step, 1000) for step in (0, 99, 399)] == [0.01, 1.0, 0.5]

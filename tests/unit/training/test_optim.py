@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from distrain.models.errors import TaskError
 from distrain.runners.config.sections import TrainConfig
-from distrain.runners.training.optim import make_optimizer, make_schedule, set_rate
+from distrain.runners.training.optim import make_schedule, optimizer_of_config
 
 LR = 0.2
 PER_EPOCH = 10
@@ -81,13 +82,13 @@ def test_step_falls_at_most_once_a_step() -> None:
 def test_an_optimizer_steps_like_pytorchs_unfused_one(
     name: Any, kind: type[torch.optim.Optimizer]
 ) -> None:
-    train = TrainConfig(optimizer=name, weight_decay=0.1, momentum=0.8)
+    train = TrainConfig(lr=LR, optimizer=name, weight_decay=0.1, momentum=0.8)
     start = torch.linspace(-1, 1, 7)
     fused = nn.Parameter(start.clone())
     plain = nn.Parameter(start.clone())
     options: dict[str, Any] = {"momentum": 0.8} if name == "sgd" else {}
     pairs = [
-        (make_optimizer(train, [fused], LR), fused),
+        (optimizer_of_config(train, [fused]), fused),
         (kind([plain], lr=LR, weight_decay=0.1, fused=False, **options), plain),  # type: ignore[call-arg]
     ]
     for step in range(4):
@@ -99,14 +100,11 @@ def test_an_optimizer_steps_like_pytorchs_unfused_one(
 
 def test_momentum_begins_at_zero_even_if_the_first_step_is_skipped() -> None:
     parameter = nn.Parameter(torch.ones(3))
-    optimizer = make_optimizer(TrainConfig(momentum=0.9), [parameter], LR)
+    optimizer = optimizer_of_config(TrainConfig(momentum=0.9), [parameter])
     assert torch.equal(optimizer.state[parameter]["momentum_buffer"], torch.zeros(3))
 
 
-def test_the_rate_is_set_for_all_parameters() -> None:
-    optimizer = torch.optim.SGD(
-        [{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(1))]}],
-        lr=1.0,
-    )
-    set_rate(optimizer, 0.25)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+def test_an_optimizer_that_does_not_take_an_argument_says_so() -> None:
+    train = TrainConfig(optimizer="torch.optim:RMSprop", optimizer_args={"beta": 1})
+    with pytest.raises(TaskError, match=r"torch.optim:RMSprop takes no argument 'beta'"):
+        optimizer_of_config(train, [nn.Parameter(torch.ones(1))])

@@ -1,0 +1,109 @@
+"""The optimizer and the schedule of a task: its own, or those of the config with its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from torch import nn
+from torch.optim import Optimizer
+
+from distrain.models.errors import TaskError
+from distrain.models.places import place_of
+from distrain.models.task import Task
+from distrain.runners import formatting
+from distrain.runners.config.sections import TrainConfig
+from distrain.runners.training.optim import (
+    Groups,
+    make_schedule,
+    optimizer_of_config,
+    require_optimizer,
+)
+from distrain.runners.training.turns import Turns
+
+MOST_NAMES = 5  # of parameters, in a message
+
+
+def make_optimizer(
+    config: TrainConfig, task: Task, model: nn.Module
+) -> tuple[Optimizer, float | None]:
+    """Make the optimizer; each group has its "lr_scale", a factor of the run's learning rate.
+
+    Also returns this rate where it is the task's and not `train.lr`: that of the first group of
+    the task's own optimizer. Raises TaskError where parameters of the model are left out.
+    """
+    own = own_optimizer(task, model)
+    optimizer = own or optimizer_of_config(config, parameter_groups(task, model))
+    source = task.optimizer if own else task.parameter_groups
+    _require_all_parameters(optimizer, model, place_of(source))
+    own_rate = float(own.param_groups[0]["lr"]) if own else None
+    rate = own_rate or config.lr
+    for group in optimizer.param_groups:
+        group["lr_scale"] = float(group["lr"]) / rate * group.get("lr_scale", 1.0)
+    return optimizer, own_rate
+
+
+def own_optimizer(task: Task, model: nn.Module) -> Optimizer | None:
+    """Return the task's own optimizer, or its optimizers in turn. Raises TaskError."""
+    made = task.optimizer(model)
+    if made is None:
+        return None
+    several = made if isinstance(made, Mapping) else {"": made}
+    for each in several.values():
+        require_optimizer(each, place_of(task.optimizer), "task.name")
+    if not several:
+        raise TaskError("task.name", f"{place_of(task.optimizer)} returned no optimizer")
+    if not isinstance(made, Mapping):
+        return made
+    try:
+        turns = Turns(several)
+    except ValueError as error:  # a parameter that two of them train
+        raise TaskError("task.name", f"{place_of(task.optimizer)}: {error}") from None
+    task.turn = turns.begin(0)
+    return turns
+
+
+def parameter_groups(task: Task, model: nn.Module) -> Groups:
+    """Return the groups that the task makes, or all trained parameters. Raises TaskError."""
+    groups = task.parameter_groups(model)
+    if groups is None:
+        return [each for each in model.parameters() if each.requires_grad]
+    groups = list(groups) if isinstance(groups, Iterable) else []
+    if not all(isinstance(group, dict) and "params" in group for group in groups) or not groups:
+        problem = f'{place_of(task.parameter_groups)} must return a list of dicts with "params"'
+        raise TaskError("task.name", problem)
+    return [group | {"params": list(group["params"])} for group in groups]
+
+
+def _require_all_parameters(optimizer: Optimizer, model: nn.Module, place: str) -> None:
+    names = {each: name for name, each in model.named_parameters()}
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    if not all(each in names for each in held):
+        problem = f"{place} has parameters that are not those of the `model` that it is given"
+        raise TaskError("task.name", problem)
+    left = [name for each, name in names.items() if each.requires_grad and each not in set(held)]
+    if left:
+        shown = ", ".join([*left[:MOST_NAMES], "…"] if len(left) > MOST_NAMES else left)
+        problem = f"{place} leaves out {formatting.plural(len(left), 'parameter')} ({shown}): "
+        problem += "train them too, or freeze them by requires_grad_(False)"
+        raise TaskError("task.name", problem)
+
+
+def has_own_schedule(task: Task) -> bool:
+    """Return whether the task replaces the schedule of the config."""
+    return type(task).schedule is not Task.schedule
+
+
+def make_rate(
+    config: TrainConfig, task: Task, lr: float, steps_per_epoch: int, total_steps: int
+) -> Callable[[int], float]:
+    """Return the function from a step, counted from 0, to its learning rate: see `make_schedule`.
+
+    A task's own schedule takes precedence; it gives factors of `lr`. Raises TaskError.
+    """
+    if not has_own_schedule(task):
+        return make_schedule(config, lr, steps_per_epoch, total_steps)
+    first = task.schedule(0, total_steps)
+    if not isinstance(first, int | float):
+        problem = f"{place_of(task.schedule)} must return a factor of the learning rate, a number"
+        raise TaskError("task.name", f"{problem}, not a {type(first).__name__}")
+    return lambda step: lr * task.schedule(step, total_steps)

@@ -1,0 +1,117 @@
+"""Optimizers of a task take the place of those of the config, or give them groups."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.models.errors import TaskError
+from distrain.models.task import Task
+from distrain.runners.config.sections import TrainConfig
+from distrain.runners.training.optim import set_rate
+from distrain.runners.training.task_optimizer import make_optimizer
+
+
+class Grouped(Task):
+    """A task with the hooks that are its keyword arguments."""
+
+    def __init__(self, groups: Any = None, optimizer: Any = None) -> None:
+        self.model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
+        self._groups = groups
+        self._optimizer = optimizer
+
+    def parameter_groups(self, model: nn.Module) -> Any:
+        return self._groups and self._groups(model)
+
+    def optimizer(self, model: nn.Module) -> Any:
+        return self._optimizer and self._optimizer(model)
+
+    def loss(self, model: nn.Module, batch: Any) -> Any: ...
+    def metrics(self, model: nn.Module, batch: Any) -> Any: ...
+
+
+def halves(model: nn.Module) -> list[dict[str, Any]]:
+    linear, norm = model.children()
+    return [
+        {"params": linear.parameters(), "lr_scale": 0.5},
+        {"params": norm.parameters(), "weight_decay": 0.0, "lr": 0.3},
+    ]
+
+
+def test_groups_of_the_task_keep_their_own_options_and_their_share_of_the_rate() -> None:
+    train = TrainConfig(
+        optimizer="torch.optim:RMSprop",
+        optimizer_args={"alpha": 0.5},
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=0.2,
+    )
+    task = Grouped(halves)
+    optimizer, own_rate = make_optimizer(train, task, task.model)
+    assert isinstance(optimizer, torch.optim.RMSprop)
+    assert own_rate is None
+    set_rate(optimizer, 0.2)
+    first, second = optimizer.param_groups
+    assert (first["weight_decay"], second["weight_decay"], first["alpha"]) == (0.2, 0.0, 0.5)
+    assert first["momentum"] == 0  # train.momentum is that of SGD
+    assert [first["lr"], second["lr"]] == pytest.approx([0.1, 0.6])
+
+
+def test_optimizers_in_turn_share_groups_and_state_also_after_a_restoration() -> None:
+    def both(model: nn.Module) -> Any:
+        linear, norm = model.children()
+        return {
+            "first": torch.optim.SGD(linear.parameters(), lr=0.1, momentum=0.9),
+            "second": torch.optim.Adam(norm.parameters(), lr=0.4),
+        }
+
+    def steps(optimizer: Any, model: nn.Module, numbers: range) -> None:
+        for number in numbers:
+            assert optimizer.begin(number) == ("first", "second")[number % 2]
+            set_rate(optimizer, 0.05)
+            for index, parameter in enumerate(model.parameters()):
+                parameter.grad = torch.full_like(parameter, index + number)
+            optimizer.step()
+
+    task = Grouped(optimizer=both)
+    optimizer, own_rate = make_optimizer(TrainConfig(), task, task.model)
+    assert (own_rate, task.turn) == (0.1, "first")
+    steps(optimizer, task.model, range(4))
+    resumed = Grouped(optimizer=both)
+    resumed.model.load_state_dict(task.model.state_dict())
+    other, _ = make_optimizer(TrainConfig(), resumed, resumed.model)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each in (optimizer, other):
+        assert len(each.state) == 4
+    steps(optimizer, task.model, range(4, 7))
+    steps(other, resumed.model, range(4, 7))
+    assert [group["lr"] for group in other.param_groups] == pytest.approx([0.05, 0.2])
+    for name, tensor in task.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "sentence"),
+    [
+        ({"groups": lambda model: halves(model)[:1]}, "leaves out 2 parameters (1.weight, 1.bias)"),
+        ({"groups": lambda model: [model]}, 'must return a list of dicts with "params"'),
+        ({"optimizer": lambda model: model}, "returned a Sequential, not a torch.optim.Optimizer"),
+        (
+            {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())},
+            "LBFGS evaluates the loss several times",
+        ),
+        (
+            {"optimizer": lambda _: torch.optim.SGD(nn.Linear(2, 2).parameters())},
+            "has parameters that are not those of the `model`",
+        ),
+    ],
+)
+def test_a_wrong_optimizer_is_refused_with_its_place(hooks: dict[str, Any], sentence: str) -> None:
+    task = Grouped(**hooks)
+    with pytest.raises(TaskError) as caught:
+        make_optimizer(TrainConfig(), task, task.model)
+    assert sentence in str(caught.value)
