@@ -125,7 +125,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
         self.set_keymap(self.settings.keys)
         self.theme = self.settings.theme
-        for problem in keymap.find_clashes(self.settings.keys):
+        keys = self.settings.keys
+        for problem in keymap.find_clashes(keys) if keys else ():  # our own have none
             self.notify(f"settings, {problem}", severity="warning", timeout=10)
         if self._first_session:
             self.read_screens_css()

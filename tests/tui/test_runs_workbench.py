@@ -79,13 +79,12 @@ def test_an_expression_filters_and_a_wrong_one_keeps_the_rows(
 
 def test_tab_completes_keys_and_values(sweep: Sequence[RunBuilder], runs_dir: Path) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        field = app.screen.query_one("#runs-filter", Input)
         await pilot.press("slash", *"-stra")
         await until(pilot, lambda: "strategy" in note(app), "offered")
         await pilot.press("tab", *"=d")
         await until(pilot, lambda: "ddp" in note(app), "offered")
         await pilot.press("tab")
-        assert field.value == "-strategy=ddp"
+        assert app.screen.query_one("#runs-filter", Input).value == "-strategy=ddp"
 
     run_app(scenario, runs_dir)
 
@@ -273,8 +272,8 @@ def test_letters_typed_at_once_after_the_key_of_the_filter_are_text(
         for character in "/sdnq":  # stop, delete, new, quit
             name = "slash" if character == "/" else character
             app.post_message(events.Key(name, character))
-        field = app.screen.query_one("#runs-filter", Input)
-        await until(pilot, lambda: field.value == "sdnq", "typed")
+        fields = app.screen.query("#runs-filter").results
+        await until(pilot, lambda: [field.value for field in fields(Input)] == ["sdnq"], "typed")
         assert len(app.screen_stack) == 1
 
     run_app(scenario, runs_dir)

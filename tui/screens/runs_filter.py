@@ -17,14 +17,15 @@ NONE, REMOVE = "", "\0remove"  # options that no name equals
 
 
 class RunsFilter:
-    """Owns the field and the line above it. `on_change` is called when the filter has changed."""
+    """Owns the field and the line above it. `on_change` is called when the filter has changed.
 
-    def __init__(
-        self, app: BaseApp, field: FilterInput, note: Static, on_change: Callable[[], None]
-    ) -> None:
+    The field is mounted when it is used first: styling an input line takes long for a first paint.
+    """
+
+    def __init__(self, app: BaseApp, note: Static, on_change: Callable[[], None]) -> None:
         self._app = app
-        self._field = field
         self._note = note
+        self._field = FilterInput(placeholder=HINT, id="runs-filter", compact=True)
         self._on_change = on_change
 
     @property
@@ -40,11 +41,16 @@ class RunsFilter:
 
     @property
     def is_open(self) -> bool:
-        return self._field.display
+        return self._field.is_attached and self._field.display
 
     def open(self) -> None:
+        self._mount()
         self._field.display = True
         self._field.screen.set_focus(self._field)  # at once: text may be on its way
+
+    def _mount(self) -> None:
+        if not self._field.is_attached:
+            self._note.screen.mount(self._field, after=self._note)
 
     def clear(self) -> None:
         self._field.value = ""
@@ -54,6 +60,7 @@ class RunsFilter:
         self._field.display = bool(self.text)
 
     def set(self, text: str) -> None:
+        self._mount()
         self._field.value = text
         self._field.cursor_position = len(text)
         self._field.display = bool(text)

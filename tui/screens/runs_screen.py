@@ -30,7 +30,7 @@ from distrain.tui.data.run_scanner import FolderChanges, RunScanner
 from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.run_reports import RunReports
-from distrain.tui.screens.runs_filter import HINT, RunsFilter
+from distrain.tui.screens.runs_filter import RunsFilter
 from distrain.tui.widgets.filter_input import FilterInput
 from distrain.tui.widgets.group_line import group_line
 from distrain.tui.widgets.key_bar import KeyBar
@@ -111,16 +111,11 @@ class RunsScreen(AppScreen):
             yield RunTable(self.distrain.run_marks)
         yield Static(id="runs-about")
         yield Static(id="runs-note")
-        yield FilterInput(placeholder=HINT, id="runs-filter", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
         self._table = self.query_one(RunTable)
-        field = self.query_one(FilterInput)
-        field.display = False
-        self._filter = RunsFilter(
-            self.distrain, field, self.query_one("#runs-note", Static), self._paint
-        )
+        self._filter = RunsFilter(self.distrain, self.query_one("#runs-note", Static), self._paint)
         self._table.focus()
         # Nothing is painted yet. An empty table first and the rows then would take longer.
         with suppress(Empty):
