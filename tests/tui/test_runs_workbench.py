@@ -272,8 +272,9 @@ def test_letters_typed_at_once_after_the_key_of_the_filter_are_text(
         for character in "/sdnq":  # stop, delete, new, quit
             name = "slash" if character == "/" else character
             app.post_message(events.Key(name, character))
-        fields = app.screen.query("#runs-filter").results
-        await until(pilot, lambda: [field.value for field in fields(Input)] == ["sdnq"], "typed")
+        await until(pilot, lambda: isinstance(app.focused, Input), "focused")
+        field = app.screen.query_one("#runs-filter", Input)
+        await until(pilot, lambda: field.value == "sdnq", "typed")
         assert len(app.screen_stack) == 1
 
     run_app(scenario, runs_dir)
