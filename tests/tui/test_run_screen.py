@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,6 +27,7 @@ from distrain.runners.protocol.events import (
     Stacks,
     ThreadStack,
 )
+from distrain.runners.records.export import export
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import RankPosition, Stall
@@ -36,6 +39,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.data.run_rows import live_row
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
+from distrain.tui.dialogs.export_progress import ExportDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.prompt import PromptDialog
@@ -348,14 +352,28 @@ def test_the_measurements_are_exported_while_the_screen_is_left(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = make("mine").steps(20).end()
+    goes_on = threading.Event()
+
+    def slow_export(*arguments: Any) -> None:
+        goes_on.wait(60)
+        export(*arguments)
+
+    monkeypatch.setattr("distrain.runners.records.export.export", slow_export)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("E")
         await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
-        await pilot.press("enter", "escape")
+        await pilot.press("enter")
+        await until(pilot, lambda: "so far, to" in shown(app), "progress")
+        await pilot.press("escape")
+        assert app.screen is screen
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app.screen, ExportDialog), "progress again")
+        goes_on.set()
         await until(pilot, lambda: has_message(app, "exported "), "reported")
+        await until(pilot, lambda: app.screen is screen, "closed")
         rows = (tmp_path / f"{run.id}.csv").read_text().splitlines()
         assert len(rows) == 1 + 2 * 20
 
@@ -928,5 +946,17 @@ def test_nothing_more_is_promised_once_a_run_has_ended(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await until(pilot, lambda: "no samples" in shown(app), "painted")
         assert "yet" not in shown(app)
+
+    watch(run, scenario)
+
+
+def test_a_failure_is_shown_once_on_the_screen_of_its_run(make: Make) -> None:
+    run = make("mine").steps(3)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        run.end("failed", reason="rank 1 failed first: ValueError: odd")
+        await until(pilot, lambda: "✘ failed" in shown(app), "ended")
+        await until(pilot, lambda: screen._restart_key, "reported")
+        assert not has_message(app, "rank 1 failed first")
 
     watch(run, scenario)

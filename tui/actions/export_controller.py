@@ -25,6 +25,7 @@ SUFFIXES = {"steps": ".csv", "logged": "-logged.csv", "jsonl": ".jsonl", "tensor
 class Export(NamedTuple):
     """An export in progress; `began` is on the monotonic clock."""
 
+    name: str
     target: Path
     began: float
 
@@ -39,7 +40,7 @@ class ExportController:
     def export(self, run: Run) -> None:
         """Ask for a format and a path, and write the file; during an export show how far it is."""
         if self._current:
-            self._app.notify(_describe(self._current))
+            self._show_progress(self._current)
             return
         from distrain.tui.dialogs.pick_one import PickOneDialog
 
@@ -65,10 +66,19 @@ class ExportController:
     def _start(self, run: Run, kind: str, path: str | None) -> None:
         if path is None or self._current:
             return
-        self._current = Export(Path(os.path.expanduser(path)).absolute(), time.monotonic())
-        self._app.notify(f"exporting to {self._current.target} …")
+        target = Path(os.path.expanduser(path)).absolute()
+        self._current = Export(run.record.name or run.id, target, time.monotonic())
+        self._show_progress(self._current)
         work = partial(self._write, run, kind, self._current.target)
         self._app.run_worker(work, thread=True, group="export")
+
+    def _show_progress(self, current: Export) -> None:
+        from distrain.tui.dialogs.export_progress import ExportDialog
+
+        def describe() -> str:
+            return _describe(current) if self._current is current else ""
+
+        self._app.push_screen(ExportDialog(current.name, describe))
 
     def _write(self, run: Run, kind: str, target: Path) -> None:
         """Write the file; the body of the thread."""
@@ -100,7 +110,7 @@ def _problem_of(path: str) -> str:
 def _describe(current: Export) -> str:
     seconds = formatting.duration(time.monotonic() - current.began)
     written = formatting.size(_size(current.target))
-    return f"exporting to {current.target}: {written} in {seconds} so far"
+    return f"{written} in {seconds} so far, to {current.target}"
 
 
 def _size(path: Path) -> int:
