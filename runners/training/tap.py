@@ -1,14 +1,16 @@
-"""Writes, from within a real run, the tensors that verification compares.
+"""Writes, from within a real run, what verification compares.
 
-These are the gradients as they reach the optimizer, and weights and buffers after each step.
-Attached to a rank's training, the tap sets the sizes of the few steps and hooks into the
-optimizer. Everything else is the run's own: launcher, strategy, precision and loop.
+Of each compared step this is the state that it starts from (weights, buffers, optimizer, random
+numbers), the gradients as they reach the optimizer, and the state after it. Of every step it is
+digests of weights and optimizer before and after the update. Attached to a rank's training, the
+tap sets the sizes of the steps and hooks into the optimizer. Everything else is the run's own:
+launcher, strategy, precision and loop.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import torch
 from torch.optim import Optimizer
 
 from distrain.runners.training.batch_plan import BatchPlan
-from distrain.runners.training.tap_files import FOLDER, STEPS, tap_file
+from distrain.runners.training.tap_files import FIRST_STEPS, FOLDER, digests_file, tap_file
 from distrain.runners.training.trainer import Training
 
 Tensors = dict[str, torch.Tensor]
@@ -37,12 +39,15 @@ class FixedBatchPlan(BatchPlan):
         return iter(self.sizes)
 
 
-def step_sizes(samples: int, batch_size: int, parts: int, drop_last: bool) -> tuple[int, ...]:
-    """Return the samples of each verified step; `parts` are the micro-batches of all ranks.
+def epoch_sizes(
+    samples: int, batch_size: int, parts: int, drop_last: bool, steps: int
+) -> list[tuple[int, ...]]:
+    """Return the samples of each verified step, by epoch; `parts` are the micro-batches of all
+    ranks.
 
     The first step gives all parts equally many samples, the second has one sample more. The
     third has as many samples as the last step of an epoch if that is fewer than `parts`; otherwise
-    one fewer than the first, or as many if there is a single part.
+    one fewer than the first, or as many if there is a single part. Then the sizes repeat.
     """
     even = 4 * parts
     last = 0 if drop_last else samples % batch_size
@@ -52,66 +57,101 @@ def step_sizes(samples: int, batch_size: int, parts: int, drop_last: bool) -> tu
         scarce = even - 1
     else:
         scarce = even
-    return tuple(max(1, min(size, samples // STEPS)) for size in (even, even + 1, scarce))
+    most = max(1, samples // FIRST_STEPS)
+    cycle = [min(size, most) for size in (even, even + 1, scarce)]
+    epochs: list[tuple[int, ...]] = [()]
+    for step in range(steps):
+        size = cycle[step % len(cycle)]
+        if epochs[-1] and sum(epochs[-1]) + size > samples:
+            epochs.append(())
+        epochs[-1] += (size,)
+    return epochs
 
 
-def attach(training: Training, folder: Path) -> None:
-    """Set the steps of a rank's training, and write their tensors into the run's folder."""
-    _Tap(training, folder / FOLDER)
+def attach(training: Training, folder: Path, steps: Sequence[int]) -> None:
+    """Set the steps of a rank's training, and write what they compute into the run's folder.
+
+    `steps` are those to compare; the last one is the last of the run.
+    """
+    _Tap(training, folder / FOLDER, steps)
 
 
 class _Tap:
-    def __init__(self, training: Training, folder: Path) -> None:
+    def __init__(self, training: Training, folder: Path, steps: Sequence[int]) -> None:
         self._training = training
         self._folder = folder
+        self._compared = set(steps)
         self._step = 0
+        self._before: dict[str, Any] = {}
         folder.mkdir(exist_ok=True)
         train = training.config.train
         world = training.world
-        parts = world.size * train.accumulate
-        plan = FixedBatchPlan(
+        epochs = epoch_sizes(
             training.samples,
             train.batch_size,
-            world.size,
-            accumulate=train.accumulate,
-            sizes=step_sizes(training.samples, train.batch_size, parts, train.drop_last),
+            world.size * train.accumulate,
+            train.drop_last,
+            max(steps),
         )
-        training.batch_plan = lambda: plan  # type: ignore[method-assign]
-        training.optimizer.register_step_pre_hook(self._before_step)
-        training.optimizer.register_step_post_hook(self._after_step)
-        self._write(
-            sizes=plan.sizes,
-            random=torch.get_rng_state(),
-            random_of_device=_device_random_state(world.device),
-            **self._weights_and_buffers(),
-        )
+        plans = [
+            FixedBatchPlan(
+                training.samples,
+                train.batch_size,
+                world.size,
+                accumulate=train.accumulate,
+                sizes=sizes,
+            )
+            for sizes in epochs
+        ]
+        training.batch_plan = lambda: plans[min(training.epoch, len(plans) - 1)]  # type: ignore[method-assign]
+        training.optimizer.register_step_pre_hook(self._before_update)
+        training.optimizer.register_step_post_hook(self._after_update)
+        self._write(epochs=epochs, steps=list(steps), **self._state())
 
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._gradients = {
-            name: parameter.grad.detach().float().cpu().clone()
-            for name, parameter in self._training.model.named_parameters()
-            if parameter.grad is not None
-        }
+    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)
-        self._skipped = found_inf is not None and float(found_inf) > 0
-        self._rate = float(optimizer.param_groups[0]["lr"])
-
-    def _after_step(self, *_: Any) -> None:
-        self._step += 1
-        self._write(
-            gradients=self._shortened(self._gradients),
-            skipped=self._skipped,
-            rate=self._rate,
-            **self._weights_and_buffers(),
-        )
-
-    def _weights_and_buffers(self) -> dict[str, Any]:
-        model = self._training.model
-        is_leader = self._training.world.is_leader
-        return {
-            "weights": self._shortened(_copy_to_cpu(dict(model.named_parameters()))),
-            "buffers": _copy_to_cpu(dict(model.named_buffers())) if is_leader else {},
+        self._facts = {
+            "skipped": found_inf is not None and float(found_inf) > 0,
+            "rates": [float(group["lr"]) for group in optimizer.param_groups],
+            "precision": self._training.precision.state_dict(),
         }
+        if self._step + 1 in self._compared:
+            gradients = {
+                name: parameter.grad
+                for name, parameter in self._training.model.named_parameters()
+                if parameter.grad is not None
+            }
+            self._facts["gradients"] = self._shortened(_copy_to_cpu(gradients))
+        self._digests = self._digest_state()
+
+    def _after_update(self, *_: Any) -> None:
+        self._step += 1
+        with digests_file(self._folder, self._training.world.rank).open("a") as file:
+            print(self._step, *self._digests, *self._digest_state(), file=file)
+        is_compared = self._step in self._compared
+        state = self._state() if is_compared or self._step + 1 in self._compared else {}
+        if is_compared:
+            self._write(before=self._before, **self._facts, **state)
+        self._before = {} if is_compared else state  # the file of a compared step has it
+
+    def _state(self) -> dict[str, Any]:
+        """Return all that the next step depends on; on ranks other than 0, digests of weights."""
+        training = self._training
+        is_leader = training.world.is_leader
+        return {
+            "weights": self._shortened(_copy_to_cpu(dict(training.model.named_parameters()))),
+            "buffers": _copy_to_cpu(dict(training.model.named_buffers())) if is_leader else {},
+            "optimizer": _copy_state(training.optimizer) if is_leader else {},
+            "random": torch.get_rng_state(),
+            "random_of_device": _device_random_state(training.world.device),
+        }
+
+    def _digest_state(self) -> tuple[str, str]:
+        """Return digests of the weights and of the optimizer's state."""
+        training = self._training
+        states = training.optimizer.state.values()
+        kept = [value for state in states for value in state.values() if torch.is_tensor(value)]
+        return digest(*training.model.parameters()), digest(*kept)
 
     def _shortened(self, tensors: Tensors) -> Tensors | dict[str, str]:
         """Return the tensors on rank 0, and their digests on the other ranks."""
@@ -123,14 +163,29 @@ class _Tap:
         torch.save(content, tap_file(self._folder, self._training.world.rank, self._step))
 
 
-def digest(tensor: torch.Tensor) -> str:
-    """Return a digest of the tensor's bits; equal tensors have equal digests."""
-    plain = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
-    return hashlib.blake2b(plain.numpy().data, digest_size=16).hexdigest()
+def digest(*tensors: torch.Tensor) -> str:
+    """Return a digest of the tensors' bits; equal tensors have equal digests."""
+    result = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        plain = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+        result.update(plain.numpy().data)
+    return result.hexdigest()
 
 
 def _copy_to_cpu(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def _copy_state(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
+    """Return the optimizer's state by the index of the parameter."""
+    state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
+    return {
+        index: {
+            name: value.detach().cpu().clone() if torch.is_tensor(value) else value
+            for name, value in values.items()
+        }
+        for index, values in state.items()
+    }
 
 
 def _device_random_state(device: torch.device) -> torch.Tensor | None:

@@ -34,7 +34,7 @@ from distrain.runners.system.processes import (
 )
 from distrain.runners.system.rank_identity import set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
-from distrain.runners.training.tap_files import TAP
+from distrain.runners.training.tap_files import TAP, parse_steps
 
 
 def main() -> int:
@@ -87,7 +87,7 @@ def _train(record: Record, reporter: Reporter | NullReporter) -> None:
             if TAP in os.environ:
                 from distrain.runners.training.tap import attach
 
-                attach(training, record.dir)
+                attach(training, record.dir, parse_steps(os.environ[TAP]))
         if world.is_leader:
             reporter.send(training.facts())
         if error := call(partial(train, training)):

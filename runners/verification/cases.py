@@ -26,7 +26,7 @@ from distrain.runners.records.state import is_supervised
 from distrain.runners.runs import Run, check, launch
 from distrain.runners.system.processes import owner_variables
 from distrain.runners.system.scratch import scratch_folder
-from distrain.runners.training.tap_files import FOLDER, STEPS, TAP
+from distrain.runners.training.tap_files import FOLDER, STEPS, TAP, draw_steps, format_steps
 from distrain.runners.verification.result import (
     RESULT_FILE,
     ReferenceComparison,
@@ -50,28 +50,32 @@ def verify(
     *,
     changes: dict[str, Any] | None = None,
     ranks: Sequence[int] = (),
+    steps: int = STEPS,
 ) -> Iterator[VerificationResult]:
     """Verify presets one after another and yield each result.
 
     `presets`: names, or paths of TOML files.
     `changes`: config values by dotted key.
     `ranks`: numbers of CPU processes to verify each preset on, in place of its own devices.
+    `steps`: length of each run; its first three steps, its last, and some between are compared.
 
     Raises ConfigError before anything is started if one of the presets cannot run here.
     """
     cases = [
         case
         for name in presets
-        for case in make_cases(name, load_preset(name, changes or {}), ranks)
+        for case in make_cases(name, load_preset(name, changes or {}), ranks, steps)
     ]
     return Verification().results(cases)
 
 
-def make_cases(name: str, config: RunConfig, ranks: Sequence[int] = ()) -> list[Case]:
+def make_cases(
+    name: str, config: RunConfig, ranks: Sequence[int] = (), steps: int = STEPS
+) -> list[Case]:
     """Return the cases of a config; raise ConfigError if it cannot run here."""
     return [
         _make_case(name, each)
-        for each in _at_world_sizes(_shorten(require_training_loop(config)), ranks)
+        for each in _at_world_sizes(_shorten(require_training_loop(config), steps), ranks)
     ]
 
 
@@ -117,12 +121,12 @@ def _at_world_sizes(config: RunConfig, ranks: Sequence[int]) -> Iterator[RunConf
         yield config.with_changes({"devices": f"cpu:{size}"})
 
 
-def _shorten(config: RunConfig) -> RunConfig:
-    """Limit a config to a few steps and one evaluation, without a checkpoint."""
+def _shorten(config: RunConfig, steps: int) -> RunConfig:
+    """Limit a config to so many steps and one evaluation, without a checkpoint."""
     limit = min(config.data.eval_limit or MAX_EVALUATED, MAX_EVALUATED)
     changes = {
-        "train.max_steps": STEPS,
-        "train.epochs": STEPS,
+        "train.max_steps": steps,
+        "train.epochs": steps,
         "data.eval_limit": limit,
         "eval.every_epochs": 0,
         "eval.every_steps": None,
@@ -158,7 +162,9 @@ class Verification:
     def _run(self, case: Case, folder: Path) -> VerificationResult:
         config, blank = case
         self._sleep(0)
-        variables = owner_variables() | {TAP: "1"}
+        assert config.train.max_steps is not None
+        compared = format_steps(draw_steps(config.train.max_steps))
+        variables = owner_variables() | {TAP: compared}
         try:
             run = launch(config, name=blank.preset, runs_dir=folder, environment=variables)
             self._wait_for(run)

@@ -1,7 +1,14 @@
-"""Compares the verification files of a run with the same steps in one plain process.
+"""Compares the verification files of a run with the same computations in one plain process.
 
-Runs as a process of its own, because it imports torch. Further plain processes, which differ only
-in rounding, show how far apart two tensors may be.
+Runs as a process of its own, because it imports torch. Every compared step starts from the state of
+the run, so a difference shows in the step in which it arises, and rounding does not accumulate:
+
+1. the first step starts from the weights of the plain process, bit for bit;
+2. the gradients of a step are those of the plain process at the same weights;
+3. weights and optimizer after it are what the plain optimizer makes of these gradients;
+4. nothing changes weights or optimizer between two steps.
+
+If these hold for each step, the run computes what one process computes.
 """
 
 from __future__ import annotations
@@ -15,27 +22,39 @@ import msgspec
 import torch
 
 from distrain.models.importing import make_importable, user_folders
-from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.toml import flatten
 from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
+from distrain.runners.training.batch_plan import steps_per_epoch
+from distrain.runners.training.optim import make_schedule
 from distrain.runners.training.tap import Tensors, digest
-from distrain.runners.training.tap_files import FOLDER, STEPS, tap_file
-from distrain.runners.verification.reference import PlainProcess, StepResult
-from distrain.runners.verification.result import RESULT_FILE, ReferenceComparison, VerificationCheck
-from distrain.runners.verification.tolerance import (
-    TOLERANCE,
-    ErrorScale,
-    Limits,
-    distance,
-    norm,
-    relative_error,
+from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file
+from distrain.runners.verification.evaluation import compare_evaluation
+from distrain.runners.verification.probe import Probe
+from distrain.runners.verification.reference import (
+    Backward,
+    MicroBatch,
+    PlainProcess,
+    RandomState,
+    Rounding,
 )
+from distrain.runners.verification.result import RESULT_FILE, ReferenceComparison, VerificationCheck
+from distrain.runners.verification.task_rules import check_task
+from distrain.runners.verification.tolerance import (
+    CPU_FACTOR,
+    FACTOR,
+    TOLERANCE,
+    Limits,
+    relative_errors,
+)
+from distrain.runners.verification.update import ExactUpdate, Updated
 
-MAX_LOSS_DIFFERENCE = 1e-3  # relative; loss of a batch against the mean of its parts' losses
+BETWEEN_STEPS = "weights between steps"
+OF_RANKS = "weights of all ranks"
+MAX_RATE_ERROR = 1e-6  # relative
 LOSSY = {
     "ddp.comm_hook": {"fp16_compress": torch.float16, "bf16_compress": torch.bfloat16},
     "horovod.compression": {"fp16": torch.float16},
@@ -56,7 +75,7 @@ def main() -> int:
 
 
 class ReferenceComparer:
-    """Repeats the steps of a run in plain processes and compares the tensors after each."""
+    """Repeats the compared steps of a run in a plain process."""
 
     def __init__(self, config: RunConfig, plan: Plan, record: Record) -> None:
         self.config = config
@@ -66,10 +85,17 @@ class ReferenceComparer:
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", 0)
         self.declared: list[str] = []
         self._gradient_dtype = self._find_gradient_dtype()
-        self._limits = Limits()
-        initial = self._tap(0, 0)
-        self.sizes: tuple[int, ...] = initial["sizes"]
-        self.initial: Tensors = initial["weights"]
+        # The plain process runs the same kernels as a rank on a CPU that compiles nothing.
+        self._has_same_kernels = on_cpu and not config.train.compile
+        self._limits = Limits(CPU_FACTOR if self._has_same_kernels else FACTOR)
+        self._initial = self._tap(0, 0)
+        self._plain = PlainProcess(config, plan, self.device)
+        self._probe = Probe(self._plain)
+        self._update = ExactUpdate(self._plain.model, config.train)
+        samples = len(self._plain.task.train)  # type: ignore[arg-type]
+        per_epoch = steps_per_epoch(samples, config.train.batch_size, config.train.drop_last)
+        steps: list[int] = self._initial["steps"]
+        self._rate = make_schedule(config.train, plan.lr, per_epoch, max(steps))
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())
@@ -80,104 +106,35 @@ class ReferenceComparer:
         content: dict[str, Any] = torch.load(path, weights_only=True)
         return content
 
+    def _before(self, rank: int, step: int) -> dict[str, Any]:
+        """Return the state of a rank before a compared step."""
+        state: dict[str, Any] = {} if step == 1 else self._tap(rank, step)["before"]
+        return state or self._tap(rank, step - 1)
+
     def _checks(self) -> Iterator[VerificationCheck]:
-        plain = PlainProcess(self.config, self.plan, self.device)
-        initial_weights, _ = plain.state()
-        yield self._compare_bits("initial weights", 0, "weights", initial_weights)
-        expected, variants = self._train_references(plain)
-        for step in range(1, STEPS + 1):
-            results = [variant[step - 1] for variant in variants]
-            yield from self._compare_step(step, expected[step - 1], results)
-        yield self._compare_evaluation(plain)
+        self.declared += self._probe.declarations(self._has_parts())
+        if self._probe.draws_in_evaluation:
+            self.declared.append("the task draws random numbers in evaluation: sums not compared")
+        else:
+            yield from check_task(self._probe.exact or self._plain)
+        weights, _ = self._plain.state()
+        yield self._compare_bits("initial weights", 0, "weights", weights)
+        yield from self._compare_steps()
+        last_step = max(self._initial["steps"])
+        last, before_last = self._tap(0, last_step), self._before(0, last_step)
+        self._plain.load(last["weights"], last["buffers"])
+        yield compare_evaluation(
+            self._plain,
+            self.record.evaluations()[-1],
+            {
+                "before the last step": (before_last["weights"], before_last["buffers"]),
+                "at the start": (self._initial["weights"], self._initial["buffers"]),
+            },
+            counts_only=self._probe.draws_in_evaluation,
+        )
 
-    # --- the reference ----------------------------------------------------------------------------
-
-    def _train_references(
-        self, plain: PlainProcess
-    ) -> tuple[list[StepResult], list[list[StepResult]]]:
-        """Return the steps of the plain process, and those of variants with other rounding.
-
-        The variants go through the parts of the ranks one by one. One adds up shares, another
-        averages means: strategies do either. If the plain process goes through these parts as
-        well, the variant computes in fp64 instead.
-
-        If gradients are sent in less than fp32, there are further variants that round them too,
-        and all variants step with the gradients of the run. Otherwise rounding errors would
-        accumulate, because Adam's step does not shrink with a small gradient.
-        """
-        config = self.config
-        plan = self.plan
-        parts = plan.world_size, config.train.accumulate
-        at_once, random_states = self._choose_parts()
-        has_other_parts = at_once and parts != (1, 1)
-        taps = [self._tap(0, step) for step in range(1, STEPS + 1)]
-        rates = [tap["rate"] for tap in taps]
-        step_gradients = [tap["gradients"] for tap in taps] if self._gradient_dtype else []
-
-        def train(process: PlainProcess, parts: tuple[int, int], **how: Any) -> list[StepResult]:
-            steps = process.steps(self.sizes, *parts)
-            how["step_gradients"] = step_gradients
-            return list(process.train(steps, rates, dict(random_states), **how))
-
-        expected = train(plain, (1, 1) if at_once else parts)
-        skips = [result.skipped for result in expected]
-        exact = not has_other_parts or self._gradient_dtype is not None
-        divisors = {1, plan.world_size} if has_other_parts else {1}
-        variants = [
-            train(
-                PlainProcess(config, plan, self.device, exact),
-                parts,
-                skips=skips,
-                divisor=divisor,
-                gradient_dtype=dtype,
-            )
-            for divisor in divisors
-            for dtype in {None, self._gradient_dtype}
-        ]
-        return expected, variants
-
-    def _choose_parts(self) -> tuple[bool, dict[int, torch.Tensor]]:
-        """Return whether the plain process can take the samples of a step at once instead of in
-        the parts of the ranks, and the random states of the ranks if the model draws numbers.
-        """
-        ranks = self.plan.world_size
-        accumulate = self.config.train.accumulate
-        draws, is_coupled = self._probe_model(ranks, accumulate)
-        if not draws and not is_coupled:
-            return True, {}
-        if self.config.strategy == "dp" and len(self.plan.devices) > 1:
-            sys.exit(
-                "BatchNorm and dropout cannot be verified with strategy dp on several GPUs: the "
-                "plain process does not reproduce the replicas of nn.DataParallel"
-            )
-        random_states: dict[int, torch.Tensor] = {}
-        if draws:
-            random_states = {rank: self._tap(rank, 0)["random"] for rank in range(ranks)}
-            self.declared.append(
-                "random numbers in training (dropout) differ between ranks: the plain process "
-                "draws the numbers of each rank for its part of the batch"
-            )
-        if is_coupled:
-            self.declared.append(
-                "the loss of a batch is not the mean of its parts' losses (BatchNorm): the plain "
-                "process goes through the parts of the ranks one by one"
-            )
-        return False, random_states
-
-    @torch.no_grad()
-    def _probe_model(self, ranks: int, accumulate: int) -> tuple[bool, bool]:
-        """Return whether the model draws random numbers, and whether its loss couples the samples
-        of a rank's batch (BatchNorm, unless it is synchronized between the ranks).
-        """
-        process = PlainProcess(self.config, self.plan, self.device)
-        (whole,) = next(process.steps(self.sizes, 1, 1))
-        state = torch.get_rng_state()
-        loss = float(process.loss(whole))
-        draws = not torch.equal(state, torch.get_rng_state())
-        parts = next(process.steps(self.sizes, ranks, accumulate))
-        mean = math.fsum(float(process.loss(part)) * part.share for part in parts)
-        differs = abs(mean - loss) > MAX_LOSS_DIFFERENCE * abs(loss)
-        return draws, differs and not draws and not self.config.train.sync_batchnorm
+    def _has_parts(self) -> bool:
+        return (self.plan.world_size, self.config.train.accumulate) != (1, 1)
 
     def _find_gradient_dtype(self) -> torch.dtype | None:
         """Return the type to which the config rounds gradients between ranks, and declare it."""
@@ -189,48 +146,175 @@ class ReferenceComparer:
                 return types[settings[key]]
         return None
 
-    # --- checks -----------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _compare_steps(self) -> Iterator[VerificationCheck]:
+        """Compare the chosen steps, and what must hold at all steps up to the next of them."""
+        epochs = self._initial["epochs"]
+        parts = self.plan.world_size, self.config.train.accumulate
+        apart = self._plain.steps(epochs, *parts)
+        together = self._plain.steps(epochs, 1, 1)
+        compared = set(self._initial["steps"])
+        unequal = self._find_unequal_states()
+        for step, (pieces, whole) in enumerate(zip(apart, together, strict=True), 1):
+            difference = unequal.get(step)
+            if difference and difference.what == BETWEEN_STEPS:
+                yield difference
+            if step in compared:
+                yield from self._compare_step(step, pieces, whole)
+            if difference and difference.what == OF_RANKS:
+                yield difference
+        if not unequal:
+            yield VerificationCheck(what=BETWEEN_STEPS, step=max(compared), passed=True)
+            yield VerificationCheck(what=OF_RANKS, step=max(compared), passed=True)
+
+    def _find_unequal_states(self) -> dict[int, VerificationCheck]:
+        """Return the first step at which ranks differ, or weights change outside of the update."""
+        ranks = range(self.plan.world_size)
+        folder = self.record.dir / FOLDER
+        rows = [digests_file(folder, rank).read_text().splitlines() for rank in ranks]
+        previous: list[list[str]] = []
+        for step, lines in enumerate(zip(*rows, strict=True), 1):
+            digests = [line.split()[1:] for line in lines]
+            for rank, (before, state, after, _) in enumerate(digests):
+                detail = ""
+                what = BETWEEN_STEPS
+                if previous and before != previous[rank][2]:
+                    detail = f"rank {rank} has other weights than after step {step - 1}"
+                elif previous and step > 2 and state != previous[rank][3]:
+                    detail = f"the optimizer of rank {rank} has another state than after " + (
+                        f"step {step - 1}"
+                    )
+                elif after != digests[0][2]:
+                    what = OF_RANKS
+                    detail = f"those of rank {rank} are not equal to those of rank 0"
+                if detail:
+                    check = VerificationCheck(what=what, step=step, passed=False, detail=detail)
+                    return {step: check}
+            previous = digests
+        return {}
 
     def _compare_step(
-        self, step: int, plain: StepResult, variants: list[StepResult]
+        self, step: int, pieces: list[MicroBatch], whole: list[MicroBatch]
     ) -> Iterator[VerificationCheck]:
         tap = self._tap(0, step)
-        if tap["skipped"] != plain.skipped:
-            actual, expected = "skipped", "taken"
-            if plain.skipped:
-                actual, expected = expected, actual
-            detail = f"the run has {actual} the step, the plain process has {expected} it"
+        before = self._before(0, step)
+        rate = self._rate(step - 1)
+        yield _compare_rate(step, tap["rates"], rate)
+        scale = float(tap["precision"].get("scale", 1.0))
+        self._plain.load(before["weights"], before["buffers"])
+        states = []
+        if self._probe.draws:
+            earlier = [self._before(rank, step) for rank in range(self.plan.world_size)]
+            states = [RandomState(each["random"], each["random_of_device"]) for each in earlier]
+        expected, variants = self._compute_gradients(before, pieces, whole, states, scale)
+        overflows = not _all_finite(expected.gradients) and self._plain.precision == "fp16"
+        if tap["skipped"] != overflows:
+            actual, right = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
+            detail = f"the run has {actual} the step, the plain process has {right} it"
             yield VerificationCheck(what="overflows", step=step, passed=False, detail=detail)
             return
-        if not plain.skipped:
-            others = [variant.gradients for variant in variants]
-            yield self._compare("gradients", step, tap["gradients"], plain.gradients, others, norm)
+        if not overflows:
+            others = [each.gradients for each in variants]
+            yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
+        yield self._compare_update(step, before, tap, rate)
+        if expected.buffers:
+            others = [each.buffers for each in variants]
+            yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
 
-        def update(name: str, weights: Tensors) -> float:
-            """Return how far a parameter is from its initial value."""
-            return distance(weights[name], self.initial[name])
+    def _compute_gradients(
+        self,
+        before: dict[str, Any],
+        pieces: list[MicroBatch],
+        whole: list[MicroBatch],
+        states: list[RandomState],
+        scale: float,
+    ) -> tuple[Backward, list[Backward]]:
+        """Return the gradients of the plain process, and those of variants with other rounding.
 
-        others = [variant.weights for variant in variants]
-        yield self._compare("weights", step, tap["weights"], plain.weights, others, update)
-        if self.plan.world_size > 1:
-            yield self._compare_bits("weights of all ranks", step, "weights", tap["weights"])
-        if plain.buffers:
-            others = [variant.buffers for variant in variants]
-            yield self._compare("buffers", step, tap["buffers"], plain.buffers, others, norm)
+        The plain process takes the parts of the ranks one after the other. Variants average means
+        instead of adding up shares, weigh gradients instead of losses, and start from weights that
+        are moved by an ulp. Kernels of a GPU and of torch.compile may differ from those of this
+        process; then variants also take the samples at once, and compute in fp64.
+        """
+        weights, buffers = before["weights"], before["buffers"]
+        if self.config.train.sync_batchnorm:
+            pieces, states = whole, states[:1]
+
+        def backward(
+            process: PlainProcess,
+            parts: list[MicroBatch],
+            how: Rounding = Rounding(),  # noqa: B008
+            start: Tensors = weights,
+        ) -> Backward:
+            process.load(start, buffers)
+            return process.backward(parts, how, states, scale)
+
+        dtype = self._gradient_dtype
+        size = self.plan.world_size
+        expected = backward(self._plain, pieces, Rounding(gradient_dtype=dtype))
+        hows = [Rounding(divisor=size)] if size > 1 else []
+        if dtype is not None:
+            hows += [Rounding(), Rounding(divisor=size, gradient_dtype=dtype)]
+        elif self._has_parts():
+            hows.append(Rounding(weighs_gradients=True))
+        variants = [backward(self._plain, pieces, how) for how in hows]
+        if size > 1:
+            reverse = sorted(pieces, key=lambda part: -part.rank)
+            variants.append(backward(self._plain, reverse, Rounding(gradient_dtype=dtype)))
+        if not self._has_same_kernels:
+            moved = {name: _move_by_ulp(tensor) for name, tensor in weights.items()}
+            variants.append(backward(self._plain, pieces, start=moved))
+            if not (self._probe.draws or self._probe.couples):
+                variants.append(backward(self._plain, whole))
+            exact = self._probe.exact
+            if exact is not None and not self._probe.draws:
+                doubled = [part._replace(batch=exact.convert(part.batch)) for part in pieces]
+                variants.append(backward(exact, doubled))
+        return expected, variants
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _compare_update(
+        self, step: int, before: dict[str, Any], tap: dict[str, Any], rate: float
+    ) -> VerificationCheck:
+        """Compare each weight, and each number that the optimizer keeps, after the step."""
+        # A new optimizer has no state; that of the run may be zeros, which means the same.
+        state = before["optimizer"] if step > 1 else {}
+        if tap["skipped"]:
+            values = {name: tensor.double() for name, tensor in before["weights"].items()}
+            update = Updated(values, {name: torch.zeros_like(t) for name, t in values.items()})
+        else:
+            update = self._update.step(before["weights"], tap["gradients"], state, rate)
+        actual = tap["weights"] | self._update.state_of(tap["optimizer"])
+        worst, shown, error, limit = -1.0, "", 0.0, 0.0
+        for name, value in update.values.items():
+            errors = (actual[name].double() - value).abs() if name in actual else value.abs()
+            excess = (errors / update.limits[name]).nan_to_num(0.0, math.inf).flatten()
+            excess[errors.flatten().isnan()] = math.inf
+            if excess.numel() and float(excess.max()) > worst:
+                element = int(excess.argmax())
+                worst, shown = float(excess[element]), name
+                error = float(errors.flatten()[element])
+                limit = float(update.limits[name].flatten()[element])
+        passed = worst <= 1.0
+        return VerificationCheck(
+            what="weights",
+            step=step,
+            passed=passed,
+            tensor=shown,
+            error=error if math.isfinite(error) else None,
+            limit=limit,
+            detail="" if passed else _describe_update(shown, before, tap, update),
+        )
 
     def _compare(
-        self,
-        what: str,
-        step: int,
-        actual: Tensors,
-        expected: Tensors,
-        variants: list[Tensors],
-        scale: ErrorScale,
+        self, what: str, step: int, actual: Tensors, expected: Tensors, variants: list[Tensors]
     ) -> VerificationCheck:
-        limits = self._limits.update(what, expected, variants, scale)
-        errors = {name: relative_error(actual, expected, name, scale) for name in expected}
-        failed = [name for name in errors if not errors[name] <= limits[name]]
-        closest = max(errors, key=lambda name: errors[name] / limits[name])
+        limits = self._limits.update(what, expected, variants)
+        errors = relative_errors(actual, expected)
+        failed = [name for name in errors if not errors[name] <= limits.get(name, 0.0)]
+        closest = max(limits, key=lambda name: errors[name] / limits[name])
         shown = failed[0] if failed else closest
         is_finite = math.isfinite(errors[shown])
         return VerificationCheck(
@@ -239,50 +323,68 @@ class ReferenceComparer:
             passed=not failed,
             tensor=shown,
             error=errors[shown] if is_finite else None,
-            limit=limits[shown],
-            detail="" if is_finite else _explain_infinite_error(shown, actual),
+            limit=limits.get(shown, 0.0),
+            detail="" if is_finite else f"{shown} is not finite",
         )
 
     def _compare_bits(
         self, what: str, step: int, kind: str, expected: Tensors
     ) -> VerificationCheck:
         """Check that every rank's tensors of this kind equal the expected ones bit for bit."""
-        source = "the plain process" if step == 0 else "rank 0"
         for rank in range(self.plan.world_size):
             tensors = self._tap(rank, step)[kind]
             for name, tensor in expected.items():
                 # Ranks other than 0 write digests in place of tensors.
                 actual = digest(tensors[name]) if rank == 0 else tensors[name]
                 if actual != digest(tensor):
-                    detail = f"{name} of rank {rank} is not equal to that of {source}"
+                    detail = f"{name} of rank {rank} is not equal to that of the plain process"
                     return VerificationCheck(
                         what=what, step=step, passed=False, tensor=name, detail=detail
                     )
         return VerificationCheck(what=what, step=step, passed=True)
 
-    def _compare_evaluation(self, plain: PlainProcess) -> VerificationCheck:
-        """Check that the run's last evaluation counted each sample exactly once."""
-        evaluation = self.record.evaluations()[-1]
-        samples, metrics = plain.evaluate()
-        expected = {name: count for name, (_, count) in metrics.items()}
-        actual = {name: metric.count for name, metric in evaluation.metrics.items()}
-        counts = [("samples", evaluation.samples, samples)]
-        counts += [(name, actual.get(name, 0), expected.get(name, 0)) for name in actual | expected]
-        wrong = [count for count in counts if count[1] != count[2]]
-        name, evaluated, there = wrong[0] if wrong else counts[0]
-        return VerificationCheck(
-            what="evaluation counts",
-            step=STEPS,
-            passed=evaluation.samples == samples and actual == expected,
-            detail=f"{name}: {formatting.count(evaluated)} evaluated, "
-            f"{formatting.count(there)} expected",
-        )
+
+def _compare_rate(step: int, rates: list[float], expected: float) -> VerificationCheck:
+    """Check that the optimizer steps with the rate of the schedule."""
+    wrong = [rate for rate in rates if abs(rate - expected) > MAX_RATE_ERROR * abs(expected)]
+    detail = f"the optimizer has {wrong[0]:g}, the schedule {expected:g}" if wrong else ""
+    return VerificationCheck(what="learning rates", step=step, passed=not wrong, detail=detail)
 
 
-def _explain_infinite_error(name: str, actual: Tensors) -> str:
-    if name in actual and not bool(actual[name].isfinite().all()):
-        return f"{name} is not finite"
-    return f"{name} changes in the run, but not in the plain process"
+def _describe_update(
+    name: str, before: dict[str, Any], tap: dict[str, Any], update: Updated
+) -> str:
+    """Return how the update of a tensor differs: by a factor, or in how many elements."""
+    if name not in tap["weights"]:
+        parameter, _, key = name.partition(":")
+        return f"{key} of the optimizer for {parameter} is not what its gradient gives"
+    start = before["weights"][name].double()
+    expected = update.values[name] - start
+    actual = tap["weights"][name].double() - start
+    square = float(expected.flatten() @ expected.flatten())
+    ratio = float(actual.flatten() @ expected.flatten()) / square if square else math.inf
+    beyond = int(((actual - expected).abs() > update.limits[name]).sum())
+    text = (
+        f"{beyond:,} of {actual.numel():,} elements of {name} are not what the optimizer makes of "
+        "the gradient"
+    )
+    is_multiple = float((actual - ratio * expected).norm()) < 0.01 * float(actual.norm())
+    if math.isfinite(ratio) and is_multiple:
+        text += f": {name} moves {ratio:.3g} times as far"
+    return text
+
+
+def _move_by_ulp(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with each element moved to a neighbour, up or down at random."""
+    if not tensor.is_floating_point():
+        return tensor
+    draw = torch.Generator().manual_seed(tensor.numel())
+    up = torch.rand(tensor.shape, generator=draw) < 0.5
+    return torch.nextafter(tensor, torch.where(up, math.inf, -math.inf).to(tensor.dtype))
+
+
+def _all_finite(tensors: Tensors) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
 
 
 if __name__ == "__main__":

@@ -7,14 +7,15 @@ import msgspec
 from distrain.runners import formatting
 
 RESULT_FILE = "report.json"  # in the folder of the verification files
+TASK = "task"  # what is checked if `detail` is a whole sentence about the task
 
 
 class VerificationCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison after a step (0: before the first step).
 
     `tensor` is the first tensor over its limit or, if none is, the one closest to its limit.
-    `error` and `limit` are relative; None where bits or counts are compared. `detail` replaces
-    them in the sentence.
+    `error` and `limit` are relative to the norm of the tensor; for weights they are those of one
+    element. None where bits or counts are compared. `detail` replaces them in the sentence.
     """
 
     what: str
@@ -28,6 +29,8 @@ class VerificationCheck(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """What differs, from which step on and by how much."""
+        if self.what == TASK:
+            return self.detail
         when = "before the first step" if self.step == 0 else f"at step {self.step}"
         if self.detail:
             return f"{self.what} differ {when}: {self.detail}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,18 +68,18 @@ def run_case(
     world: World,
     folder: Path,
     reporter: Recorder | None = None,
-    tapped: bool = False,
+    tapped: Sequence[int] = (),
 ) -> tuple[Training, Recorder]:
     """Run one case on this rank, from building the task to the last event.
 
-    `tapped` writes the files that verification compares.
+    `tapped` are the steps of which it writes the files that verification compares.
     """
     plan = plan_here(config, [Device(kind="cpu", index=index) for index in range(world.size)])
     reporter = reporter or Recorder()
     folder.mkdir(exist_ok=True)
     run = make_training(config, plan, world, reporter, folder)
     if tapped:
-        attach(run, folder)
+        attach(run, folder, tapped)
     train(run)
     return run, reporter
 
@@ -94,7 +95,7 @@ def make_outcome(run: Training, reporter: Recorder) -> Outcome:
 
 
 def run_on_ranks(
-    size: int, cases: list[tuple[RunConfig, Path]], tapped: bool = False
+    size: int, cases: list[tuple[RunConfig, Path]], tapped: Sequence[int] = ()
 ) -> list[list[Outcome]]:
     """Return outcomes by case, then by rank; each rank runs all cases in one process."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
@@ -115,7 +116,11 @@ def run_on_ranks(
 
 
 def _rank(
-    rank: int, size: int, cases: list[tuple[RunConfig, Path]], folder: str, tapped: bool
+    rank: int,
+    size: int,
+    cases: list[tuple[RunConfig, Path]],
+    folder: str,
+    tapped: Sequence[int],
 ) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -95,6 +98,13 @@ class OneBucketInHalf(AllReduce):
         first = next(model.parameters())
         assert first.grad is not None
         first.grad.copy_(first.grad.half().float())
+
+
+def normed(shape: Sequence[int], classes: int) -> nn.Module:
+    """A small network with BatchNorm, whose first bias has a gradient of zero."""
+    inputs = math.prod(shape)
+    layers = [nn.Linear(inputs, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, classes)]
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 class NoStrategy:

@@ -1,0 +1,97 @@
+"""What a task does that one process and several cannot do alike: random numbers, BatchNorm."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.verification.reference import PlainProcess
+
+SAMPLES = 12
+MAX_LOSS_DIFFERENCE = 1e-4  # relative; in training, of a batch and the mean of its parts
+
+
+class Probe:
+    """Facts about a task, from a few forward passes that leave the process as it was.
+
+    `draws`: the loss draws random numbers in training (dropout).
+    `draws_in_evaluation`: it also does in evaluation mode.
+    `couples`: in training, the loss of a batch is not the mean of its parts' (BatchNorm).
+    `exact`: a process of the same task that computes in fp64; None if the task cannot.
+    """
+
+    def __init__(self, plain: PlainProcess) -> None:
+        self._model = plain.model
+        weights, buffers = copy.deepcopy(plain.state())
+        self.draws = _draws(plain)
+        plain.model.eval()
+        self.draws_in_evaluation = _draws(plain)
+        plain.model.train()
+        self.exact = _make_exact(plain)
+        self.couples = not self.draws and _couples(self.exact or plain)
+        plain.load(weights, buffers)
+        if self.exact is not None:
+            self.exact.load(weights, buffers)
+
+    def declarations(self, has_parts: bool) -> list[str]:
+        """Return what cannot be equal to one process that takes all samples of a step at once."""
+        found = []
+        if self.draws:
+            found.append(
+                "random numbers in training (dropout) differ between ranks: the plain process "
+                "draws the numbers of each rank for its part of the batch"
+            )
+        norms = {type(m).__name__ for m in self._model.modules() if isinstance(m, _BatchNorm)}
+        norms -= {nn.SyncBatchNorm.__name__}
+        if has_parts and (norms or self.couples):
+            cause = ", ".join(sorted(norms)) or "the network, in training"
+            found.append(
+                f"a batch has other statistics than its parts ({cause}): the plain process goes "
+                "through the parts of the ranks one by one"
+            )
+        return found
+
+
+def _make_exact(plain: PlainProcess) -> PlainProcess | None:
+    process = PlainProcess(plain.config, plain.plan, plain.device, exact=True)
+    try:
+        (part,) = next(process.steps([[1 if len(process.task.train) < 2 else 2]], 1, 1))  # type: ignore[arg-type]
+        process.loss(part.batch)
+    except (RuntimeError, TypeError):  # mixes fp64 with tensors of its own, or has no such kernel
+        return None
+    return process
+
+
+@torch.no_grad()
+def _draws(process: PlainProcess) -> bool:
+    (part,) = next(process.steps([[_sample_count(process)]], 1, 1))
+    before = process.random_state()
+    process.loss(part.batch)
+    return any(
+        state is not None and other is not None and not torch.equal(state, other)
+        for state, other in zip(before, process.random_state(), strict=True)
+    )
+
+
+@torch.no_grad()
+def _couples(process: PlainProcess) -> bool:
+    size = _sample_count(process)
+    half = size // 2
+    seed_generators(0)
+    (whole,) = next(process.steps([[size]], 1, 1))
+    seed_generators(0)
+    parts = [part for (part,) in process.steps([[half, size - half]], 1, 1)]
+    loss = float(process.loss(whole.batch))
+    mean = sum(
+        float(process.loss(part.batch)) * count
+        for part, count in zip(parts, (half, size - half), strict=True)
+    )
+    return abs(mean / size - loss) > MAX_LOSS_DIFFERENCE * abs(loss)
+
+
+def _sample_count(process: PlainProcess) -> int:
+    return min(SAMPLES, len(process.task.train))  # type: ignore[arg-type]
