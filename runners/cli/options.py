@@ -279,6 +279,13 @@ def add_verify_arguments(parser: ArgumentParser) -> None:
         metavar="N,…",
         help="numbers of CPU processes to verify each with, e.g. 1,2,3; single and dp use one",
     )
+    parser.add_argument(
+        "--steps",
+        metavar="N",
+        type=int,
+        help="length of each run (default: 20); its first three steps, its last, and random ones "
+        "between are compared",
+    )
     _add_set(parser)
     parser.add_argument("--devices", metavar="WHICH", help=DEVICES_HELP)
     _add_json(parser, "all checks")

@@ -22,6 +22,7 @@ from distrain.runners.cli.terminal import (
 )
 from distrain.runners.config import presets
 from distrain.runners.errors import ConfigError
+from distrain.runners.training.tap_files import STEPS
 from distrain.runners.verification.cases import select_usable, verify
 from distrain.runners.verification.result import VerificationResult, origin_of_limits
 
@@ -39,12 +40,13 @@ COLUMNS = (
 def execute(arguments: Namespace) -> int:
     """Verify the presets, by default all that can run here; return 1 if one differs."""
     ranks = _parse_ranks(arguments.ranks)
+    steps = _require_steps(arguments.steps)
     changes = config_changes(arguments)
     names = arguments.presets or select_usable(
         presets.names(), _print_skipped, changes=changes, ranks=ranks
     )
     results = []
-    for result in verify(names, changes=changes, ranks=ranks):
+    for result in verify(names, changes=changes, ranks=ranks, steps=steps):
         results.append(result)
         print_message(_describe_result(result), "" if result.passed else "failed")
     if arguments.json:
@@ -68,6 +70,14 @@ def _parse_ranks(text: str | None) -> list[int]:
     if not all(part.isdecimal() and int(part) for part in parts):
         raise ConfigError(f"--ranks takes numbers from 1, e.g. --ranks 1,2,3, not {text!r}")
     return [int(part) for part in parts]
+
+
+def _require_steps(steps: int | None) -> int:
+    if steps is None:
+        return STEPS
+    if steps < 1:
+        raise ConfigError(f"--steps takes a number from 1, not {steps}")
+    return steps
 
 
 def _describe_result(result: VerificationResult) -> str:

@@ -1,7 +1,9 @@
 """Verification: does a distributed run compute what one plain process computes?
 
-`cases` launches each preset for a few steps, in which `training.tap` writes gradients, weights and
-buffers to files. `compare` runs as a separate process with torch: it takes the same steps with the
-plain PyTorch loop of `reference` and compares within the limits of `tolerance`. `result` is the
-outcome and its wording. Only `compare`, `reference` and `tolerance` import torch.
+`cases` launches each preset for a few steps, and `training.tap` writes the state before and after
+some of them to files. `compare` runs as a separate process with torch: it computes the same
+gradients with the plain PyTorch of `reference`, within the limits of `tolerance`, and the same
+optimizer steps with `update`; `evaluation` compares the sums. `probe` finds out what a task does,
+and `task_rules` whether it may. `result` is the outcome and its wording. Only `cases` and `result`
+load no torch.
 """

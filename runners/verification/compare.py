@@ -181,7 +181,7 @@ class ReferenceComparer:
                 what = BETWEEN_STEPS
                 if previous and before != previous[rank][2]:
                     detail = f"rank {rank} has other weights than after step {step - 1}"
-                elif previous and step > 2 and state != previous[rank][3]:
+                elif previous and state != previous[rank][3]:
                     detail = f"the optimizer of rank {rank} has another state than after " + (
                         f"step {step - 1}"
                     )

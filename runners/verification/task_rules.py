@@ -142,9 +142,9 @@ def _problem_of_metrics(process: PlainProcess) -> str:
         hint = ""
         if not is_sum and _is_close(3 * together.total, apart.total, apart.magnitude, False):
             hint = ", as if it were a mean"
+        place = place_of(process.task.metrics)
         return (
-            f"{place_of(process.task.metrics)} must return sums and counts: the {wrong} of {name} over "
-            f"{3 * size} samples is {values[0]:.6g}, and the {right} of its parts add up to "
-            f"{values[1]:.6g}{hint}"
+            f"{place} must return sums and counts: the {wrong} of {name} over {3 * size} samples "
+            f"is {values[0]:.6g}, and the {right} of its parts add up to {values[1]:.6g}{hint}"
         )
     return ""

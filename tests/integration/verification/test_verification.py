@@ -57,10 +57,38 @@ BUGS: dict[str, dict[str, Any]] = {
     "OneBucketInHalf": {},
     "ScaledTwice": {"train.accumulate": 2},
     "UnscaledTwice": {"precision": "fp16"},
+    "NotReducedLater": {},
+    "DoubledRate": {},
+    "DoubledUpdate": {"train.optimizer": "adam", "train.lr": 1e-4},
+    "MomentumReset": {"train.momentum": 0.9},
+    "EvaluatesOldWeights": {},
+    "EvaluatesInTraining": {"model.name": "planted:normed"},
+    "OwnBuffers": {"model.name": "planted:normed"},
 }
-FIRST_DIFFERENCE = {"Unweighted": ("gradients", 2)} | dict.fromkeys(
-    ("NotBroadcast", "AnotherSeed"), ("initial weights", 0)
-)
+FIRST_DIFFERENCE = {
+    "Unweighted": ("gradients", 2),
+    "NotBroadcast": ("initial weights", 0),
+    "AnotherSeed": ("initial weights", 0),
+    "NotReducedLater": ("weights of all ranks", 4),
+    "DoubledRate": ("learning rates", 1),
+    "DoubledUpdate": ("weights", 1),
+    "MomentumReset": ("weights between steps", 2),
+    "EvaluatesOldWeights": ("evaluations", 5),
+    "EvaluatesInTraining": ("evaluations", 5),
+    "OwnBuffers": ("evaluations", 5),
+}
+SENTENCES = {
+    "DoubledRate": "the optimizer has 0.2, the schedule 0.1",
+    "DoubledUpdate": "moves 2 times as far",
+    "MomentumReset": "the optimizer of rank 0 has another state than after step 1",
+    "EvaluatesOldWeights": "which fits the weights at the start",
+    "EvaluatesInTraining": "which fits an evaluation in training mode",
+}
+WRONG_TASKS = {
+    "SummedLoss": r"loss\(\) in .*planted.py, line \d+ returns a sum: .*reduction=\"mean\"",
+    "Masked": r"samples have different weights, such as a mean over tokens .* weight\(batch\)",
+    "MeanCount": r"must return sums and counts: the count of loss over 24 samples is 1, .* to 3",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,6 +108,7 @@ def user_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def results(user_project: Path) -> Iterator[dict[str, VerificationResult]]:
     """Results on two ranks by name: correct configs, configs with a declaration, and all bugs."""
     bugs = {name: {"strategy": f"planted:{name}", **changes} for name, changes in BUGS.items()}
+    bugs |= {name: {"task.name": f"planted:{name}"} for name in WRONG_TASKS}
     cases = {
         name: make_cases(name, load_preset("ddp", {**QUICK, **changes}), steps=max(STEPS))[0]
         for name, changes in {**RIGHT, **DECLARED, **bugs}.items()
@@ -162,7 +191,19 @@ def test_a_bug_is_named_with_the_first_tensor_that_differs(
     first = result.first
     assert first is not None
     assert (first.what, first.step) == FIRST_DIFFERENCE.get(bug, ("gradients", 1))
-    assert first.tensor == "1.weight"
+    if first.what == "gradients":
+        assert first.tensor == "1.weight"
+    assert SENTENCES.get(bug, "") in first.sentence
+
+
+@pytest.mark.parametrize("task", WRONG_TASKS)
+def test_a_task_that_breaks_the_rules_of_sums_and_means_is_named(
+    task: str, results: dict[str, VerificationResult]
+) -> None:
+    result = results[task]
+    assert result.outcome == "differs"
+    assert re.search(WRONG_TASKS[task], result.sentence), result.sentence
+    assert "BatchNorm" not in " ".join((result.sentence, *result.declared))
 
 
 # --- presets that cannot run ----------------------------------------------------------------------
