@@ -104,17 +104,39 @@ class _Tap:
             for sizes in epochs
         ]
         training.batch_plan = lambda: plans[min(training.epoch, len(plans) - 1)]  # type: ignore[method-assign]
+        self._step_of_precision = training.precision.step
+        training.precision.step = self._make_step  # type: ignore[method-assign]
         training.optimizer.register_step_pre_hook(self._before_update)
-        training.optimizer.register_step_post_hook(self._after_update)
         self._write(epochs=epochs, steps=list(steps), **self._state())
+
+    def _make_step(
+        self, optimizer: Optimizer, parameters: list[torch.nn.Parameter], clip_norm: float | None
+    ) -> torch.Tensor | None:
+        """Make the step that the training loop makes, and write what it has changed.
+
+        An optimizer without fused kernels is not called if fp16 skips the step.
+        """
+        digests = self._digest_state()
+        self._facts = {
+            "skipped": True,
+            "rates": _rates(optimizer),
+            "precision": self._training.precision.state_dict(),
+        }
+        result = self._step_of_precision(optimizer, parameters, clip_norm)
+        self._step += 1
+        with digests_file(self._folder, self._training.world.rank).open("a") as file:
+            print(self._step, *digests, *self._digest_state(), file=file)
+        is_compared = self._step in self._compared
+        state = self._state() if is_compared or self._step + 1 in self._compared else {}
+        if is_compared:
+            self._write(before=self._before, **self._facts, **state)
+        self._before = {} if is_compared else state  # the file of a compared step has it
+        return result
 
     def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)
-        self._facts = {
-            "skipped": found_inf is not None and float(found_inf) > 0,
-            "rates": [float(group["lr"]) for group in optimizer.param_groups],
-            "precision": self._training.precision.state_dict(),
-        }
+        self._facts["skipped"] = found_inf is not None and float(found_inf) > 0
+        self._facts["rates"] = _rates(optimizer)
         if self._step + 1 in self._compared:
             gradients = {
                 name: parameter.grad
@@ -122,17 +144,6 @@ class _Tap:
                 if parameter.grad is not None
             }
             self._facts["gradients"] = self._shortened(_copy_to_cpu(gradients))
-        self._digests = self._digest_state()
-
-    def _after_update(self, *_: Any) -> None:
-        self._step += 1
-        with digests_file(self._folder, self._training.world.rank).open("a") as file:
-            print(self._step, *self._digests, *self._digest_state(), file=file)
-        is_compared = self._step in self._compared
-        state = self._state() if is_compared or self._step + 1 in self._compared else {}
-        if is_compared:
-            self._write(before=self._before, **self._facts, **state)
-        self._before = {} if is_compared else state  # the file of a compared step has it
 
     def _state(self) -> dict[str, Any]:
         """Return all that the next step depends on; on ranks other than 0, digests of weights."""
@@ -170,6 +181,10 @@ def digest(*tensors: torch.Tensor) -> str:
         plain = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
         result.update(plain.numpy().data)
     return result.hexdigest()
+
+
+def _rates(optimizer: Optimizer) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
 
 
 def _copy_to_cpu(tensors: Tensors) -> Tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -24,15 +25,16 @@ MOST_NAMES = 5  # of parameters, in a message
 
 
 def make_optimizer(
-    config: TrainConfig, task: Task, model: nn.Module
+    config: TrainConfig, task: Task, model: nn.Module, **options: Any
 ) -> tuple[Optimizer, float | None]:
     """Make the optimizer; each group has its "lr_scale", a factor of the run's learning rate.
 
     Also returns this rate where it is the task's and not `train.lr`: that of the first group of
-    the task's own optimizer. Raises TaskError where parameters of the model are left out.
+    the task's own optimizer. `options` override those of a built-in optimizer. Raises TaskError
+    where parameters of the model are left out.
     """
     own = own_optimizer(task, model)
-    optimizer = own or optimizer_of_config(config, parameter_groups(task, model))
+    optimizer = own or optimizer_of_config(config, parameter_groups(task, model), **options)
     source = task.optimizer if own else task.parameter_groups
     _require_all_parameters(optimizer, model, place_of(source))
     own_rate = float(own.param_groups[0]["lr"]) if own else None

@@ -29,9 +29,9 @@ from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.training.batch_plan import steps_per_epoch
-from distrain.runners.training.optim import make_schedule
 from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file
+from distrain.runners.training.task_optimizer import make_rate
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
@@ -91,11 +91,13 @@ class ReferenceComparer:
         self._initial = self._tap(0, 0)
         self._plain = PlainProcess(config, plan, self.device)
         self._probe = Probe(self._plain)
-        self._update = ExactUpdate(self._plain.model, config.train)
+        self._update = ExactUpdate(self._plain)
         samples = len(self._plain.task.train)  # type: ignore[arg-type]
         per_epoch = steps_per_epoch(samples, config.train.batch_size, config.train.drop_last)
         steps: list[int] = self._initial["steps"]
-        self._rate = make_schedule(config.train, plan.lr, per_epoch, max(steps))
+        task, own_rate = self._plain.task, self._plain.own_rate
+        lr = plan.lr if own_rate is None else own_rate * plan.lr / config.train.lr
+        self._rate = make_rate(config.train, task, lr, per_epoch, max(steps))
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())
@@ -113,6 +115,11 @@ class ReferenceComparer:
 
     def _checks(self) -> Iterator[VerificationCheck]:
         self.declared += self._probe.declarations(self._has_parts())
+        if self.config.strategy == "dp" and len(self.plan.devices) > 1 and self.declared:
+            sys.exit(
+                "BatchNorm and dropout cannot be verified with strategy dp on several GPUs: the "
+                "plain process does not reproduce the replicas of nn.DataParallel"
+            )
         if self._probe.draws_in_evaluation:
             self.declared.append("the task draws random numbers in evaluation: sums not compared")
         else:
@@ -200,7 +207,10 @@ class ReferenceComparer:
         tap = self._tap(0, step)
         before = self._before(0, step)
         rate = self._rate(step - 1)
-        yield _compare_rate(step, tap["rates"], rate)
+        yield _compare_rate(step, tap["rates"], [rate * scale for scale in self._update.scales])
+        for process in (self._plain, self._probe.exact):
+            if process is not None:
+                process.begin(step)
         scale = float(tap["precision"].get("scale", 1.0))
         self._plain.load(before["weights"], before["buffers"])
         states = []
@@ -344,10 +354,14 @@ class ReferenceComparer:
         return VerificationCheck(what=what, step=step, passed=True)
 
 
-def _compare_rate(step: int, rates: list[float], expected: float) -> VerificationCheck:
-    """Check that the optimizer steps with the rate of the schedule."""
-    wrong = [rate for rate in rates if abs(rate - expected) > MAX_RATE_ERROR * abs(expected)]
-    detail = f"the optimizer has {wrong[0]:g}, the schedule {expected:g}" if wrong else ""
+def _compare_rate(step: int, rates: list[float], expected: list[float]) -> VerificationCheck:
+    """Check that each group of the optimizer steps with the rate of the schedule."""
+    wrong = [
+        (rate, right)
+        for rate, right in zip(rates, expected, strict=True)
+        if abs(rate - right) > MAX_RATE_ERROR * abs(right)
+    ]
+    detail = "the optimizer has {:g}, the schedule {:g}".format(*wrong[0]) if wrong else ""
     return VerificationCheck(what="learning rates", step=step, passed=not wrong, detail=detail)
 
 

@@ -22,6 +22,8 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
+from distrain.runners.training.task_optimizer import make_optimizer
+from distrain.runners.training.turns import Turns
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -84,6 +86,13 @@ class PlainProcess:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if exact:
             self.model.double()
+        # Sets the turn of the task, too. The plain process itself makes no steps.
+        self.optimizer, self.own_rate = make_optimizer(config.train, self.task, self.model)
+
+    def begin(self, step: int) -> None:
+        """Let the optimizer of this step have its turn, where a task has several."""
+        if isinstance(self.optimizer, Turns):
+            self.task.turn = self.optimizer.begin(step - 1)
 
     def steps(
         self, epochs: Iterable[Sequence[int]], ranks: int, accumulate: int
@@ -141,6 +150,8 @@ class PlainProcess:
         `scale`: loss scale of fp16.
         """
         parameters = [each for each in self.model.parameters() if each.requires_grad]
+        turns = self.optimizer if isinstance(self.optimizer, Turns) else None
+        clipped = turns.parameters if turns else parameters
         dtype = rounding.gradient_dtype
         states = dict(enumerate(random_states))
         self.model.zero_grad()
@@ -161,7 +172,7 @@ class PlainProcess:
                 _add_rounded(parameters, earlier, dtype)
         _multiply_gradients(parameters, 1 / (scale * rounding.divisor))
         if self.config.train.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.config.train.clip_norm)
+            nn.utils.clip_grad_norm_(clipped, self.config.train.clip_norm)
         gradients = {
             name: copy_to_cpu(parameter.grad)
             for name, parameter in self.model.named_parameters()

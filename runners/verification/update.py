@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
-from distrain.runners.config.sections import TrainConfig
 from distrain.runners.training.tap import Tensors
+from distrain.runners.training.task_optimizer import make_optimizer
+from distrain.runners.training.turns import Turns
+from distrain.runners.verification.reference import PlainProcess
 
 ROUNDINGS = 16.0  # the limit, as a multiple of the error of one rounding of each term
 SHIFT = 2.0**-16  # relative change by which sensitivities are measured
@@ -32,12 +33,26 @@ class Updated(NamedTuple):
 
 
 class ExactUpdate:
-    """Steps in fp64 with torch's plain optimizer, from any state."""
+    """Steps in fp64 with torch's plain kernels, from any state."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
-        self._model = copy.deepcopy(model).cpu().double()
-        self._config = config
-        self._names = [name for name, p in self._model.named_parameters() if p.requires_grad]
+    def __init__(self, process: PlainProcess) -> None:
+        self._config = process.config.train
+        self._task = process.task
+        self._model = copy.deepcopy(process.model).cpu().double()
+        self._parameters = dict(self._model.named_parameters())
+        names = {parameter: name for name, parameter in self._parameters.items()}
+        groups = self._make_optimizer().param_groups
+        self._names = [names[each] for group in groups for each in group["params"]]
+        self.scales = [float(group["lr_scale"]) for group in groups]
+
+    def _make_optimizer(self) -> Optimizer:
+        turn = self._task.turn
+        options = {"fused": False, "foreach": False}
+        optimizer, _ = make_optimizer(self._config, self._task, self._model, **options)
+        if isinstance(optimizer, Turns):
+            optimizer.begin(optimizer.names.index(turn))
+            self._task.turn = turn
+        return optimizer
 
     def step(
         self, weights: Tensors, gradients: Tensors, state: OptimizerState, rate: float
@@ -72,19 +87,19 @@ class ExactUpdate:
         rate: float,
         factors: Mapping[str, float],
     ) -> Tensors:
-        parameters = dict(self._model.named_parameters())
         with torch.no_grad():
-            for name, parameter in parameters.items():
+            for name, parameter in self._parameters.items():
                 parameter.copy_(weights[name].double() * factors.get("weights", 1.0))
                 parameter.grad = None
                 if name in gradients:
                     gradient = gradients[name].double() * factors.get("gradients", 1.0)
                     parameter.grad = gradient.view_as(parameter)
-        trained = [parameters[name] for name in self._names]
-        optimizer = _make_optimizer(self._config, trained, rate)
+        optimizer = self._make_optimizer()
         _load(optimizer, state, factors)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
         optimizer.step()
-        values = {name: parameters[name].detach().clone() for name in self._names}
+        values = {name: self._parameters[name].detach().clone() for name in self._names}
         return values | named_state(optimizer.state_dict()["state"], self._names)
 
     def state_of(self, state: OptimizerState) -> Tensors:
@@ -114,13 +129,3 @@ def _load(optimizer: Optimizer, state: OptimizerState, factors: Mapping[str, flo
         for index, values in state.items()
     }
     optimizer.load_state_dict(content)
-
-
-def _make_optimizer(config: TrainConfig, parameters: list[nn.Parameter], rate: float) -> Optimizer:
-    decay = config.weight_decay
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=rate, momentum=config.momentum, weight_decay=decay, foreach=False
-        )
-    adam = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return adam(parameters, lr=rate, weight_decay=decay, foreach=False)
