@@ -218,8 +218,13 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
         """
         return self.app.native_ansi_color or not self.app.current_theme.dark
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Once for all lines: both are mixed from those of all parents.
+        self._style, self._background = self.rich_style, self.background_colors[1]
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        style = self.rich_style
+        style = self._style
         at = y - 1 + round(self.scroll_y)
         if not self.rows:
             text = self._empty if y == self.size.height // 3 else ""
@@ -230,7 +235,7 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             style = self.get_component_rich_style("run-table--head")
         elif at < len(self.rows):
             row = self.rows[at]
-            background = self.background_colors[1]
+            background = self._background
             if at == self._at:
                 style = self.get_component_rich_style("run-table--cursor")
                 background = Color.from_rich_color(style.bgcolor) if style.bgcolor else background

@@ -36,5 +36,9 @@ def align(text: Text, column: TableColumn) -> Text:
     """Return a text cut or padded to the width of the column."""
     text = text.copy()
     text.truncate(column.width, overflow="ellipsis")
-    room = " " * (column.width - text.cell_len)
-    return Text.assemble(room, text) if column.right else Text.assemble(text, room)
+    room = column.width - text.cell_len
+    if column.right:
+        text.pad_left(room)
+    else:
+        text.pad_right(room)
+    return text
