@@ -22,6 +22,7 @@ from distrain.models.data import Data, take_first
 from distrain.models.errors import TaskError, nearest
 from distrain.models.hooks import require_own_hooks
 from distrain.models.importing import Factory
+from distrain.models.members import require_members
 from distrain.models.task import Task
 
 
@@ -107,16 +108,7 @@ def _check_task(name: str, built: object) -> None:
         problem = f"{name} returned {_type_of(built)}, not a distrain.models.task.Task"
         raise TaskError("task.name", problem)
     require_own_hooks(built)
-    for part in ("model", "train", "eval"):
-        if not hasattr(built, part):
-            raise TaskError("task.name", f"the task of {name} has no `{part}`")
-    for part in ("train", "eval"):
-        if not hasattr(getattr(built, part), "__len__"):
-            raise TaskError(
-                "task.name",
-                f"`{part}` of {name} has no length: it must be a map-style data set, "
-                "with __len__ and __getitem__",
-            )
+    require_members(name, built)
 
 
 def _type_of(value: object) -> str:

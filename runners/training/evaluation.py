@@ -12,6 +12,7 @@ from torch import nn
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
 from distrain.models.task import Task
+from distrain.models.values import describe, to_number
 from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training.precision import Precision
@@ -40,7 +41,7 @@ def evaluate(
                 batch_sums = task.metrics(model, batch)
             samples += size
             for name, (total, count) in batch_sums.items():
-                part = torch.as_tensor(total).double()
+                part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
                 counts[name] = counts.get(name, 0) + (count if size else 0)
     # One tensor for one all-reduce: the samples, then all counts, then all sums.
@@ -64,14 +65,22 @@ def evaluate(
     return all_samples, metrics | derive(task, metrics)
 
 
+def _in_float64(total: torch.Tensor | float) -> torch.Tensor:
+    if isinstance(total, torch.Tensor):
+        return total.double()
+    return torch.tensor(to_number(total), dtype=torch.float64)  # also of integers beyond int64
+
+
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Evaluate within the block; afterwards each module has its own mode again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    yield
-    for module, was_training in modes:
-        module.training = was_training
+    try:
+        yield
+    finally:
+        for module, was_training in modes:
+            module.training = was_training
 
 
 def _whole(name: str, count: float) -> int:
@@ -92,4 +101,14 @@ def derive(task: Task, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     if repeated := derived.keys() & metrics.keys():
         name = min(repeated)
         raise TaskError("task.name", f"{name} is in both metrics() and derived() of the task")
-    return {name: Metric.of(float(value), 1) for name, value in derived.items()}
+    return {name: Metric.of(_derived_number(task, name, derived[name]), 1) for name in derived}
+
+
+def _derived_number(task: Task, name: object, value: object) -> float:
+    place = place_of(task.derived)
+    if not isinstance(name, str):
+        raise TaskError("task.name", f"a name that {place} returned is {describe(name)}, not text")
+    number = to_number(value)
+    if number is None:
+        raise TaskError("task.name", f"{name} of {place} must be a number, not {describe(value)}")
+    return number

@@ -1,17 +1,16 @@
 """Checks a task before and in the first step, so that a mistake in it ends the run at once.
 
 The first evaluation may be an epoch away, so one batch is evaluated before training. That changes
-nothing: random numbers, buffers and modes are afterwards as they were. All errors are TaskErrors or
-ConfigErrors of one sentence, with the place in the user's file where there is one.
+nothing: random numbers, modules with their buffers and attributes, and the state of the task and
+its data are afterwards as they were. All errors are TaskErrors or ConfigErrors of one sentence,
+with the place in the user's file where there is one.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,16 +19,16 @@ from torch.utils.data import default_collate
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
+from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training import checkpoint
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
+from distrain.runners.training.state_copy import copy_state
 from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
 SUM_TOLERANCE = 0.1  # relative: a sum that is this far from the sum of its parts is none
-
-T = TypeVar("T")
 
 
 def check_task(run: Training) -> None:
@@ -42,25 +41,28 @@ def check_task(run: Training) -> None:
 
 def _check_evaluation(run: Training) -> None:
     """Evaluate the first batch of this rank, and its halves to tell sums from means."""
-    task = _copy_of(run.task)
     indices = run.evaluation_batches.first
     half = len(indices) // 2
-    pieces = [indices, indices[:half], indices[half:]] if half else [indices]
-    dataset: Any = _copy_of(task.eval)
     with _unchanged(run):
-        results = [_evaluate(run, task, dataset, piece) for piece in pieces]
-    whole, *halves = results
-    if halves:
-        _require_sums(task, whole, halves, [half, len(indices) - half])
-    names, is_complete = _metric_names(task, whole)
-    if is_complete:
-        run.best.require(names)
+        task = copy_state(run.task)
+        whole = _evaluate(run, task, indices)
+        names, is_complete = _metric_names(task, whole)
+        if is_complete:
+            run.best.require(names)
+        if half:
+            pieces = [indices[:half], indices[half:]]
+            try:
+                halves = [_evaluate(run, copy_state(run.task), piece) for piece in pieces]
+            except TaskError:
+                raise
+            except Exception:  # a task may need whole batches, which evaluations have
+                return
+            _require_sums(task, whole, halves, [half, len(indices) - half])
 
 
-def _evaluate(
-    run: Training, task: Task, dataset: Any, indices: Sequence[int]
-) -> dict[str, tuple[float, float]]:
+def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tuple[float, float]]:
     """Return sum and count of each metric over these samples, in this process alone."""
+    dataset: Any = copy_state(task.eval)
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
     batch = run.mover.move_now((type(task).collate or default_collate)(samples))
@@ -75,24 +77,27 @@ def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
     wanted = "{name: (sum over the batch, count)}"
     if not isinstance(returned, Mapping) or not returned:
         raise TaskError(
-            "task.name", f"{place} must return {wanted}, but it returned {_described(returned)}"
+            "task.name", f"{place} must return {wanted}, but it returned {describe(returned)}"
         )
     sums = {}
     for name, pair in returned.items():
+        if not (isinstance(name, str) and name):
+            problem = f"{place} must return {wanted}, but a name is {name!r}, not text"
+            raise TaskError("task.name", problem)
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            problem = f"{place} must return {wanted}, but {name} is {_described(pair)}"
-            if _is_number(pair):
+            problem = f"{place} must return {wanted}, but {name} is {describe(pair)}"
+            if to_number(pair) is not None:
                 problem += ": return its sum and its count, not a mean"
             raise TaskError("task.name", problem)
-        for part, value in zip(("sum", "count"), pair, strict=True):
-            if not _is_number(value):
-                problem = f"the {part} of {name} must be a number, but {place} returned "
-                raise TaskError("task.name", problem + _described(value))
-        total, count = map(float, pair)
+        total, count = map(to_number, pair)
+        if total is None or count is None:
+            part, value = ("sum", pair[0]) if total is None else ("count", pair[1])
+            problem = f"the {part} of {name} must be a number, but {place} returned "
+            raise TaskError("task.name", problem + describe(value))
         if not (count >= 0 and count.is_integer()):
             problem = f"the count of {name} must be a whole number, but {place} returned {count:g}"
             raise TaskError("task.name", problem)
-        sums[str(name)] = total, count
+        sums[name] = total, count
     return sums
 
 
@@ -102,11 +107,16 @@ def _require_sums(
     halves: Sequence[Mapping[str, tuple[float, float]]],
     sizes: Sequence[int],
 ) -> None:
-    """Raise TaskError where a metric of a batch is the mean of its halves, and not their sum."""
+    """Raise TaskError where a metric of a batch is the mean of its halves, and not their sum.
+
+    A value that is the same for each batch, and counted once for it, is right: its mean is itself.
+    """
     if any(half.keys() != whole.keys() for half in halves):
         problem = f"{place_of(task.metrics)} returned other names for other samples"
         raise TaskError("task.name", f"{problem}; return each metric for every batch")
-    for name, (total, _) in whole.items():
+    for name, (total, count) in whole.items():
+        if all(half[name] == (total, count) for half in halves) and count == 1:
+            continue
         parts = [half[name][0] for half in halves]
         mean = sum(part * size for part, size in zip(parts, sizes, strict=True)) / sum(sizes)
         scale = max(abs(total), *map(abs, parts))
@@ -155,48 +165,31 @@ def _check_first_loss(run: Training) -> None:
 
 def _require_scalar(task: Task, loss: object) -> None:
     place = place_of(task.loss)
-    if not isinstance(loss, Tensor) or loss.ndim:
+    if not isinstance(loss, Tensor) or loss.ndim or loss.is_complex():
         problem = f"{place} must return the mean over the samples, a scalar tensor"
-        raise TaskError("task.name", f"{problem}, but it returned {_described(loss)}")
+        raise TaskError("task.name", f"{problem}, but it returned {describe(loss)}")
     if not loss.requires_grad:
         problem = f"the loss of {place} has no gradient: it does not depend on a parameter that "
         raise TaskError("task.name", problem + "is trained, or it was detached")
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, Tensor):
-        return value.ndim == 0 and not value.is_complex()
-    return isinstance(value, Real)
-
-
-def _described(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}" if value.ndim else "a single number"
-    if isinstance(value, Real):
-        return "a single number"
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
 @contextmanager
 def _unchanged(run: Training) -> Iterator[None]:
-    """Leave random numbers and buffers behind the block as they were before it."""
+    """Leave random numbers and modules behind the block as they were before it."""
     device = run.world.device
     state = checkpoint.get_random_state(device)
-    buffers = [
-        (module, name, buffer, buffer.clone())
+    modules = [
+        (table, dict(table))
         for module in run.model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
+        for table in (vars(module), module._buffers)
     ]
+    buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
     yield
+    for table, entries in modules:  # forward may have set or added others
+        table.clear()
+        table.update(entries)
     with torch.no_grad():
-        for module, name, buffer, value in buffers:
-            setattr(module, name, buffer.copy_(value))  # forward may have set another tensor
+        for buffer, value in buffers:
+            if not torch.equal(buffer, value):  # others may be expanded, and cannot be written to
+                buffer.copy_(value)
     checkpoint.set_random_state(state, device)
-
-
-def _copy_of(item: T) -> T:
-    """Return a copy that may set attributes of its own, such as a file that it opens."""
-    try:
-        return copy.copy(item)
-    except Exception:  # some objects of users cannot be copied
-        return item

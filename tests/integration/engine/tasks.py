@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,65 @@ class _Noisy(Dataset[Any]):
         self.opened += 1
         image, label = self.data[index]
         return image + torch.rand(()) + self.opened, label
+
+
+class Remembering(Classification):
+    """A right task that needs whole batches in order and collects its predictions until their end.
+
+    Its model counts its calls, and has a buffer that it makes itself and one that is expanded.
+    """
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(_Adaptive(), data)
+        self.eval = _InOrder(data.eval)
+        self.predictions: list[Tensor] = []
+        self.counts = {"evaluated": torch.zeros(())}
+        self.noise = torch.Generator().manual_seed(0)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        noise = torch.rand((), generator=self.noise)
+        return super().loss(model, batch) * (1 + noise + self.counts["evaluated"])
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        images, _ = batch
+        self.counts["evaluated"] += 1
+        self.predictions.append(model(images).argmax(1))
+        assert len(images) == 64
+        noise = torch.rand((), generator=self.noise)
+        constant = {"temperature": (0.07, 1), "many": (1 << 70, 1), "noise": (noise, len(images))}
+        return {**super().metrics(model, batch), **constant}
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        classes = len(torch.cat(self.predictions).unique()) + len(self.predictions)
+        self.predictions = []
+        return {"classes": classes}
+
+
+class _Adaptive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(64, 10)
+        self.calls = 0
+        self.register_buffer("ones", torch.ones(1).expand(10))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.calls:
+            self.register_buffer("seen", torch.zeros(()))
+        self.calls += 1
+        self.seen += 1
+        logits: Tensor = self.body(images.flatten(1)) * self.ones
+        return logits + (self.calls + self.seen) * logits.detach() / 100
+
+
+class _InOrder(Dataset[Any]):
+    def __init__(self, data: Dataset[Any]) -> None:
+        self.data = data
+        self.next = 0
+
+    def __len__(self) -> int:
+        return 128
+
+    def __getitem__(self, index: int) -> Any:
+        assert index == self.next % 128, "a file that is read from its start to its end"
+        self.next += 1
+        return self.data[index]

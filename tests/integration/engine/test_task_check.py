@@ -12,8 +12,9 @@ from distrain.runners.training import loop
 from tests.integration.engine.ranks import run_alone
 
 
+@pytest.mark.parametrize("task", ["Restless", "Remembering"])
 def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {
         "strategy": "single",
@@ -22,7 +23,9 @@ def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
         "train.epochs": 2,
         "train.threads": 1,
         "data.train_limit": 512,
-        "task.name": "tests.integration.engine.tasks:Restless",
+        "eval.batch_size": 64,
+        "report.window_s": 60,  # so windows do not depend on the speed of the machine
+        "task.name": f"tests.integration.engine.tasks:{task}",
     }
     config = RunConfig().with_changes(changes)
     checked = run_alone(config, tmp_path / "checked")

@@ -1,0 +1,98 @@
+"""Checks the members of a user's task, which may have any type and value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils.data import IterableDataset
+
+from distrain.models.errors import TaskError
+from distrain.models.task import Task
+from distrain.models.values import describe, to_number
+
+FUNCTIONS = ("loss", "metrics", "derived", "to")
+OPTIONAL_FUNCTIONS = ("finish", "collate")
+MAX_ITEM_LENGTH = 32  # it is part of the unit of every rate
+
+
+def require_members(name: str, task: Task) -> None:
+    """Raise TaskError for the first member of a task that cannot be used; `name` is the factory."""
+    values = {
+        member: _read(name, task, member)
+        for member in ("model", "train", "eval", *FUNCTIONS, *OPTIONAL_FUNCTIONS, *_PLAIN)
+    }
+    for member, value in values.items():
+        if problem := _problem(member, value):
+            raise TaskError("task.name", f"`{member}` of {name} {problem}")
+
+
+def _read(name: str, task: Task, member: str) -> Any:
+    try:
+        return getattr(task, member)
+    except AttributeError:
+        raise TaskError("task.name", f"the task of {name} has no `{member}`") from None
+    except Exception as error:  # of a property
+        problem = f"`{member}` of {name} raised {type(error).__name__}: {error}"
+        raise TaskError("task.name", problem) from error
+
+
+def _problem(member: str, value: Any) -> str:
+    """Return what is wrong with a member; empty where it can be used."""
+    if member in _PLAIN:
+        wanted, fits = _PLAIN[member]
+        return "" if fits(value) else f"must be {wanted}, not {_shown(value)}"
+    if member == "model":
+        return _model_problem(value)
+    if member in ("train", "eval"):
+        return _data_problem(value)
+    if callable(value) or (value is None and member in OPTIONAL_FUNCTIONS):
+        return ""
+    return f"must be a function, not {describe(value)}"
+
+
+def _model_problem(model: Any) -> str:
+    if not isinstance(model, nn.Module):
+        return f"must be a torch.nn.Module, not {describe(model)}"
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    lazy = next((name for name, tensor in tensors if is_lazy(tensor)), "")
+    return lazy and f"has no size for {lazy} yet: call it once, with a batch, where it is made"
+
+
+def _data_problem(data: Any) -> str:
+    wanted = "it must be a map-style data set, with __len__ and __getitem__"
+    if not hasattr(data, "__len__"):
+        return f"has no length: {wanted}"
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        return f"is {describe(data)}, whose samples have no numbers: {wanted}"
+    return ""
+
+
+def _is_item(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= MAX_ITEM_LENGTH
+
+
+def _is_finite(value: Any) -> bool:
+    number = None if isinstance(value, bool) else to_number(value)
+    return number is not None and math.isfinite(number)
+
+
+_PLAIN = {
+    "item": (
+        f'a word of at most {MAX_ITEM_LENGTH} printable characters, such as "token"',
+        _is_item,
+    ),
+    "items_per_sample": ("a number > 0", lambda value: _is_finite(value) and value > 0),
+    "flops_per_sample": ("a number >= 0", lambda value: _is_finite(value) and value >= 0),
+    "best": ("the name of a metric", lambda value: isinstance(value, str)),
+    "best_is": ('"max" or "min"', lambda value: value in ("max", "min")),
+}
+
+
+def _shown(value: Any) -> str:
+    number = to_number(value)
+    if number is not None and not isinstance(value, bool):
+        return f"{number:g}"
+    return ascii(value)[:60] if isinstance(value, str | bool) else describe(value)
