@@ -25,6 +25,7 @@ class Task(ABC):
 
     Subclasses set `model`, `train` and `eval`. `best` is the metric that decides which
     checkpoint is the best one, and `best_is` whether its maximum or its minimum is best.
+    `on_log` is set by the run, for `log`.
     `turn` is the name of the optimizer whose turn it is, where `optimizer` returns several.
     `collate` joins samples into a batch (None: torch's default); it must be picklable for loader
     processes. Where a sample consists of items that matter more, such as the tokens of a text,
@@ -43,6 +44,7 @@ class Task(ABC):
     items_per_sample: float = 1
     flops_per_sample: float = 0
     turn: str = ""
+    on_log: Callable[[str, Any], None] | None = None
     collate: ClassVar[Callable[[Any], Any] | None] = staticmethod(collate)
     finish: Callable[[Any], Any] | None = None
 
@@ -60,6 +62,14 @@ class Task(ABC):
         Each sum is a number or a 0-dim tensor: int64 for what is counted (exact for any number of
         ranks), float64 for what is measured. A count is a whole number.
         """
+
+    def log(self, name: str, value: Tensor | float) -> None:
+        """Record a number of the current step, such as a part of the loss, as a curve of this rank.
+
+        Called in `loss`. A tensor of one element may stay on its device: nothing waits for it.
+        """
+        if self.on_log is not None:
+            self.on_log(name, value)
 
     def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
         """Return what follows from the means of all metrics, such as a perplexity.

@@ -73,7 +73,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     the pace of the last minute; it is unknown in a stall, and then `samples_per_s` is 0. `last` is
     the last evaluation, `best` the one at which the best checkpoint was saved. `repeated_steps`
     were discarded because ranks were restarted; until step `repeats_until` is done again, the run
-    is recovering (0: it is not). `logged_names` are all names that a script has logged,
+    is recovering (0: it is not). `logged_names` are all names that a script or a task has logged,
     `logged` the last values of the first MOST_VALUES of them.
     """
 
@@ -174,7 +174,7 @@ class Follower:
         start_step = facts.start_step if facts else 0
         total_steps = facts.total_steps if facts else None
         step = max(start_step, min((now.info.step for now in ranks), default=0))
-        names = [*self.record.logged()] if self.record.config.is_script else []
+        names = [*self.record.logged()]
         return Snapshot(
             time=time.time(),
             run_id=self.record.id,

@@ -19,6 +19,7 @@ def train(run: Training) -> None:
     """Train to the last step or to a requested stop; report through the run's reporter."""
     if run.step < run.total_steps:
         check_task(run)
+    run.task.on_log = run.log
     run.enter("training")
     run.meter.begin()
     goes_on = True
@@ -85,7 +86,7 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     run.optimizer.zero_grad()
     mark("optimizer")
     run.step += 1
-    run.meter.end_step(run.epoch, run.step, rate, skipped)
+    run.meter.end_step(run.epoch, run.step, rate, skipped, run.precision.norm)
 
 
 def pause(run: Training, epoch_ends: bool) -> None:

@@ -15,9 +15,18 @@ import torch
 from torch import Tensor
 
 from distrain.runners.distributed.timing import Clock, PendingReading
-from distrain.runners.protocol.events import OTHER, PHASES, NonFinite, Window
+from distrain.runners.instrumentation.logged_values import LoggedValues
+from distrain.runners.protocol.events import (
+    OTHER,
+    PHASES,
+    Logged,
+    LoggedStats,
+    NonFinite,
+    Window,
+)
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 
+GRADIENT_NORM = "grad_norm"
 MAX_WINDOW_STEPS = 4096  # bounds the losses that a window keeps on the device
 
 
@@ -32,9 +41,10 @@ class ClosedWindow:
     lr: float
     warmup: bool
     reading: PendingReading
-    losses: Tensor | list[float]  # of the micro-batches, then the flags of skipped steps
+    losses: Tensor | list[float]  # of the micro-batches, then flags of skipped steps, then norms
     samples: list[int]
     micro_batches: int
+    norms: int
 
 
 class Meter:
@@ -42,7 +52,7 @@ class Meter:
 
     `window_s` is the least duration of a window in seconds. Windows up to the step
     `warmup_until` do not count for throughput. `finite` becomes False with the first loss that
-    is not finite.
+    is not finite. `logged` collects what the task logs, which is sent with the windows.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class Meter:
         self._window_s = window_s
         self._warmup_until = warmup_until
         self._pending: list[ClosedWindow] = []
+        self.logged = LoggedValues()
         self.finite = True
         self._reset()
 
@@ -71,6 +82,7 @@ class Meter:
         self._losses: list[Any] = []
         self._samples: list[int] = []
         self._skipped: list[Any] = []
+        self._norms: list[Any] = []
         self._steps = 0
         self._losses_of_steps = 0  # losses of finished steps: a prefix of `_losses`
 
@@ -80,8 +92,18 @@ class Meter:
         self._losses.append(loss.item() if loss.is_cpu else loss.detach())
         self._samples.append(samples)
 
-    def end_step(self, epoch: int, step: int, lr: float, skipped: Tensor | None) -> None:
-        """Finish a step, and close the window if it is long enough."""
+    def end_step(
+        self,
+        epoch: int,
+        step: int,
+        lr: float,
+        skipped: Tensor | None,
+        norm: Tensor | None = None,
+    ) -> None:
+        """Finish a step, and close the window if it is long enough.
+
+        `norm` is that of the gradients before they were clipped.
+        """
         self._steps += 1
         self._losses_of_steps = len(self._losses)
         self._epoch = epoch
@@ -89,6 +111,8 @@ class Meter:
         self._lr = lr
         if skipped is not None:
             self._skipped.append(skipped.item() if skipped.is_cpu else skipped)
+        if norm is not None:
+            self._norms.append(norm.item() if norm.is_cpu else norm)
         is_full = self._clock.elapsed() >= self._window_s or self._steps >= MAX_WINDOW_STEPS
         if is_full or step == self._warmup_until:
             self._close()
@@ -98,7 +122,7 @@ class Meter:
         """Close the open window, if it has a step, and report the windows that are ready."""
         if self._steps:
             # Before the clock's last stamp: if the reading is ready, then so are the losses.
-            losses = _copy_to_host([*self._losses, *self._skipped])
+            losses = _copy_to_host([*self._losses, *self._skipped, *self._norms])
             self._pending.append(
                 ClosedWindow(
                     time=time.time(),
@@ -111,17 +135,24 @@ class Meter:
                     losses=losses,
                     samples=self._samples,
                     micro_batches=len(self._losses),
+                    norms=len(self._norms),
                 )
             )
             self._reset()
         while self._pending and self._pending[0].reading.is_ready():
             self._report(self._pending.pop(0))
+        self._send_logged()
+
+    def _send_logged(self, until: float = 0.0) -> None:
+        for event in self.logged.take(self._rank, until):
+            self._reporter.send(event)
 
     def flush(self) -> None:
         """Close the window and report all; called at evaluations, checkpoints and the end."""
         self._close()
         while self._pending:
             self._report(self._pending.pop(0))
+        self._send_logged(until=math.inf)
 
     def flush_after_error(self) -> None:
         """Report the finished steps of the open window without waiting for the device."""
@@ -134,6 +165,8 @@ class Meter:
         reading = closed.reading.get()
         values = closed.losses if isinstance(closed.losses, list) else closed.losses.tolist()
         losses = values[: closed.micro_batches]
+        flags = values[closed.micro_batches : len(values) - closed.norms]
+        norms = values[len(values) - closed.norms :]
         pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
         is_finite = all(math.isfinite(loss) for loss, _ in pairs)
         if self.finite and not is_finite:
@@ -152,13 +185,19 @@ class Meter:
                 loss_max=max((loss for loss, _ in pairs), default=None) if is_finite else None,
                 lr=closed.lr,
                 seconds=reading.seconds,
-                skipped=int(sum(values[closed.micro_batches :])),
+                skipped=int(sum(flags)),
                 warmup=closed.warmup,
                 overlap=reading.overlap,
                 wait=reading.wait,
                 **{phase: reading.phases[phase] for phase in PHASES},
             )
         )
+
+        if norms:
+            stats = {GRADIENT_NORM: LoggedStats.of(norms)}
+            self._reporter.send(
+                Logged(time=closed.time, rank=self._rank, step=closed.step, values=stats)
+            )
 
     def _report_non_finite(self, closed: ClosedWindow, losses: list[float]) -> None:
         """Report the first loss that is not finite, with the step that it belongs to."""

@@ -17,8 +17,11 @@ class Precision:
     """Autocast and gradient scaling that work with every strategy.
 
     Gradients are scaled before they are reduced, unscaled once afterwards, and then clipped. If
-    a gradient overflowed, all ranks skip the step.
+    a gradient overflowed, all ranks skip the step. `norm` is that of the last gradients before they
+    were clipped, on the device; None where nothing is clipped.
     """
+
+    norm: Tensor | None = None
 
     def __init__(self, name: str, device: torch.device) -> None:
         self._autocast_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name)
@@ -49,7 +52,7 @@ class Precision:
             return None
         self._scaler.unscale_(optimizer)
         if clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, clip_norm)
+            self.norm = nn.utils.clip_grad_norm_(parameters, clip_norm)
         skipped = self._overflow_flag(optimizer)
         self._scaler.step(optimizer)
         self._scaler.update()

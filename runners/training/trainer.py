@@ -208,6 +208,10 @@ class Training:
             Phase(time=time.time(), rank=self.world.rank, phase=phase, step=self.step)
         )
 
+    def log(self, name: str, value: Any) -> None:
+        """Add a number of the current step to the curve of this name, without waiting for it."""
+        self.meter.logged.add({name: value}, self.step + 1, "", False)
+
     def evaluate(self) -> None:
         """Evaluate the current weights; a second call at the same step does nothing."""
         if self._evaluated_at == self.step:

@@ -38,6 +38,18 @@ def _jitter(image: Tensor) -> Tensor:
     return image + torch.randint(0, 2, image.shape, dtype=image.dtype)
 
 
+class Logging(Classification):
+    """A task that logs twice its loss in training; in evaluation nothing calls `loss`."""
+
+    def __init__(self, model: nn.Module, data: Data) -> None:
+        super().__init__(model, data)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        loss = super().loss(model, batch)
+        self.log("twice", 2 * loss)
+        return loss
+
+
 class Turning(Classification):
     """A task of two optimizers, with a schedule of its own."""
 
