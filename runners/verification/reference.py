@@ -165,7 +165,8 @@ class PlainProcess:
             for _, part in group:
                 factor = 1.0 if rounding.weighs_gradients else part.share * rounding.divisor
                 with self._as_rank(part.rank, states):
-                    (self.loss(part.batch) * (factor * scale)).backward()
+                    # In two products, as in the run: a loss in fp16 may overflow with the second.
+                    (self.loss(part.batch) * factor * scale).backward()
                 if rounding.weighs_gradients:
                     _multiply_gradients(parameters, part.share)
             if apart:
