@@ -22,6 +22,7 @@ from distrain.runners.groups import find_group
 from distrain.runners.records.reader import Record
 from distrain.runners.records.untrusted import decode
 from distrain.runners.session import runs_folder
+from distrain.runners.system.files import open_replacement
 
 MAX_COMPARED = 64  # of the runs that match a filter
 
@@ -37,7 +38,8 @@ def execute(arguments: Namespace) -> int:
         sys.stdout.write(text)
         return 0
     try:
-        Path(out).write_text(text, "utf-8")
+        with open_replacement(Path(out)) as file:
+            file.write(text)
     except OSError as error:
         raise DistrainError(f"cannot write to {out}: {error.strerror}") from None
     print_message(f"wrote {formatting.printable(out)}")

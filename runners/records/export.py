@@ -26,6 +26,7 @@ from distrain.runners.records.timeseries.logged_curve import over_ranks as logge
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
 from distrain.runners.records.timeseries.series import GPU, LOGGED, SERIES, STEPS
+from distrain.runners.system.files import open_replacement
 
 Format = Literal["csv", "jsonl", "tensorboard"]
 Table = Literal["steps", "logged"]
@@ -76,7 +77,7 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table
         if to == "csv":
             write = _csv_of_steps if table == "steps" else _csv_of_logged
         if isinstance(out, Path):
-            with out.open("w", encoding="utf-8", newline="") as file:
+            with open_replacement(out) as file:
                 write(record, file)
         else:
             write(record, out or sys.stdout)
@@ -84,7 +85,7 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table
         raise
     except OSError as error:
         raise DistrainError(
-            f"cannot write to {error.filename or out or 'stdout'}: {error.strerror}"
+            f"cannot write to {out or error.filename or 'stdout'}: {error.strerror}"
         ) from None
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
@@ -86,6 +89,38 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def open_replacement(path: Path) -> Iterator[IO[str]]:
+    """Open a UTF-8 file that takes the place of `path` at the end of the block, not after an error.
+
+    What cannot be replaced, such as a pipe or /dev/stdout, is opened itself. Raises OSError.
+    """
+    if path.exists() and not _is_replaceable(path):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))  # a link stays one
+    draft = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}")
+    try:
+        with draft.open("x", encoding="utf-8", newline="") as file:
+            yield file
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copymode(target, draft)
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Return whether a file that exists is a regular one that may be written and renamed over."""
+    if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # an open file, whatever it is
+        return False
+    target = os.path.realpath(path)
+    writable = os.access(target, os.W_OK) and os.access(os.path.dirname(target), os.W_OK)
+    return writable and path.is_file()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,7 @@ def test_a_shell_opens_in_the_folder_of_the_run(
         yield
 
     monkeypatch.setattr(DistrainApp, "suspend", suspend)
+    monkeypatch.setattr("distrain.tui.screens.shell_screen.lend_terminal", nullcontext)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await pilot.press("exclamation_mark")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.widgets import Static
 
 from distrain.tui.screens.app_screen import AppScreen
+
+
+STDIN = 0
 
 
 class ShellScreen(AppScreen):
@@ -27,7 +33,7 @@ class ShellScreen(AppScreen):
 
     async def _open(self) -> None:
         try:
-            with self.app.suspend():
+            with self.app.suspend(), lend_terminal():
                 problem = run_shell(self._folder)
         except SuspendNotSupported:
             problem = "this terminal cannot leave the app for a shell"
@@ -45,6 +51,34 @@ def run_shell(folder: Path) -> str:
     except OSError as error:
         return f"cannot start {shell} in {folder}: {error.strerror}"
     return ""
+
+
+@contextlib.contextmanager
+def lend_terminal() -> Iterator[None]:
+    """Leave the keys that send signals to a child, and take the terminal back when it has ended.
+
+    A shell makes itself the terminal's foreground group; one that is killed stays that, and the
+    app would never read a key again. Without its terminal the app ends, as on SIGHUP, which only
+    the foreground group receives.
+    """
+    # The child gets the default actions: handlers, unlike SIG_IGN, are not inherited.
+    keys = {each: signal.signal(each, _do_nothing) for each in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        for each, handler in keys.items():
+            signal.signal(each, handler)
+        background = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it would stop the app here
+        try:
+            os.tcsetpgrp(STDIN, os.getpgrp())
+        except OSError:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.signal(signal.SIGTTOU, background)
+
+
+def _do_nothing(*_: object) -> None:
+    pass
 
 
 def find_problem(folder: Path) -> str:

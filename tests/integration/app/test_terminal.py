@@ -221,6 +221,45 @@ def test_the_app_ends_with_its_terminal(terminal: Terminal) -> None:
     app.wait(120)
 
 
+def open_shell(terminal: Terminal, shell: str) -> None:
+    """Start the app and open a shell of the user's in place of it."""
+    (terminal.folder / "runs").mkdir()
+    terminal.environment["SHELL"] = shell
+    terminal.open(shell=True)
+    terminal.until("Preview")
+    terminal.press("!")
+    terminal.until("`exit` returns")
+
+
+def test_a_shell_that_is_killed_gives_the_terminal_back(terminal: Terminal) -> None:
+    shell = terminal.folder / "shell"
+    shell.write_text("#!/bin/bash -i\nsleep 5\nkill -9 $$\n")
+    shell.chmod(0o755)
+    open_shell(terminal, str(shell))
+    terminal.until("Preview")
+    terminal.press("q")
+    terminal.until("it left with 0")
+
+
+def test_keys_that_send_signals_reach_only_a_shell_without_job_control(terminal: Terminal) -> None:
+    shell = terminal.folder / "shell"
+    shell.write_text("#!/bin/sh\ntrap 'echo interrupted' INT\necho ready\ncat\ncat\nexit\n")
+    shell.chmod(0o755)
+    open_shell(terminal, str(shell))
+    terminal.until("ready")
+    terminal.press("C-c")
+    terminal.until("interrupted")
+    terminal.press("C-d")
+    terminal.until("Preview")
+
+
+def test_the_app_ends_with_its_terminal_while_a_shell_is_open(terminal: Terminal) -> None:
+    open_shell(terminal, "/bin/bash")
+    app = terminal.app().children()[0]  # SIGHUP is sent to its parent
+    terminal.close()
+    app.wait(120)
+
+
 def test_every_action_of_the_table_and_its_settings(
     terminal: Terminal,
 ) -> None:

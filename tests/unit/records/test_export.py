@@ -27,7 +27,7 @@ from distrain.runners.protocol.events import (
     Window,
     decode,
 )
-from distrain.runners.records.export import export
+from distrain.runners.records.export import Format, export
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
@@ -220,6 +220,25 @@ def test_a_disk_that_becomes_full_ends_an_export_with_one_sentence(
             export(record, "tensorboard", tmp_path / "tb")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl"])
+def test_an_export_that_fails_leaves_the_file_of_an_earlier_one(
+    record: Record, tmp_path: Path, to: Format
+) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    out = folder / "run"
+    out.write_text("the earlier one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(DistrainError, match=f"cannot write to {out}: File too large"):
+            export(record, to, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert out.read_text() == "the earlier one"
+    assert list(folder.iterdir()) == [out]
 
 
 def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import tracemalloc
 from pathlib import Path
 
-from distrain.runners.system.files import read_regular
+import pytest
+
+from distrain.runners.system.files import open_replacement, read_regular
 
 
 def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
@@ -19,3 +23,32 @@ def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20
+
+
+def test_a_replacement_keeps_the_mode_and_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to("target")
+    with open_replacement(link) as file:
+        file.write("new")
+        assert target.read_text() == "old"
+    assert link.is_symlink()
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("new", 0o600)
+    assert sorted(tmp_path.iterdir()) == [link, target]
+
+
+def test_pipes_and_streams_are_written_to_themselves(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with open_replacement(pipe) as file:
+        file.write("into the pipe")
+    reader.join()
+    with open_replacement(Path("/dev/stdout")) as file:
+        file.write("to stdout")
+    assert (read, capfd.readouterr().out) == (["into the pipe"], "to stdout")
