@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from distrain.runners.session import Session
 from distrain.tui.data.run_rows import RunRow
 from distrain.tui.data.run_scanner import FolderChanges
 from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.run_selection import open_session
 
 QUEUED = "queued"
 
@@ -15,9 +15,8 @@ QUEUED = "queued"
 class RunReports:
     """Reports what changes in a folder, and keeps the app's history of it."""
 
-    def __init__(self, screen: AppScreen, session: Callable[[RunRow], Session | None]) -> None:
+    def __init__(self, screen: AppScreen) -> None:
         self._screen = screen
-        self._session = session
 
     def report(self, before: Mapping[str, RunRow], changes: FolderChanges) -> None:
         """Report what has just happened to live runs; `before` are the rows before the changes."""
@@ -33,7 +32,7 @@ class RunReports:
 
     def _report_row(self, before: RunRow, row: RunRow) -> bool:
         if not row.live:
-            if session := self._session(row):
+            if session := open_session(self._screen.distrain, row):
                 self._screen.distrain.sessions.report_end(session)
             return True
         has_left = before.status == QUEUED != row.status

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
-from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
-from textual.worker import get_current_worker
 
-from distrain.runners.errors import DistrainError
-from distrain.runners.session import Session
 from distrain.tui import keymap
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.history import describe_unseen
 from distrain.tui.data.run_groups import GroupRow, TableRow
 from distrain.tui.data.run_listing import Order, RunListing
-from distrain.tui.data.run_rows import BENCH, EARLIER_SORTS, METRIC, NUMBERS, RunRow, is_column
-from distrain.tui.data.run_scanner import FolderChanges, RunScanner
+from distrain.tui.data.run_rows import EARLIER_SORTS, METRIC, NUMBERS, RunRow, is_column
+from distrain.tui.data.run_scanner import FolderChanges
 from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
+from distrain.tui.screens.folder_reader import FolderReader
 from distrain.tui.screens.run_reports import RunReports
+from distrain.tui.screens.run_selection import RunSelection, open_session, open_sessions
 from distrain.tui.screens.runs_filter import RunsFilter
 from distrain.tui.widgets.filter_input import FilterInput
 from distrain.tui.widgets.group_line import group_line
@@ -42,9 +35,6 @@ from distrain.tui.widgets.runs_header import RunsHeader
 if TYPE_CHECKING:
     from distrain.tui.screens.selected_run import GlanceRead, SelectedRun
 
-POLL_S = 1.0  # between two looks at the folder
-FIRST_ROWS_S = 0.2  # the longest time that the first paint waits for rows
-PAUSE_S = 0.02  # between batches of rows: leaves the table time to paint
 NO_RUNS = "No runs yet. {app.new} launches one."
 NO_MATCH = "No run matches the filter. esc clears it."
 MOST_COMPARED = 32  # runs, by one key
@@ -77,18 +67,17 @@ class RunsScreen(AppScreen):
         super().__init__()
         self.listing = RunListing()
         self._layout = DEFAULT_LAYOUT
-        self._marked: list[str] = []
         self._problems: dict[str, str] = {}
         self._selected_run: SelectedRun | None = None
-        self._wake = threading.Event()
-        self._must_reread = threading.Event()
-        self._has_left = threading.Event()
-        self._is_painted = threading.Event()
-        # From the thread: changes, and whether every run has been read.
-        self._unread: SimpleQueue[tuple[FolderChanges, bool]] = SimpleQueue()
-        self._reports = RunReports(self, self._session)
+        self._reports = RunReports(self)
+        self._table = RunTable(self.distrain.run_marks)
+        self._selection = RunSelection(self.distrain, self.listing, self._table)
         # It reads while the widgets are made, so that the first paint has rows.
-        self._follow()
+        self._reader = FolderReader(
+            self,
+            oldest_first=lambda: self._order[:2] == ("age", False),
+            on_read=lambda: self.post_message(self.FolderRead()),
+        )
 
     @property
     def rows(self) -> dict[str, RunRow]:
@@ -108,81 +97,38 @@ class RunsScreen(AppScreen):
     def compose(self) -> ComposeResult:
         yield RunsHeader()
         with Horizontal(id="runs-body"):
-            yield RunTable(self.distrain.run_marks)
+            yield self._table
         yield Static(id="runs-about")
         yield Static(id="runs-note")
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self._table = self.query_one(RunTable)
         self._filter = RunsFilter(self.distrain, self.query_one("#runs-note", Static), self._paint)
         self._table.focus()
         # Nothing is painted yet. An empty table first and the rows then would take longer.
-        with suppress(Empty):
-            self._accept(*self._unread.get(timeout=FIRST_ROWS_S))
+        for reading in self._reader.take_first():
+            self._accept(*reading)
 
     def on_unmount(self) -> None:
-        self._has_left.set()
-        self._is_painted.set()
-        self._wake.set()
+        self._reader.stop()
 
     def on_screen_resume(self) -> None:
-        self._reread()
+        self._reader.reread()
         if self.is_complete:
             self._paint()
 
-    # --- the thread that reads ------------------------------------------------------------------
-
-    @work(thread=True, exclusive=True)
-    def _follow(self) -> None:
-        worker = get_current_worker()
-        scanner = RunScanner(self.distrain.runs_dir)
-        is_complete = False
-        while not (worker.is_cancelled or self._has_left.is_set()):
-            if self.is_current or not is_complete:
-                if self._must_reread.is_set():
-                    self._must_reread.clear()
-                    scanner.reset()
-                for changes in scanner.scan(oldest_first=self._oldest_first):
-                    self._pass_on(changes, is_complete)
-                    self._is_painted.wait()  # what the screen does not show can wait
-                    self._has_left.wait(PAUSE_S)
-                if not is_complete:
-                    is_complete = True
-                    self._pass_on(FolderChanges(), is_complete)
-                    # The screen that is opened next: load it while nobody waits.
-                    import_module("distrain.tui.screens.run_screen")
-            else:
-                for changes in scanner.scan_states():
-                    self._pass_on(changes, is_complete)
-            has_more = scanner.has_more and self.is_current
-            self._wake.wait(PAUSE_S if has_more else POLL_S)
-            self._wake.clear()
-        scanner.close()
-
-    def _pass_on(self, changes: FolderChanges, is_complete: bool) -> None:
-        self._unread.put((changes, is_complete))
-        self.post_message(self.FolderRead())
-
-    def _reread(self) -> None:
-        """Read every run again, after an action of this app on them."""
-        self._must_reread.set()
-        self._wake.set()
-
-    @property
-    def _oldest_first(self) -> bool:
-        return self._order[:2] == ("age", False)
+    # --- what was read ---------------------------------------------------------------------------
 
     def on_runs_screen_folder_read(self) -> None:
-        while not self._unread.empty():
-            self._accept(*self._unread.get())
+        for reading in self._reader.take():
+            self._accept(*reading)
 
     def _accept(self, changes: FolderChanges, is_complete: bool) -> None:
         self._reports.report(self.rows, changes)
         self.rows.update((row.id, row) for row in changes.rows)
         for id in changes.gone:
             self.rows.pop(id, None)
-        self._marked = [id for id in self._marked if id in self.rows]
+        self._selection.forget_missing()
         if changes.problems is not None:
             self._problems = changes.problems
         if is_complete and not self.is_complete:
@@ -191,10 +137,10 @@ class RunsScreen(AppScreen):
             self.distrain.read_screens_css()
             self._add_preview()
             self.distrain.see_history(self.distrain.history.seen_until)  # known from now on
-        if self.is_current or not self._is_painted.is_set():
+        if self.is_current or not self._reader.is_painted:
             self._paint()
-        if not self._is_painted.is_set():
-            self.call_after_refresh(self._is_painted.set)
+        if not self._reader.is_painted:
+            self.call_after_refresh(self._reader.note_paint)
 
     def _add_preview(self) -> None:
         from distrain.tui.screens.selected_run import SelectedRun  # once the table is painted
@@ -225,13 +171,13 @@ class RunsScreen(AppScreen):
         elif self.is_complete:
             empty = keymap.insert_keys(NO_RUNS, self.app)
         look = TableLook(self._layout, *order)
-        self._table.show(lines, self._marked, look, empty, hold=self.is_complete)
+        self._table.show(lines, self._selection.marked, look, empty, hold=self.is_complete)
         self._paint_selected(self._table.line)
         self._filter.explain(self.listing.problem, self.rows.values(), self._problem)
         self.query_one(RunsHeader).show(
             list(self.rows.values()),
             len(self.listing.shown),
-            len(self._marked),
+            len(self._selection.marked),
             self.distrain.runs_dir,
             [
                 keymap.insert_keys(describe_unseen(self.distrain.history.unseen), self.app),
@@ -259,13 +205,7 @@ class RunsScreen(AppScreen):
         else:
             about.update(details(line, self.has_class("-short")))
         if self._selected_run is not None:
-            self._selected_run.show(line, self._pinned)
-
-    @property
-    def _pinned(self) -> RunRow | None:
-        """Return the newest pinned run."""
-        pinned = [row for row in self.rows.values() if row.pinned and row.kind != BENCH]
-        return max(pinned, key=lambda row: row.created, default=None)
+            self._selected_run.show(line, self._selection.pinned)
 
     def on_glance_read(self, event: GlanceRead) -> None:
         if self._selected_run is not None:
@@ -368,7 +308,7 @@ class RunsScreen(AppScreen):
             self._filter.clear()
             self._table.focus()
         else:
-            self._marked = []
+            self._selection.marked = []
         self._paint()
 
     def on_input_changed(self) -> None:
@@ -387,62 +327,14 @@ class RunsScreen(AppScreen):
     # --- the runs -------------------------------------------------------------------------------
 
     def action_mark(self) -> None:
-        """Mark the run under the cursor, or all runs of the group, or unmark them."""
-        line = self._table.line
-        if line is None:
-            return
-        ids = [row.id for row in line.rows] if isinstance(line, GroupRow) else [line.id]
-        if all(id in self._marked for id in ids):
-            self._marked = [id for id in self._marked if id not in ids]
-        else:
-            self._marked += [id for id in ids if id not in self._marked]
-        self._table.action_move(1)
+        self._selection.toggle_mark()
         self._paint()
-
-    def _current(self) -> Session | None:
-        """Return the run or bench under the cursor; say so where there is none."""
-        row = self._table.row
-        if row is None:
-            self.distrain.refuse("no run under the cursor")
-            return None
-        return self._session(row)
-
-    def _session(self, row: RunRow) -> Session | None:
-        """Return the run or bench of a row; say why where it cannot be read."""
-        folder = self.distrain.runs_dir / row.id
-        try:
-            if row.kind == BENCH:
-                from distrain.runners.bench import Bench
-
-                return Bench(folder)
-            from distrain.runners.records.reader import Record
-            from distrain.runners.runs import Run
-
-            return Run(Record(folder))
-        except DistrainError as error:
-            self.distrain.refuse(str(error))
-            return None
-
-    def _selected(self) -> list[Session]:
-        """Return the marked runs that the filter shows, else those of the group or the one under
-        the cursor.
-        """
-        marked = [row for row in self.listing.shown if row.id in self._marked]
-        if not marked and self._table.group:
-            return self._sessions(self._table.group.rows)
-        if not marked:
-            current = self._current()
-            return [current] if current else []
-        return self._sessions(marked)
-
-    def _sessions(self, rows: Iterable[RunRow]) -> list[Session]:
-        return [session for row in rows if (session := self._session(row))]
 
     def obstacle(self, id: str) -> str:
         row = self._table.row
         if id == "runs.stop" and row and not row.live:
             return "The run has ended."
-        must_end = ("runs.resume",) if self._marked else ("runs.resume", "runs.delete")
+        must_end = ("runs.resume",) if self._selection.marked else ("runs.resume", "runs.delete")
         if id in must_end and row and row.live:
             return "The run has not ended."
         if id in {f"{RUNS}.{name}" for name in OF_A_RUN} and self._table.line is None:
@@ -453,13 +345,13 @@ class RunsScreen(AppScreen):
         """Open the run under the cursor, or fold the group."""
         if self._table.group:
             self._fold(self._table.group)
-        elif session := self._current():
+        elif session := self._selection.current():
             self.distrain.sessions.open(session)
 
     def on_run_table_opened(self, event: RunTable.Opened) -> None:
         if isinstance(event.row, GroupRow):
             self._fold(event.row)
-        elif session := self._session(event.row):
+        elif session := open_session(self.distrain, event.row):
             self.distrain.sessions.open(session)
 
     def _fold(self, group: GroupRow) -> None:
@@ -470,11 +362,12 @@ class RunsScreen(AppScreen):
         from distrain.runners.runs import Run
         from distrain.tui.screens.compare_screen import CompareScreen
 
-        if sweep := self._sweep_at_cursor():
+        is_filtered = bool(self._filter.text.strip())
+        if sweep := self._selection.sweep(is_filtered):
             self._open_group(sweep)
             return
-        rows = self._compared()
-        sessions = self._sessions(rows[:MOST_COMPARED])
+        rows = self._selection.compared(is_filtered)
+        sessions = open_sessions(self.distrain, rows[:MOST_COMPARED])
         runs = [session for session in sessions if isinstance(session, Run)]
         if len(runs) < len(sessions):
             self.distrain.refuse("a bench already compares its candidates: open it")
@@ -488,32 +381,14 @@ class RunsScreen(AppScreen):
             hint = "mark two or more runs with {runs.mark}; then {runs.compare} compares them"
             self.distrain.refuse(keymap.insert_keys(hint, self.app))
 
-    def _compared(self) -> list[RunRow]:
-        """Return the runs to compare: see HELP."""
-        if self._marked:
-            return [self.rows[id] for id in self._marked]
-        if self._table.group:
-            return list(self._table.group.rows)
-        if self._filter.text.strip():
-            return [row for row in self.listing.shown if row.kind != BENCH]
-        pinned, row = self._pinned, self._table.row
-        return [each for each in (pinned, row if row != pinned else None) if each is not None]
-
-    def _sweep_at_cursor(self) -> str:
-        """Return the id of the sweep under the cursor, unless other runs are to be compared."""
-        group, row = self._table.group, self._table.row
-        if self._marked or self._pinned or (self._filter.text.strip() and not group):
-            return ""
-        ids = {each.group for each in group.rows} if group else {row.group if row else ""}
-        return ids.pop() if len(ids) == 1 else ""
-
     def _open_group(self, id: str) -> None:
         """Open the table and the curves of the runs of a sweep."""
         from distrain.runners.groups import Group
         from distrain.runners.runs import Run
 
         rows = [row for row in self.rows.values() if row.group == id]
-        sessions = self._sessions(sorted(rows, key=lambda row: (row.created, row.id)))
+        rows.sort(key=lambda row: (row.created, row.id))
+        sessions = open_sessions(self.distrain, rows)
         runs = [session for session in sessions if isinstance(session, Run)]
         if runs:
             self.distrain.sessions.open(Group(id, runs))
@@ -524,32 +399,32 @@ class RunsScreen(AppScreen):
         self.app.push_screen(QueueScreen())
 
     def action_stop(self) -> None:
-        if session := self._current():
+        if session := self._selection.current():
             self.distrain.sessions.stop(session)
 
     def action_rerun(self) -> None:
-        if session := self._current():
+        if session := self._selection.current():
             self.distrain.sessions.rerun(session)
 
     def action_resume(self) -> None:
-        if session := self._current():
+        if session := self._selection.current():
             self.distrain.sessions.resume(session)
 
     def action_edit(self) -> None:
-        if session := self._current():
-            self.distrain.sessions.edit(session, self._reread)
+        if session := self._selection.current():
+            self.distrain.sessions.edit(session, self._reader.reread)
 
     def action_pin(self) -> None:
-        if session := self._current():
+        if session := self._selection.current():
             self.distrain.sessions.toggle_pin(session)
-            self._reread()
+            self._reader.reread()
 
     def action_delete(self) -> None:
-        if sessions := self._selected():
-            self.distrain.sessions.delete(sessions, self._reread)
+        if sessions := self._selection.sessions():
+            self.distrain.sessions.delete(sessions, self._reader.reread)
 
     def action_undo(self) -> None:
-        self.distrain.sessions.restore(self._reread)
+        self.distrain.sessions.restore(self._reader.reread)
 
     def copy_values(self) -> list[CopyValue]:
         row = self._table.row

@@ -14,7 +14,6 @@ from textual.widgets import Static
 
 from distrain.tui.screens.app_screen import AppScreen
 
-
 STDIN = 0
 
 
