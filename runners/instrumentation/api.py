@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -88,13 +89,14 @@ def init(
     alone must be equal to that. A child process of a rank, e.g. a loader worker, is a rank only if
     it gives one.
     """
-    if _joined and not reuse:
-        _end_joined(None)
-    if _session is None:
-        _report_problems(_join, name or "", rank, world_size)
-    if config is not None:
-        _attempt(RankSession.describe, config)
-    return ScriptRun()
+    with _joining:
+        if _joined and not reuse:
+            _end_joined(None)
+        if _session is None:
+            _report_problems(_join, name or "", rank, world_size)
+        if config is not None:
+            _attempt(RankSession.describe, config)
+        return ScriptRun()
 
 
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
@@ -170,6 +172,7 @@ def should_stop() -> bool:
 _NO_PHASE = nullcontext()
 _session: RankSession | None = None
 _joined: JoinedRank | None = None
+_joining = threading.RLock()  # each run that a thread begins has to end
 
 
 def begin(session: RankSession, joined: JoinedRank | None = None) -> None:
@@ -177,13 +180,21 @@ def begin(session: RankSession, joined: JoinedRank | None = None) -> None:
     global _session, _joined
     _session = session
     _joined = joined
-    os.register_at_fork(after_in_child=_forget)
 
 
 def _forget() -> None:
     global _session, _joined
     _session = None
     _joined = None
+
+
+def _forget_after_fork() -> None:
+    global _joining
+    _joining = threading.RLock()  # another thread may have held it, and does not exist here
+    _forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _join(name: str, rank: int | None, world_size: int | None) -> None:

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from distrain.runners import formatting
+from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import NEVER
 
 LONGEST_NAME = 200
@@ -29,19 +30,35 @@ def to_name(given: Any) -> str:
 
 
 def to_samples(given: Any) -> int:
-    """Return a number of samples. Raises ValueError for a negative or too large one, TypeError."""
-    samples = to_step(given)
+    """Return a number of samples. Raises ConfigError for what is none, negative or too large."""
+    samples = to_whole(given, "samples")
     if samples < 0:
-        raise ValueError(f"{samples} samples: the number is negative")
+        raise ConfigError(f"samples must not be negative, as {samples} is")
     return samples
 
 
 def to_step(given: Any) -> int:
-    """Return a step. Raises ValueError for one that is too large, and TypeError."""
-    step = int(given)
-    if abs(step) > NEVER:
-        raise ValueError(f"{step} is larger than 2**53")
-    return step
+    """Return a step. Raises ConfigError for one that is no number or too large."""
+    return to_whole(given, "step")
+
+
+def to_whole(given: Any, what: str) -> int:
+    """Return a whole number that a message may contain. Raises ConfigError."""
+    try:
+        number = int(given)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{what} must be a whole number, not {to_text(given, 40)!r}") from None
+    if abs(number) > NEVER:
+        raise ConfigError(f"{what} must be a whole number up to 2**53, not a larger one")
+    return number
+
+
+def require_mapping(given: Any, what: str) -> None:
+    """Raise ConfigError where a program has not given values by name."""
+    if not hasattr(given, "items"):
+        raise ConfigError(
+            f"{what} must be a mapping of names to values, not {type(given).__name__}"
+        )
 
 
 def to_setting(value: Any) -> str | int | float | bool | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from distrain.runners.errors import ConfigError
+from distrain.runners.instrumentation.plain_values import to_whole
 from distrain.runners.system.rank_identity import RANK_VARIABLES
 
 # Set by `init` to the pid of the rank: a process that inherits it is none.
@@ -18,6 +20,10 @@ RUN_VARIABLE = "DISTRAIN_RUN"
 OBSERVE_VARIABLE = "DISTRAIN_OBSERVE"
 # Set by distrain where it starts a program that cannot report by itself.
 EXECUTABLE_VARIABLE = "DISTRAIN_EXECUTABLE"
+
+
+# Of a program: a record that listed many more would be too large to be read.
+MOST_RANKS = 65_536
 
 
 class Position(NamedTuple):
@@ -40,22 +46,31 @@ def find_position(rank: int | None, world_size: int | None) -> Position | None:
     if is_off or (rank is None and _is_child_of_rank()):
         return None
     environment = _rank_variables()
-    local_rank = int(environment.get("LOCAL_RANK", 0))
+    local_rank = _read_variable(environment, "LOCAL_RANK", 0)
     if rank is None:
         rank, size = _in_process_group() or (
-            int(environment.get("RANK", 0)),
-            int(environment.get("WORLD_SIZE", 1)),
+            _read_variable(environment, "RANK", 0),
+            _read_variable(environment, "WORLD_SIZE", 1),
         )
-        if world_size not in (None, size):
+        if world_size is not None and to_whole(world_size, "world_size") != size:
             text = f"distrain.init(world_size={world_size}) needs a rank"
             raise ConfigError(f"{text}: without one, this is rank {rank} of {size}")
     else:
-        rank = int(rank)
-        size = int(environment.get("WORLD_SIZE", rank + 1) if world_size is None else world_size)
+        rank = to_whole(rank, "rank")
+        if world_size is None:
+            size = _read_variable(environment, "WORLD_SIZE", rank + 1)
+        else:
+            size = to_whole(world_size, "world_size")
+    if size > MOST_RANKS:
+        raise ConfigError(f"{size:,} ranks cannot be recorded, only {MOST_RANKS:,}")
     if not 0 <= rank < size:
         raise ConfigError(f"rank {rank} of {size} does not exist: ranks count from 0")
-    local_size = int(environment.get("LOCAL_WORLD_SIZE", size))
+    local_size = max(1, _read_variable(environment, "LOCAL_WORLD_SIZE", size))
     return Position(rank, size, local_rank or rank % local_size, local_size)
+
+
+def _read_variable(environment: Mapping[str, str], name: str, default: int) -> int:
+    return to_whole(environment.get(name, default), name)
 
 
 def is_in_run() -> bool:

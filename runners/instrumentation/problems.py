@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 
+from distrain.runners.errors import ConfigError
 from distrain.runners.instrumentation import hidden_modules
 
 _was_printed = False
@@ -15,21 +16,27 @@ _was_printed = False
 def print_first(what: str = "something", *, is_exception: bool = True) -> None:
     """Print what could not be recorded, unless another problem was printed before.
 
-    If it `is_exception`, the exception that is being handled follows. One that a signal handler of
-    the program has raised belongs to the program: it is raised again.
+    If it `is_exception`, the exception that is being handled follows: as a sentence if it is a
+    ConfigError, which a value of the program's has caused. One that a signal handler of the program
+    has raised belongs to the program: it is raised again.
     """
     global _was_printed
-    if is_exception and _is_of_signal_handler(sys.exception()):
+    error = sys.exception() if is_exception else None
+    if error and _is_of_signal_handler(error):
         raise
     if _was_printed:
         return
     _was_printed = True
     if sys.stderr is None:  # `print` would take standard output
         return
-    text = f"distrain could not record {what}; further problems are not printed"
+    text = f"distrain could not record {what}"
+    if isinstance(error, ConfigError):
+        text += f": {error}"
+        error = None
+    text += "; further problems are not printed"
     with contextlib.suppress(Exception):  # the program may have closed or replaced it
-        print(f"{text}:" if is_exception else text, file=sys.stderr)
-        if is_exception:
+        print(f"{text}:" if error else text, file=sys.stderr)
+        if error:
             with hidden_modules.restored():
                 traceback.print_exc()
 

@@ -20,7 +20,13 @@ from distrain.runners.distributed.timing import PendingReading
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.logged_values import LoggedValues, copy_value, is_ready_by
 from distrain.runners.instrumentation.loop_events import OWN_STEP
-from distrain.runners.instrumentation.plain_values import in_parts, to_name, to_setting, to_step
+from distrain.runners.instrumentation.plain_values import (
+    in_parts,
+    require_mapping,
+    to_name,
+    to_setting,
+    to_step,
+)
 from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
 from distrain.runners.instrumentation.training_loop import TrainingLoop
@@ -274,6 +280,7 @@ class RankSession:
 
         `source` is the function that the script has called to log them, if not `distrain.log`.
         """
+        require_mapping(values, "the values of log")
         loop = self.loop
         counter = loop.counter
         is_given = step is not None
@@ -300,6 +307,7 @@ class RankSession:
 
     def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
         """Report this rank's share of an evaluation, or with `reduced` that of all ranks."""
+        require_mapping(metrics, "the metrics of log_eval")
         self._evaluations += not reduced
         if len(metrics) > MOST_METRICS:
             problems.print_first(f"more than {MOST_METRICS} metrics", is_exception=False)
@@ -321,6 +329,7 @@ class RankSession:
 
     def describe(self, config: Mapping[str, Any]) -> None:
         """Report the settings of the script; what is neither a number nor None becomes text."""
+        require_mapping(config, "the config of init")
         if len(config) > MOST_SETTINGS:
             problems.print_first(f"more than {MOST_SETTINGS:,} settings", is_exception=False)
         settings = [(to_name(name), to_setting(value)) for name, value in config.items()]

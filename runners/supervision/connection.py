@@ -35,6 +35,7 @@ MAX_REFUSALS = 100  # that are written to the log one by one
 # What is read of one connection in a second; a rank sends some tens of short lines.
 MAX_LINES_PER_S = 10_000
 MAX_BYTES_PER_S = 1 << 24
+MAX_UNREAD_BYTES = 1 << 24  # that wait for a peer, beyond what the kernel keeps
 _receive_buffer = memoryview(bytearray(1 << 16))  # shared: emptied before the next read
 
 
@@ -260,9 +261,15 @@ class Connection(asyncio.BufferedProtocol):
                 self.buffer_updated(count)
 
     def send(self, event: Event) -> None:
-        """Send an event; one that comes after the end of the connection is dropped."""
+        """Send an event; one that comes after the end of the connection is dropped.
+
+        A peer that keeps sending requests and never reads the answers is disconnected.
+        """
         if self._transport and not self._transport.is_closing():
-            self._transport.write(encode(event))
+            if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+                self.refuse("it does not read what it is sent")
+            else:
+                self._transport.write(encode(event))
 
 
 def skipped_message(source: str, reason: str) -> str:

@@ -181,6 +181,10 @@ class Coordinator:
                 connection.refuse("other hosts cannot join this run: it has one host")
             case "launcher" if self.run.plan.observed:
                 connection.refuse("this run has no launcher: distrain has not started it")
+            case "launcher" if self.run.launcher:
+                connection.refuse("this run's launcher is already connected")
+            case "rank" if hello.joined and not self.run.config.is_script:
+                connection.refuse("distrain starts the ranks of this run: no process can join it")
             case "rank":
                 self._greet_rank(connection, hello)
             case "node" | "task":

@@ -25,6 +25,8 @@ class DisconnectionHandler:
 
     def handle(self, connection: Connection) -> None:
         """Remove a connection that has ended and note what was lost with it."""
+        if connection is self._run.launcher:
+            self._run.launcher = None  # another process may take its place
         all_finished = self._conditions.all_finished.is_set()
         departure = self._run.membership.remove(connection)
         host = departure.host if departure else connection.host

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distrain import DistrainError, Record, find
+from distrain import DistrainError, Record, all_runs, find
 from distrain.runners.runs import Run
 from tests.integration.cli.conftest import Distrain, Start
 from tests.integration.runs.conftest import wait_until
@@ -134,6 +134,24 @@ def test_the_end_of_the_program_is_that_of_its_run(
     plain("train.py")
     state = ended(only_run(runs_dir)).state
     assert (state.status, state.reason) == (status, reason)
+
+
+def test_each_run_that_a_thread_begins_is_ended_by_the_next(
+    write: Write, plain: Plain, runs_dir: Path
+) -> None:
+    write(
+        "threads.py",
+        """
+        import threading, distrain
+        threads = [threading.Thread(target=distrain.init) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """,
+    )
+    assert plain("threads.py").stderr == ""
+    assert [ended(run.record).status for run in all_runs(runs_dir)] == ["completed"] * 4
 
 
 def test_an_uncaught_exception_is_reported_and_a_second_init_ends_the_first_run(

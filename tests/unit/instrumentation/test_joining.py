@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,16 @@ NO_ARGUMENTS = (None, None)
         ((None, 2), {"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
         ((None, 4), {}, "world_size=4.* needs a rank: without one, this is rank 0 of 1"),
         ((4, 4), {}, "rank 4 of 4 does not exist"),
+        ((None, "y"), {}, "world_size must be a whole number, not 'y'"),
+        ((float("nan"), 2), {}, "rank must be a whole number, not 'nan'"),
+        ((0, 10**5000), {}, r"world_size must be a whole number up to 2\*\*53"),
+        ((0, 10**7), {}, "10,000,000 ranks cannot be recorded"),
+        (NO_ARGUMENTS, {"RANK": "first"}, "RANK must be a whole number, not 'first'"),
+        ((0, 2), {"LOCAL_WORLD_SIZE": "0"}, (0, 2)),
     ],
 )
 def test_arguments_and_environment_say_which_rank_it_is(
-    arguments: tuple[int | None, int | None],
+    arguments: tuple[Any, Any],
     environment: dict[str, str],
     expected: tuple[int, int] | str,
     monkeypatch: pytest.MonkeyPatch,

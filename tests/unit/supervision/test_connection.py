@@ -316,3 +316,21 @@ def test_what_a_peer_sent_before_it_closed_is_received_though_writing_to_it_fail
     received_from(peer, collector=collector)
     assert isinstance(collector.events[-1], Finished)
     assert collector.disconnections == 1
+
+
+def test_a_peer_that_never_reads_its_answers_is_disconnected() -> None:
+    answer = Notice(time=0.0, text="x" * (1 << 16))
+
+    class Answering(Collector):
+        def received(self, connection: Connection, event: Event) -> None:
+            super().received(connection, event)
+            for _ in range(1000):
+                connection.send(answer)
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        while await reader.read(1 << 20):  # what was sent before the end, at last
+            pass
+
+    collector = received_from(peer, collector=Answering())
+    assert collector.disconnections == 1

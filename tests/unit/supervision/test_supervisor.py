@@ -401,3 +401,18 @@ def test_without_a_route_to_the_nodes_the_job_records_itself(
             supervisor.listen_address()
     else:
         assert supervisor.listen_address() == ""
+
+
+def test_nobody_takes_the_place_of_the_launcher_or_of_a_rank(supervisor: Supervisor) -> None:
+    coordinator = supervisor.coordinator
+    launcher, rank = SentEvents(coordinator), SentEvents(coordinator)
+    coordinator.received(launcher, Hello(role="launcher"))
+    coordinator.received(rank, Hello(rank=0, world_size=4))
+    coordinator.received(SentEvents(coordinator), Hello(role="launcher"))
+    coordinator.received(SentEvents(coordinator), Hello(rank=0, world_size=4, joined=True))
+    assert coordinator.run.launcher is launcher
+    assert coordinator.run.ranks.by_rank == {0: rank}
+    coordinator.disconnected(launcher)
+    successor = SentEvents(coordinator)
+    coordinator.received(successor, Hello(role="launcher"))
+    assert coordinator.run.launcher is successor
