@@ -37,6 +37,8 @@ PAUSE_FACTOR = 50  # pause at least this many times the CPU time of a check
 ENDLESS_CHANGES = {
     "train.epochs": 2**31 - 1,
     "train.max_steps": None,
+    "train.max_time_s": None,
+    "train.patience": None,
     "eval.every_epochs": 0,
     "eval.every_steps": None,
 }

@@ -252,6 +252,17 @@ def _training_rules(config: RunConfig, devices: Sequence[Device], world_size: in
             f"{formatting.plural(world_size, 'rank')}; each has at most {MOST_WORKERS_PER_RANK}",
         ),
         (
+            train.schedule == "onecycle" and train.warmup_epochs > 0,
+            "train.warmup_epochs",
+            "the schedule onecycle begins with a rise of its own",
+        ),
+        (
+            train.patience is not None
+            and not (config.eval.every_epochs or config.eval.every_steps),
+            "train.patience",
+            "it counts evaluations, and there is only one at the end; set eval.every_epochs",
+        ),
+        (
             train.sync_batchnorm
             and (not on_gpu or strategy in ONE_PROCESS or config.launcher == "horovodrun"),
             "train.sync_batchnorm",

@@ -109,6 +109,17 @@ class TrainConfig(Section, frozen=True):
         Count | None,
         Meta(description="Stop after this many optimizer steps, if that comes first."),
     ] = None
+    max_time_s: Annotated[
+        Annotated[float, Meta(gt=0, le=LONGEST_S)] | None,
+        Meta(description="Stop with a checkpoint so many seconds after the start of training."),
+    ] = None
+    patience: Annotated[
+        Positive | None,
+        Meta(
+            description="End after this many evaluations in a row without a better value of "
+            "`checkpoint.best`."
+        ),
+    ] = None
     batch_size: Annotated[
         int,
         Meta(
@@ -144,8 +155,8 @@ class TrainConfig(Section, frozen=True):
         float, Meta(ge=0, le=LARGEST, description="L2 for SGD and Adam, decoupled for AdamW.")
     ] = 0.0
     schedule: Annotated[
-        Literal["constant", "step", "cosine"],
-        Meta(description="Schedule by which the learning rate falls."),
+        Literal["constant", "step", "cosine", "onecycle", "wsd"],
+        Meta(description="Schedule of the learning rate."),
     ] = "constant"
     warmup_epochs: Annotated[
         float,
@@ -157,6 +168,10 @@ class TrainConfig(Section, frozen=True):
     step_gamma: Annotated[
         float, Meta(gt=0, le=1, description="Factor of each fall of the `step` schedule.")
     ] = 0.1
+    decay_share: Annotated[
+        float,
+        Meta(gt=0, le=1, description="Share of all steps in which the `wsd` schedule falls to 0."),
+    ] = 0.2
     clip_norm: Annotated[
         Amount | None, Meta(description="Largest total norm of the gradients; unset: not clipped.")
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from contextlib import suppress
@@ -297,6 +298,15 @@ class Coordinator:
             self.run.set_state(facts=facts)
             for text in facts.notices:
                 self.run.notice(text)
+            if (limit := self.run.config.train.max_time_s) is not None:
+                asyncio.get_running_loop().call_later(limit, self._stop_in_time)
+
+    def _stop_in_time(self) -> None:
+        """Stop the run because `train.max_time_s` is over."""
+        evidence = self.run.evidence
+        if not (evidence.stop_requested or self.run.conditions.all_finished.is_set()):
+            evidence.stop_origin = "at the limit of train.max_time_s"
+            self.control.stop()
 
     def _note_finished(self, event: Finished) -> None:
         self.run.evidence.finished[event.rank] = event

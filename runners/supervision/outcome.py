@@ -82,7 +82,12 @@ def supervisor_failure(error: Exception) -> Outcome:
 def _finished(evidence: Evidence) -> Outcome:
     """Return the outcome of a run whose ranks have all left the training loop in order."""
     if not any(finished.stopped for finished in evidence.finished.values()):
-        reason = ALL_EXITED if evidence.is_script else "completed all steps"
+        own = next((each.reason for each in evidence.finished.values() if each.reason), "")
+        reason = (
+            ALL_EXITED
+            if evidence.is_script
+            else formatting.single_line(own) or "completed all steps"
+        )
         return Outcome(status="completed", reason=reason)
     step = max(finished.step for finished in evidence.finished.values())
     reason = f"stopped {evidence.stop_origin} after step {step:,}"

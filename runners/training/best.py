@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from distrain.models.task import Task
 from distrain.runners import formatting
@@ -49,3 +50,44 @@ class BestScore:
         if self.score is None:
             return True
         return score > self.score if self._is_max else score < self.score
+
+
+class Patience:
+    """Counts the evaluations in a row without a better score, for `train.patience`.
+
+    All ranks count alike, because all have the same scores.
+    """
+
+    def __init__(self, limit: int | None, best: BestScore) -> None:
+        self._limit = limit
+        self._best = best
+        self.waited = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether training must end."""
+        return self._limit is not None and self.waited >= self._limit
+
+    @property
+    def reason(self) -> str:
+        """Return why training has ended."""
+        evaluations = formatting.plural(self.waited, "evaluation")
+        return f"no better {self._best.metric} in {evaluations} (train.patience)"
+
+    def add(self, score: float | None) -> None:
+        """Count an evaluation."""
+        if self._best.is_better(score):
+            self._best.score = score
+            self.waited = 0
+        else:
+            self.waited += 1
+
+    def state(self) -> dict[str, float | int | None]:
+        """Return what a checkpoint must keep."""
+        return {"score": self._best.score, "waited": self.waited}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what `state` returned."""
+        score, waited = state.get("score"), state.get("waited")
+        self._best.score = float(score) if isinstance(score, float | int) else None
+        self.waited = waited if isinstance(waited, int) and waited >= 0 else 0

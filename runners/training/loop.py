@@ -23,16 +23,22 @@ def train(run: Training) -> None:
     run.enter("training")
     run.meter.begin()
     goes_on = True
-    while goes_on and run.step < run.total_steps:
+    while goes_on and run.step < run.total_steps and not run.patience.is_exhausted:
         goes_on = train_epoch(run)
     run.meter.flush()
     if goes_on:
         run.evaluate()
     if goes_on or run.reporter.save_at_stop:
         run.save()
-    stopped = run.step < run.total_steps
+    is_early = run.step < run.total_steps
     run.reporter.send(
-        Finished(time=time.time(), rank=run.world.rank, step=run.step, stopped=stopped)
+        Finished(
+            time=time.time(),
+            rank=run.world.rank,
+            step=run.step,
+            stopped=is_early and not goes_on,
+            reason=run.patience.reason if is_early and goes_on else "",
+        )
     )
 
 
@@ -55,6 +61,8 @@ def train_epoch(run: Training) -> bool:
             return False
         if epoch_ends or within_epochs:
             pause(run, epoch_ends)
+            if run.patience.is_exhausted:
+                return True
     return True
 
 

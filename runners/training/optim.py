@@ -74,9 +74,14 @@ def make_schedule(
 
     The function has no state, so a resumed run needs none. Warm-up rises linearly to `lr`
     (Goyal et al. 2017); "cosine" falls to 0 at `total_steps` (Loshchilov & Hutter 2017); "step"
-    multiplies by `step_gamma` every `step_epochs`.
+    multiplies by `step_gamma` every `step_epochs`; "wsd" is constant and falls linearly to 0 in the
+    last `decay_share` of the steps (Hu et al. 2024); "onecycle" rises and falls once (Smith &
+    Topin 2018), with the defaults of torch's OneCycleLR.
     """
+    if config.schedule == "onecycle":
+        return partial(_one_cycle, lr, total_steps)
     warmup_steps = round(config.warmup_epochs * steps_per_epoch)
+    wsd_steps = max(1, round(config.decay_share * total_steps))
     decay_steps = max(1, round(config.step_epochs * steps_per_epoch))
 
     def rate(step: int) -> float:
@@ -87,9 +92,24 @@ def make_schedule(
             return lr * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
         if config.schedule == "step":
             return lr * config.step_gamma ** (step // decay_steps)
+        if config.schedule == "wsd":
+            return lr * min(1.0, max(0, total_steps - step) / wsd_steps)
         return lr
 
     return rate
+
+
+def _one_cycle(lr: float, total_steps: int, step: int) -> float:
+    """Return the rate of a rise from lr / 25 in 30 % of the steps, and a fall to almost 0."""
+    start, end = lr / 25, lr / 25 / 1e4
+    top = 0.3 * total_steps - 1
+    if step <= top:
+        return _along_cosine(start, lr, step / top)
+    return _along_cosine(lr, end, min(1.0, (step - top) / (total_steps - 1 - top)))
+
+
+def _along_cosine(start: float, end: float, progress: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * progress))
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -27,7 +27,7 @@ from distrain.runners.protocol.events import Evaluation, Facts, Phase, Saved
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training import checkpoint
 from distrain.runners.training.batch_plan import BatchPlan, steps_per_epoch
-from distrain.runners.training.best import BestScore
+from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
@@ -87,6 +87,7 @@ class Training:
         self.precision = Precision(plan.precision, world.device)
         self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
         self.best = BestScore(config.checkpoint, task)
+        self.patience = Patience(config.train.patience, BestScore(config.checkpoint, task))
         self._score: float | None = None  # of the last evaluation
         self._evaluated_at = -1
         self._saved_at = -1
@@ -228,6 +229,7 @@ class Training:
         )
         self._evaluated_at = self.step
         self._score = self.best.score_of(metrics)
+        self.patience.add(self._score)
         if self.world.is_leader:
             self.reporter.send(
                 Evaluation(
@@ -286,6 +288,7 @@ class Training:
             "offset": self.offset,
             "best": self.best.score,
             "best_metric": self.best.metric,
+            "patience": self.patience.state(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.precision.state_dict(),
@@ -331,6 +334,8 @@ class Training:
             self.offset = 0
         if content.get("best_metric") == self.best.metric:
             self.best.score = content.get("best")
+            if isinstance(patience := content.get("patience"), dict):
+                self.patience.load_state(patience)
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         """Restore momenta from the checkpoint; keep the options of this config."""

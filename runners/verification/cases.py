@@ -126,6 +126,8 @@ def _shorten(config: RunConfig, steps: int) -> RunConfig:
     limit = min(config.data.eval_limit or MAX_EVALUATED, MAX_EVALUATED)
     changes = {
         "train.max_steps": steps,
+        "train.max_time_s": None,
+        "train.patience": None,
         "train.epochs": steps,
         "data.eval_limit": limit,
         "eval.every_epochs": 0,

@@ -61,12 +61,16 @@ class Failure(Event, frozen=True, tag="failure"):
 
 
 class Finished(Event, frozen=True, tag="finished"):
-    """A rank has left the training loop without an error, after `step` steps."""
+    """A rank has left the training loop without an error, after `step` steps.
+
+    `stopped` on request, or for a `reason` of its own; without either it has made all steps.
+    """
 
     time: float
     rank: Int
     step: Int
     stopped: bool = False
+    reason: str = ""
 
 
 class Exited(Event, frozen=True, tag="exited"):

@@ -63,6 +63,27 @@ def test_a_cosine_that_is_all_warm_up_does_not_divide_by_zero() -> None:
     assert [rate(99), rate(100)] == [LR, LR]
 
 
+def test_wsd_is_constant_and_then_falls_in_a_straight_line_to_zero() -> None:
+    found = rates(schedule="wsd", decay_share=0.25, warmup_epochs=1.0)
+    assert found[9:76] == pytest.approx([LR] * 67)
+    assert found[75:] == pytest.approx([LR * left / 25 for left in range(25, 0, -1)])
+
+
+def test_one_cycle_is_that_of_pytorch() -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=LR)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, LR, total_steps=TOTAL, cycle_momentum=False
+    )
+    expected = []
+    for _ in range(TOTAL):
+        expected.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step() if len(expected) < TOTAL else None
+    assert rates(schedule="onecycle") == pytest.approx(expected)
+    assert all(map(math.isfinite, [make_schedule(TrainConfig(schedule="onecycle"), LR, 1, 1)(0)]))
+
+
 def test_step_falls_by_its_factor_every_step_epochs() -> None:
     found = rates(schedule="step", step_epochs=3.0, step_gamma=0.5)
     assert found[:30] == [LR] * 30
