@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -65,6 +66,7 @@ def create_bench(
         write_atomically(folder / DEFINITION, definition.to_toml().encode())
         write_bench_state(folder, state)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # half of a bench
         raise RunsFolderError(
             f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
             "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"

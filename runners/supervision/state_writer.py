@@ -10,6 +10,8 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter, report_write_errors
 from distrain.runners.supervision.outcome import Outcome
 
+RESERVE = ".reserve"  # a file kept aside, so that a full disk has room for how the run ended
+
 
 class SteadyTime:
     """Unix time that continues as if nobody had set the clock, from its creation on.
@@ -55,9 +57,11 @@ class StateWriter:
         """Write how the run ended, and close the record."""
         with report_write_errors():
             self._writer.commit()
+        # Not before the commit: SQLite would fill the room with a part of what does not fit.
+        (self._writer.dir / RESERVE).unlink(missing_ok=True)
         self.set(
             status=outcome.status,
-            reason=outcome.reason,
+            reason=self._reason(outcome),
             error=outcome.error,
             ended=self._started.now(),
             waiting_for=[],
@@ -66,7 +70,13 @@ class StateWriter:
         with report_write_errors():
             self._writer.close()
         # Lists of many runs read the summary instead of every database.
-        self.set(summary=Record(self._writer.dir).summary())
+        self.set(reason=self._reason(outcome), summary=Record(self._writer.dir).summary())
+
+    def _reason(self, outcome: Outcome) -> str:
+        if not self._writer.pending:
+            return outcome.reason
+        missing = "what it sent last is not in the record, which could not be written"
+        return f"{outcome.reason}; {missing} (is the disk full?)".removeprefix("; ")
 
     def _changes_with_job(self, job: Job) -> dict[str, Any]:
         """Return what changes with a job's state: a run starts when its job gets nodes.

@@ -43,7 +43,7 @@ from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import Outcome, judge, supervisor_failure
 from distrain.runners.supervision.server import serve
-from distrain.runners.supervision.state_writer import StateWriter
+from distrain.runners.supervision.state_writer import RESERVE, StateWriter
 from distrain.runners.system.processes import (
     AT_ONCE,
     adopt_orphans,
@@ -57,7 +57,7 @@ QUEUE_CHECK_S = 0.5  # between two checks whether devices are free
 LAST_EVENTS_S = 2.0  # for what ended ranks have sent and is still in the sockets
 LOCK_S = 5.0  # for a supervisor that was killed to be gone
 LOCK_CHECK_S = 0.1
-RESERVE_BYTES = 1 << 16  # kept aside, so that a full disk has room for how the run ended
+RESERVE_BYTES = 1 << 16
 
 
 class Supervisor:
@@ -217,7 +217,6 @@ class Supervisor:
         """Write how the run ended and release its devices."""
         if self.coordinator.run.evidence.folder_lost:
             self.writer.dir = self._moved_folder()
-        (self.writer.dir / ".reserve").unlink(missing_ok=True)
         if self.writer.dir.exists():
             self.state.finish(outcome)
         if self.lease:
@@ -235,7 +234,7 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
     supervisor = Supervisor(folder)
     coordinator = supervisor.coordinator
     writer = supervisor.writer
-    reserve = folder / ".reserve"
+    reserve = folder / RESERVE
     if writer.recovered:
         writer.set_state(socket="", **process_identity())  # so that nobody else recovers it
         supervisor.journal.recover()

@@ -19,7 +19,7 @@ from distrain.tui.dialogs.copy import CopyDialog
 from distrain.tui.dialogs.jump import JumpDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.run_screen import RunScreen
-from distrain.tui.screens.shell_screen import ShellScreen, find_problem
+from distrain.tui.screens.shell_screen import ShellScreen, find_problem, run_shell
 from distrain.tui.widgets.form_table import FormTable
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.rank_table import RankTable
@@ -152,6 +152,16 @@ def test_a_shell_opens_in_the_folder_of_the_run(
 
     play(scenario, runs_dir, run)
     assert (tmp_path / "where").read_text().strip() == str(run.dir)
+
+
+def test_the_line_above_a_shell_has_no_terminal_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run\x1b[2J"
+    folder.mkdir()
+    monkeypatch.setenv("SHELL", "true")
+    assert run_shell(folder) == ""
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_a_read_only_app_opens_no_shell(ended: Make, runs_dir: Path) -> None:

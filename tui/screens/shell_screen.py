@@ -12,6 +12,7 @@ from pathlib import Path
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.widgets import Static
 
+from distrain.runners import formatting
 from distrain.tui.screens.app_screen import AppScreen
 
 STDIN = 0
@@ -44,7 +45,8 @@ class ShellScreen(AppScreen):
 def run_shell(folder: Path) -> str:
     """Run $SHELL in a folder until it ends; return why it could not start, or an empty string."""
     shell = os.environ.get("SHELL") or "/bin/sh"
-    print(f"\n{shell} in {folder}\n`exit` returns to distrain; runs continue.\n", flush=True)
+    where = formatting.printable(f"{shell} in {folder}")
+    print(f"\n{where}\n`exit` returns to distrain; runs continue.\n", flush=True)
     try:
         subprocess.run([shell], cwd=folder, check=False)
     except OSError as error:

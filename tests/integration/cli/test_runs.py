@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from msgspec import structs
 from distrain.runners.bench import candidates, make, plans
 from distrain.runners.bench.folder import create_bench
 from distrain.runners.config.trust import remember
-from distrain.runners.errors import ConfigError
+from distrain.runners.errors import ConfigError, RunsFolderError
 from distrain.runners.protocol.events import Attempt, Job
 from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import RunError, read_state, write_state
@@ -280,6 +281,19 @@ def test_a_name_with_control_characters_is_refused(runs_dir: Path) -> None:
     with pytest.raises(ConfigError, match="must be printable text, not"):
         create_bench(runs_dir, made, plans(made), name="a\x1b[31mb\nc", **how)
     assert not runs_dir.exists()
+
+
+def test_a_bench_that_does_not_fit_on_the_disk_leaves_no_folder(runs_dir: Path) -> None:
+    made = make(candidates(["single"], {}), {})
+    how = {"name": "", "cwd": str(runs_dir), "command": [], "queue": False}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(RunsFolderError, match="File too large"):
+            create_bench(runs_dir, made, plans(made), **how)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(runs_dir.iterdir()) == []
 
 
 def test_show_prints_a_page(distrain: Distrain, finished: SampledRun) -> None:

@@ -41,7 +41,7 @@ from distrain.runners.records.state import RunState, read_state
 from distrain.runners.supervision import launcher_process
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
-from distrain.runners.supervision.outcome import judge
+from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.supervisor import Supervisor
 from distrain.runners.system.processes import AT_ONCE
 from tests.support.connections import SentEvents
@@ -68,6 +68,26 @@ def test_a_full_disk_neither_loses_a_rank_nor_the_state(
     supervisor.state.set()
     state = read_state(supervisor.folder)
     assert (state.status, state.reason) == ("stopping", "on request")
+
+
+def test_a_run_that_ends_on_a_full_disk_has_its_state_and_reports_what_is_missing(
+    supervisor: Supervisor,
+) -> None:
+    writer = supervisor.writer
+    reserve = writer.dir / ".reserve"
+    had_reserve = []
+    reserve.touch()
+    for step in range(1, 3000):
+        writer.add(make_window(0, step))
+    writer._db.execute("PRAGMA max_page_count = 1")  # as a full disk, until the record is closed
+    writer._db.set_trace_callback(
+        lambda statement: had_reserve.append(reserve.exists()) if "BEGIN" in statement else None
+    )
+    supervisor.close(Outcome(status="completed", reason="all processes exited with code 0"))
+    assert had_reserve == [True, False]  # what is too large for the disk does not fill the reserve
+    state = read_state(supervisor.folder)
+    assert state.status == "completed"
+    assert state.reason.startswith("all processes exited with code 0; what it sent last is not in")
 
 
 def test_a_rank_that_has_disconnected_is_not_sampled(supervisor: Supervisor) -> None:
