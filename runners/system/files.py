@@ -102,7 +102,7 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
             yield file
         return
     target = Path(os.path.realpath(path))  # a link stays one
-    draft = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}")
+    draft = target.with_name(f"{_draft_prefix(target)}{os.urandom(4).hex()}")
     try:
         with draft.open("x", encoding="utf-8", newline="") as file:
             yield file
@@ -112,6 +112,20 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def size_of_draft(path: Path) -> int:
+    """Return how many bytes `open_replacement` has written so far for a path."""
+    target = Path(os.path.realpath(path))
+    prefix = _draft_prefix(target)
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        drafts = (each for each in entries if each.name.startswith(prefix))
+        return max((each.stat().st_size for each in drafts), default=0)
+    return 0
+
+
+def _draft_prefix(target: Path) -> str:
+    return f".{target.name[:200]}."
 
 
 def _is_replaceable(path: Path) -> bool:

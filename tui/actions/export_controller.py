@@ -109,7 +109,9 @@ def _problem_of(path: str) -> str:
 
 def _describe(current: Export) -> str:
     seconds = formatting.duration(time.monotonic() - current.began)
-    written = formatting.size(_size(current.target))
+    from distrain.runners.system.files import size_of_draft
+
+    written = formatting.size(_size(current.target) or size_of_draft(current.target))
     return f"{written} in {seconds} so far, to {current.target}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distrain.runners.system.files import open_replacement, read_regular
+from distrain.runners.system.files import open_replacement, read_regular, size_of_draft
 
 
 def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
@@ -32,10 +32,12 @@ def test_a_replacement_keeps_the_mode_and_a_link(tmp_path: Path) -> None:
     link.symlink_to("target")
     with open_replacement(link) as file:
         file.write("new")
-        assert target.read_text() == "old"
+        file.flush()
+        assert (target.read_text(), size_of_draft(link)) == ("old", 3)
     assert link.is_symlink()
     assert (target.read_text(), target.stat().st_mode & 0o777) == ("new", 0o600)
     assert sorted(tmp_path.iterdir()) == [link, target]
+    assert size_of_draft(link) == 0
 
 
 def test_pipes_and_streams_are_written_to_themselves(
