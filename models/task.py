@@ -55,6 +55,16 @@ class Task(ABC):
         Must call `model`: it is `self.model`, wrapped by the strategy.
         """
 
+    def weight(self, batch: Any) -> float | Tensor | None:
+        """Return the sum of the weights of a batch's samples; None: their number.
+
+        A task defines this if `loss` is a mean in which samples have different weights, such as a
+        mean over tokens without padding. The gradient of a step is then that of the weighted mean
+        over all its samples, for any number of ranks and micro-batches. The loss of a batch
+        without weight must be finite.
+        """
+        return None
+
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Any) -> Sums:
         """Return sums over the batch and their counts; called in eval mode, without gradients.

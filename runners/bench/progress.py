@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from distrain.runners import formatting
+from distrain.runners.analysis.interval import MIN_MEASUREMENTS
 from distrain.runners.bench.candidate_texts import command_words
 from distrain.runners.bench.definition import Definition, Rules
 from distrain.runners.bench.estimate import RemainingTime, estimate_remaining
@@ -39,6 +40,8 @@ def describe_plan(definition: Definition) -> str:
     rules = definition.rules
     runs = formatting.plural(len(definition.configs), "run")
     text = f"{format_rounds(rules, ' to ')} rounds of {runs}"
+    if rules.repeats < MIN_MEASUREMENTS:
+        text += f", which cannot give a result (that takes {MIN_MEASUREMENTS} or more)"
     if rules.min_rounds < rules.repeats:
         figure = "each ratio" if len(definition.configs) > 1 else "its rate"
         text += f", until {figure} is known within ±{100 * rules.precision:g} %"

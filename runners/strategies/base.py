@@ -42,8 +42,8 @@ class Strategy:
         """Return a context for the forward and backward of a micro-batch that is not the last."""
         return NO_CONTEXT
 
-    def weight(self, samples: int, total: int) -> float:
-        """Return the factor of a micro-batch's mean loss over `samples`.
+    def weight(self, samples: float, total: float) -> float:
+        """Return the factor of a micro-batch's mean loss over `samples` (or their weight).
 
         With it the gradient of the step is that of the mean over the `total` samples of all
         ranks and micro-batches, however unevenly they are shared.

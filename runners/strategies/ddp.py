@@ -70,7 +70,7 @@ class Ddp(Strategy):
             yield
         self._last_gradient.take()  # only the one of the last micro-batch counts
 
-    def weight(self, samples: int, total: int) -> float:
+    def weight(self, samples: float, total: float) -> float:
         # torch's compressing hooks divide by the world size; `sum_hook` does not.
         share = samples / total
         return share if self.config.ddp.comm_hook == "none" else share * self.world.size

@@ -54,7 +54,7 @@ class Horovod(Strategy):
         yield
         self._last_gradient.take()  # only the one of the last micro-batch counts
 
-    def weight(self, samples: int, total: int) -> float:
+    def weight(self, samples: float, total: float) -> float:
         return samples / total * self.world.size
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distrain.runners.config.sections import CheckpointConfig, EvalConfig
@@ -73,6 +73,14 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     last = len(counts) - 1
     if run.turns:
         run.begin_turn(run.turns)
+    weights: Sequence[float] = counts
+    total_weight: float = total
+    if run.weighs_batches:
+        ahead = [next(batches) for _ in counts]
+        mark("data")
+        weights, total_weight = run.weigh(ahead, counts)
+        batches = iter(ahead)
+        mark("comm")
     for index, count in enumerate(counts):
         batch = next(batches)
         mark("data")
@@ -80,10 +88,11 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
             with run.precision.autocast():
                 loss = run.loss(batch)
             mark("forward")
-            weight = run.strategy.weight(count, total)
+            weight = run.strategy.weight(weights[index], total_weight)
             # An even share needs no weight, and the product would add two kernels to each step.
             run.precision.scale_loss(loss if weight == 1 else loss * weight).backward()
-        run.meter.add_loss(loss, count)
+        counted = weights[index] / total_weight * total if run.weighs_batches else None
+        run.meter.add_loss(loss, count, counted)
         if index < last:
             mark("backward")
     run.strategy.reduce(run.model, run.clock)

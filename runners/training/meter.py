@@ -43,6 +43,7 @@ class ClosedWindow:
     reading: PendingReading
     losses: Tensor | list[float]  # of the micro-batches, then flags of skipped steps, then norms
     samples: list[int]
+    weights: list[float]
     micro_batches: int
     norms: int
 
@@ -81,16 +82,22 @@ class Meter:
     def _reset(self) -> None:
         self._losses: list[Any] = []
         self._samples: list[int] = []
+        self._weights: list[float] = []
         self._skipped: list[Any] = []
         self._norms: list[Any] = []
         self._steps = 0
         self._losses_of_steps = 0  # losses of finished steps: a prefix of `_losses`
 
-    def add_loss(self, loss: Tensor, samples: int) -> None:
-        """Add the mean loss of a micro-batch, which may still be computed on its device."""
+    def add_loss(self, loss: Tensor, samples: int, weight: float | None = None) -> None:
+        """Add the mean loss of a micro-batch, which may still be computed on its device.
+
+        `weight`: the samples that it counts for in the mean loss of the step, if not as many as
+        it has.
+        """
         # On the CPU the number itself: nothing has to be waited for, and stacking costs more.
         self._losses.append(loss.item() if loss.is_cpu else loss.detach())
         self._samples.append(samples)
+        self._weights.append(samples if weight is None else weight)
 
     def end_step(
         self,
@@ -134,6 +141,7 @@ class Meter:
                     reading=self._clock.close(),
                     losses=losses,
                     samples=self._samples,
+                    weights=self._weights,
                     micro_batches=len(self._losses),
                     norms=len(self._norms),
                 )
@@ -158,6 +166,7 @@ class Meter:
         """Report the finished steps of the open window without waiting for the device."""
         del self._losses[self._losses_of_steps :]
         del self._samples[self._losses_of_steps :]
+        del self._weights[self._losses_of_steps :]
         with contextlib.suppress(Exception):  # the device may be lost
             self._close()
 
@@ -167,7 +176,7 @@ class Meter:
         losses = values[: closed.micro_batches]
         flags = values[closed.micro_batches : len(values) - closed.norms]
         norms = values[len(values) - closed.norms :]
-        pairs = [(loss, n) for loss, n in zip(losses, closed.samples, strict=True) if n]
+        pairs = [(loss, n) for loss, n in zip(losses, closed.weights, strict=True) if n]
         is_finite = all(math.isfinite(loss) for loss, _ in pairs)
         if self.finite and not is_finite:
             self.finite = False
@@ -201,7 +210,7 @@ class Meter:
 
     def _report_non_finite(self, closed: ClosedWindow, losses: list[float]) -> None:
         """Report the first loss that is not finite, with the step that it belongs to."""
-        counted = enumerate(zip(losses, closed.samples, strict=True))
+        counted = enumerate(zip(losses, closed.weights, strict=True))
         first = next(i for i, (loss, n) in counted if n and not math.isfinite(loss))
         per_step = closed.micro_batches // closed.steps
         step = closed.step - closed.steps + 1 + first // per_step

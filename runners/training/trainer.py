@@ -5,8 +5,9 @@ How it trains is in `loop`.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,7 @@ from distrain.runners.training.task_optimizer import (
     make_rate,
 )
 from distrain.runners.training.turns import Turns
+from distrain.runners.training.weights import has_weights, weight_of
 
 
 class Training:
@@ -109,6 +111,7 @@ class Training:
             config.report.window_s,
             warmup_until=self.step + warmup_steps,
         )
+        self.weighs_batches = has_weights(task)
         self.loss: Callable[[Any], Tensor] = partial(task.loss, self.callable)
         if saved:
             self._restore_own(saved)
@@ -131,6 +134,18 @@ class Training:
         """Let the optimizer of the next step have its turn."""
         self.task.turn = turns.begin(self.step)
         self.parameters = turns.parameters
+
+    def weigh(self, batches: Sequence[Any], counts: Sequence[int]) -> tuple[list[float], float]:
+        """Return the weights of this rank's micro-batches, and that of all ranks together.
+
+        `counts` are their samples: a batch that only takes part has none, and no weight. The
+        total is not zero, so that it can be divided by. Raises TaskError.
+        """
+        pairs = zip(batches, counts, strict=True)
+        weights = [weight_of(self.task, batch) if count else 0.0 for batch, count in pairs]
+        total = torch.tensor(math.fsum(weights), dtype=torch.float64, device=self.world.device)
+        self.world.all_reduce_(total)
+        return weights, float(total) or 1.0
 
     def _usable_samples(self) -> int:
         train = self.config.train

@@ -4,6 +4,7 @@ strategies, launchers, optimizers or precisions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns
+from distrain.runners.training.weights import has_weights, weight_of
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class MicroBatch(NamedTuple):
-    """A batch, its share of the step's samples, and the rank that trains on it in the run."""
+    """A batch, its share of the step's samples (or their weight), and the rank that has it."""
 
     batch: Any
     share: float
@@ -114,11 +116,19 @@ class PlainProcess:
             )
             streams = [each.epoch(epoch, order) for each in batches]
             for shares in zip(*(order.shares(rank) for rank in range(ranks)), strict=True):
-                yield [
-                    MicroBatch(self.convert(next(streams[rank])), count / share.total, rank)
-                    for rank, share in enumerate(shares)
-                    for count in share.counts
+                counts = [
+                    (rank, count) for rank, share in enumerate(shares) for count in share.counts
                 ]
+                parts = [(next(streams[rank]), rank, count) for rank, count in counts]
+                weights = [self._weight(batch, count) for batch, _, count in parts]
+                total = math.fsum(weights) or 1.0
+                yield [
+                    MicroBatch(self.convert(batch), weight / total, rank)
+                    for (batch, rank, _), weight in zip(parts, weights, strict=True)
+                ]
+
+    def _weight(self, batch: Any, count: int) -> float:
+        return weight_of(self.task, batch) if count and has_weights(self.task) else float(count)
 
     def state(self) -> tuple[Tensors, Tensors]:
         """Return copies of weights and buffers, on the CPU."""

@@ -15,6 +15,7 @@ import torch
 
 from distrain.models.places import place_of
 from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.weights import has_weights, weight_of
 from distrain.runners.verification.reference import PlainProcess
 from distrain.runners.verification.result import TASK, VerificationCheck
 
@@ -50,6 +51,14 @@ def _problem_of_loss(process: PlainProcess) -> str:
     if not all(map(math.isfinite, losses.values())):
         return ""  # the run reports it
     weights = {name: float(size * (cut[1] - cut[0])) for name, cut in CUTS.items()}
+    if has_weights(process.task):
+        weights = {name: weight_of(process.task, batch) for name, batch in batches.items()}
+        parts = sum(weights[name] for name in "ABC")
+        if not _is_close(weights["ABC"], parts, parts, process.exact):
+            return (
+                f"{place_of(process.task.weight)} must return a sum: the weight of {3 * size} "
+                f"samples is {weights['ABC']:.6g}, and those of their parts add up to {parts:.6g}"
+            )
     if _is_mean(losses, weights, TOLERANCE[process.exact]):
         return ""
     place = place_of(process.task.loss)
@@ -60,6 +69,11 @@ def _problem_of_loss(process: PlainProcess) -> str:
         return (
             f"{place} returns a sum: {found}, as much as those of its parts together. "
             f'Use reduction="mean": {MEAN_RULE}'
+        )
+    if has_weights(process.task):
+        return (
+            f"the weights of {place_of(process.task.weight)} are not those of the mean that "
+            f"{place} returns: {found}, and its parts with these weights give another mean"
         )
     found += f", and the mean of its parts' losses {parts / 3:.6g}"
     if _is_weighted_mean(losses, process.exact):

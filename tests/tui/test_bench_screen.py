@@ -284,7 +284,9 @@ def test_marked_presets_are_benched_with_the_chosen_rules(
         app.screen.query_one("#bench-seconds", Input).value = "0.5"
         app.screen.query_one("#bench-precision", Input).value = "1"
         await pilot.pause()
-        assert "3 rounds of 2 runs" in str(app.screen.query_one("#bench-outlook", Static).render())
+        assert "3 rounds of 2 runs, which cannot give a result" in str(
+            app.screen.query_one("#bench-outlook", Static).render()
+        )
         button = app.screen.query_one("#start", Button)
         await until(pilot, lambda: not button.has_class("-active"), "up again")
         await pilot.press("enter")

@@ -17,6 +17,7 @@ from tests.integration.engine.ranks import Outcome, run_alone, run_on_ranks
 SAMPLES = 150
 BATCH = 32
 EPOCHS = 2
+WITHOUT_ZEROS = "tests.integration.engine.tasks:WithoutZeros"
 
 
 def config(**changes: object) -> RunConfig:
@@ -44,6 +45,8 @@ CASES = {
     "ddp searching for unused": config(strategy="ddp", ddp__find_unused_parameters=True),
     "allreduce accumulating": config(strategy="allreduce", train__accumulate=3),
     "ddp accumulating": config(strategy="ddp", train__accumulate=3),
+    "ddp weights of batches": config(strategy="ddp", task__name=WITHOUT_ZEROS, train__accumulate=3),
+    "allreduce weights of batches": config(strategy="allreduce", task__name=WITHOUT_ZEROS),
 }
 TAIL = {  # 97 = 3 × 32 + 1: in the last step of an epoch only rank 0 has a sample
     "allreduce": config(strategy="allreduce", data__train_limit=97),
@@ -94,7 +97,12 @@ def plain_pytorch(config: RunConfig) -> dict[str, torch.Tensor]:
         for start in range(0, samples, train.batch_size):
             chosen = order[start : start + train.batch_size]
             images, labels = task.train.__getitems__(chosen)
-            loss = F.cross_entropy(model(images), labels, label_smoothing=train.label_smoothing)
+            loss = F.cross_entropy(
+                model(images),
+                labels,
+                label_smoothing=train.label_smoothing,
+                ignore_index=0 if config.task.name == WITHOUT_ZEROS else -1,
+            )
             optimizer.zero_grad()
             loss.backward()
             if train.clip_norm:

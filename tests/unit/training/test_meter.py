@@ -88,6 +88,18 @@ class MeteredSteps:
         self.meter.end_step(0, self.step, 0.1, flag)
 
 
+def test_the_loss_of_a_window_counts_batches_by_their_weight() -> None:
+    metered = MeteredSteps()
+    metered.meter.add_loss(torch.tensor(1.0), 4, 6.0)
+    metered.meter.add_loss(torch.tensor(3.0), 4, 2.0)
+    metered.meter.add_loss(torch.tensor(float("nan")), 4, 0.0)
+    metered.run_step([], [])
+    metered.meter.flush()
+    [window] = metered.reporter.windows
+    assert (window.samples, window.loss_sum) == (12, 12.0)
+    assert (window.loss_min, window.loss_max) == (1.0, 3.0)
+
+
 def test_a_window_sums_its_steps() -> None:
     metered = MeteredSteps()
     metered.run(1.0, 3.0, 2.0)

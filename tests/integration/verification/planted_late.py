@@ -1,0 +1,208 @@
+"""Bugs in evaluation, schedule and late steps, as strategies of the user, and in tasks."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import Optimizer
+
+from distrain.models.classification import Classification
+from distrain.models.task import Sums
+from distrain.runners.distributed.timing import Clock
+from distrain.runners.strategies.allreduce import AllReduce
+from distrain.runners.strategies.ddp import Ddp
+
+
+class NotReducedLater(AllReduce):
+    """Stops to exchange gradients after the third step."""
+
+    steps = 0
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        self.steps += 1
+        if self.steps <= 3:
+            super().reduce(model, clock)
+        else:
+            clock.mark("backward")
+
+
+class DoubledRate(Ddp):
+    """Steps with twice the learning rate of the schedule."""
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        for group in self.stepped.param_groups:
+            group["lr"] *= 2
+        yield
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        self.stepped = optimizer
+        return optimizer
+
+
+class DoubledUpdate(Ddp):
+    """Moves the weights twice as far as the optimizer does."""
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        def keep(*_: object) -> None:
+            self.start = [parameter.detach().clone() for parameter in model.parameters()]
+
+        @torch.no_grad()
+        def move(*_: object) -> None:
+            for parameter, start in zip(model.parameters(), self.start, strict=True):
+                parameter += parameter - start
+
+        optimizer.register_step_pre_hook(keep)
+        optimizer.register_step_post_hook(move)
+        return optimizer
+
+
+class MomentumReset(AllReduce):
+    """Empties the momentum before each step, as an optimizer does that is created again."""
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        self.reset = optimizer
+        return optimizer
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        super().reduce(model, clock)
+        for state in self.reset.state.values():
+            state["momentum_buffer"].zero_()
+
+
+class EvaluatesOldWeights(Ddp):
+    """Evaluates a copy of the model that was made before training."""
+
+    def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
+        self.old = copy.deepcopy(model)
+        return super().wrap(model, clock)
+
+    def for_evaluation(self, model: nn.Module, wrapped: nn.Module) -> nn.Module:
+        return self.old
+
+
+class InTraining(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def eval(self) -> InTraining:
+        return self
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.model(inputs)
+        return outputs
+
+
+class LateDrift(AllReduce):
+    """Changes a weight between steps, from the fourth on."""
+
+    steps = 0
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        super().reduce(model, clock)
+        self.steps += 1
+        if self.steps > 3:
+            with torch.no_grad():
+                next(model.parameters()).view(-1)[7] += 1e-6
+
+
+class FrozenLater(Ddp):
+    """Makes no steps from the fourth on."""
+
+    steps = 0
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        def keep(*_: object) -> None:
+            self.start = [parameter.detach().clone() for parameter in model.parameters()]
+
+        @torch.no_grad()
+        def restore(*_: object) -> None:
+            self.steps += 1
+            for parameter, start in zip(model.parameters(), self.start, strict=True):
+                if self.steps > 3:
+                    parameter.copy_(start)
+
+        optimizer.register_step_pre_hook(keep)
+        optimizer.register_step_post_hook(restore)
+        return optimizer
+
+
+class ConstantRate(DoubledRate):
+    """Ignores the schedule."""
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        for group in self.stepped.param_groups:
+            group["lr"] = self.config.train.lr
+        yield
+
+
+class EvaluatesInTraining(Ddp):
+    """Evaluates in training mode."""
+
+    def for_evaluation(self, model: nn.Module, wrapped: nn.Module) -> nn.Module:
+        return InTraining(model)
+
+
+class OwnBuffers(AllReduce):
+    """Each rank evaluates with its own running statistics."""
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        pass
+
+
+class SummedLoss(Classification):
+    """Adds up the losses of the samples."""
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        inputs, labels = batch
+        return F.cross_entropy(model(inputs), labels, reduction="sum")
+
+
+class Masked(Classification):
+    """Leaves out the samples of class 0, as a mean over tokens leaves out padding."""
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        inputs, labels = batch
+        losses = F.cross_entropy(model(inputs), labels, reduction="none")
+        counts = (labels > 0).float()
+        return (losses * counts).sum() / counts.sum().clamp(min=1)
+
+
+class Weighted(Masked):
+    """Returns the weights of this mean."""
+
+    def weight(self, batch: Any) -> torch.Tensor:
+        _, labels = batch
+        return (labels > 0).sum()
+
+
+class WrongWeights(Masked):
+    """Returns other weights than those of the mean."""
+
+    def weight(self, batch: Any) -> torch.Tensor:
+        _, labels = batch
+        return (labels > 1).sum()
+
+
+class MeanCount(Classification):
+    """Counts a batch of any size as one."""
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        sums = super().metrics(model, batch)
+        return sums | {"loss": (sums["loss"][0], 1)}
+
+
+def normed(shape: Sequence[int], classes: int) -> nn.Module:
+    """A small network with BatchNorm, whose first bias has a gradient of zero."""
+    inputs = math.prod(shape)
+    layers = [nn.Linear(inputs, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, classes)]
+    return nn.Sequential(nn.Flatten(), *layers)
