@@ -262,16 +262,17 @@ class ReferenceComparer:
 
         dtype = self._gradient_dtype
         size = self.plan.world_size
-        expected = backward(self._plain, pieces, Rounding(gradient_dtype=dtype))
+        right = Rounding(size if dtype else 1, gradient_dtype=dtype)
+        expected = backward(self._plain, pieces, right)
         hows = [Rounding(divisor=size)] if size > 1 else []
         if dtype is not None:
-            hows += [Rounding(), Rounding(divisor=size, gradient_dtype=dtype)]
+            hows += [Rounding(), Rounding(gradient_dtype=dtype)]
         elif self._has_parts():
             hows.append(Rounding(weighs_gradients=True))
         variants = [backward(self._plain, pieces, how) for how in hows]
         if size > 1:
             reverse = sorted(pieces, key=lambda part: -part.rank)
-            variants.append(backward(self._plain, reverse, Rounding(gradient_dtype=dtype)))
+            variants.append(backward(self._plain, reverse, right))
         if not self._has_same_kernels:
             moved = {name: _move_by_ulp(tensor) for name, tensor in weights.items()}
             variants.append(backward(self._plain, pieces, start=moved))

@@ -77,20 +77,27 @@ def _draws(process: PlainProcess) -> bool:
     )
 
 
-@torch.no_grad()
 def _couples(process: PlainProcess) -> bool:
-    size = _sample_count(process)
-    half = size // 2
+    """Return whether training mode makes the loss depend on which samples are in a batch.
+
+    If it does in evaluation mode too, the cause is the task and not the network.
+    """
+    process.model.eval()
+    is_mean = _is_mean(process)
+    process.model.train()
+    return is_mean and not _is_mean(process)
+
+
+@torch.no_grad()
+def _is_mean(process: PlainProcess) -> bool:
+    """Return whether the loss of a batch is the mean of those of its halves."""
     seed_generators(0)
-    (whole,) = next(process.steps([[size]], 1, 1))
+    (whole,) = next(process.steps([[_sample_count(process)]], 1, 1))
     seed_generators(0)
-    parts = [part for (part,) in process.steps([[half, size - half]], 1, 1)]
+    halves = next(process.steps([[_sample_count(process)]], 1, 2))
     loss = float(process.loss(whole.batch))
-    mean = sum(
-        float(process.loss(part.batch)) * count
-        for part, count in zip(parts, (half, size - half), strict=True)
-    )
-    return abs(mean / size - loss) > MAX_LOSS_DIFFERENCE * abs(loss)
+    mean = sum(float(process.loss(half.batch)) * half.share for half in halves)
+    return abs(mean - loss) <= MAX_LOSS_DIFFERENCE * abs(loss)
 
 
 def _sample_count(process: PlainProcess) -> int:

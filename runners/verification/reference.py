@@ -61,7 +61,8 @@ class Rounding(NamedTuple):
     `divisor`: gradients are summed this many times too large and then divided, as by strategies
     that average the means of ranks.
     `weighs_gradients`: gradients are multiplied by the share of their samples, not losses.
-    `gradient_dtype`: type to which each rank's gradients are rounded before they are added.
+    `gradient_dtype`: type to which each rank's gradients are rounded before they are divided and
+    added.
     """
 
     divisor: int = 1
@@ -180,8 +181,9 @@ class PlainProcess:
                 if rounding.weighs_gradients:
                     _multiply_gradients(parameters, part.share)
             if apart:
-                _add_rounded(parameters, earlier, dtype)
-        _multiply_gradients(parameters, 1 / (scale * rounding.divisor))
+                _add_rounded(parameters, earlier, dtype, rounding.divisor if dtype else 1)
+        divisor = 1 if dtype else rounding.divisor  # the rounded ones have been divided
+        _multiply_gradients(parameters, 1 / (scale * divisor))
         if self.config.train.clip_norm is not None:
             nn.utils.clip_grad_norm_(clipped, self.config.train.clip_norm)
         gradients = {
@@ -277,13 +279,16 @@ def _add_rounded(
     parameters: list[nn.Parameter],
     earlier: list[torch.Tensor | None],
     dtype: torch.dtype | None,
+    divisor: int,
 ) -> None:
-    """Add earlier gradients to the current ones, both rounded to `dtype` (None: not at all)."""
+    """Add earlier gradients to the current ones, which are rounded to `dtype` (None: not at all)
+    and then divided, as by torch's compressing hooks.
+    """
     for parameter, other in zip(parameters, earlier, strict=True):
         if parameter.grad is None:
             parameter.grad = other
             continue
-        total = parameter.grad.to(dtype or parameter.dtype)
+        total = parameter.grad.to(dtype or parameter.dtype) / divisor
         if other is not None:
             total = total + other.to(dtype or parameter.dtype)
         parameter.grad.copy_(total)
