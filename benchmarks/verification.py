@@ -235,7 +235,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as project:
         for name in ("planted.py", "planted_late.py"):
             shutil.copy(PLANTED / name, project)
-        os.environ["PYTHONPATH"] = os.pathsep.join((project, str(ROOT)))
+        paths = (project, str(ROOT / "src"), str(ROOT))
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         sys.path.insert(0, project)
         make_importable(user_folders(None))
         known = RESULTS.read_bytes().splitlines() if RESULTS.exists() else []
