@@ -46,7 +46,7 @@ TRAINS = """
     logger = True
     if "--ours" in sys.argv:
         from distrain.integrations.lightning import DistrainLogger
-        logger = DistrainLogger()
+        logger = [DistrainLogger(), DistrainLogger()]  # the second one changes nothing
     world = int(os.environ.get("WORLD_SIZE", "1"))
     trainer = pl.Trainer(
         max_epochs=EPOCHS,

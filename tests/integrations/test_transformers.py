@@ -26,7 +26,8 @@ TRAINS = """
     callbacks = []
     if "--ours" in sys.argv:
         from distrain.integrations.transformers import DistrainCallback
-        settings, callbacks = {}, [DistrainCallback()]
+        settings = {}
+        callbacks = [DistrainCallback(), DistrainCallback()]  # the second one changes nothing
     size = dict(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=1)
     trainer = Trainer(
         GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0)),

@@ -27,12 +27,14 @@ class DistrainLogger(Logger):  # type: ignore[misc]
     """Reports steps, what the module logs, and evaluations. Stops the Trainer with the run.
 
     It adds a callback to the Trainer, which counts steps and samples. All ranks report: the means
-    of an evaluation are weighted by the samples of each rank.
+    of an evaluation are weighted by the samples of each rank. Of several in a Trainer the first one
+    reports.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._progress = _Progress()
+        self._is_first = True
 
     @property
     def name(self) -> str:
@@ -50,10 +52,14 @@ class DistrainLogger(Logger):  # type: ignore[misc]
         """Add the callback. The Trainer calls this before it starts, with its module."""
         distrain.init(reuse=True)  # not earlier: here the Trainer has formed the process group
         callbacks = model.trainer.callbacks
-        if self._progress not in callbacks:
+        first = next((each for each in callbacks if isinstance(each, _Progress)), None)
+        self._is_first = first in (None, self._progress)
+        if first is None:
             callbacks.append(self._progress)
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        if not self._is_first:
+            return
         values = only_numbers(metrics)
         samples = self._progress.take_evaluated_samples()
         if samples:

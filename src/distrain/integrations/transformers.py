@@ -24,7 +24,7 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
     """Reports steps, what the Trainer logs, and evaluations. Stops the Trainer with the run.
 
     Samples are counted where all batches have the same size: with `dataloader_drop_last`, or where
-    the batches divide the dataset.
+    the batches divide the dataset. Of several in a Trainer the first one reports.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,19 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
         self._batch_size = _common_batch_size(train_dataloader, args.world_size)
         self._batches = 0
 
+    def _is_first(self, state: Any) -> bool:
+        """Return whether no other of these callbacks reports this training, which has a state."""
+        first: DistrainCallback = vars(state).setdefault("_distrain_callback", self)
+        return first is self
+
     def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._batches += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         batches = self._batches + 1
         self._batches = 0
+        if not self._is_first(state):
+            return
         distrain.step(batches * self._batch_size if self._batch_size else None)
         if distrain.should_stop():
             control.should_training_stop = True
@@ -57,7 +64,7 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
             for name, value in only_numbers(logs or {}).items()
             if not name.startswith(EVALUATION)
         }
-        if values:
+        if values and self._is_first(state):
             distrain.log(values, state.global_step)
 
     def on_evaluate(
@@ -69,6 +76,8 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
         eval_dataloader: Any = None,
         **_: Any,
     ) -> None:
+        if not self._is_first(state):
+            return
         means = {
             name.removeprefix(EVALUATION): value
             for name, value in only_numbers(metrics or {}).items()
