@@ -78,7 +78,8 @@ def build_task(
     _check_task(task.name, built)
     assert isinstance(built, Task)
     built.train = take_first(built.train, data.train_limit)
-    built.eval = take_first(built.eval, data.eval_limit)
+    if built.eval is not None:
+        built.eval = take_first(built.eval, data.eval_limit)
     return built
 
 

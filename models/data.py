@@ -33,11 +33,12 @@ class Data:
     """What a data factory returns: two map-style data sets, and what a network must know.
 
     `classes` and `shape` (of one input, e.g. channels × height × width) are None where they
-    have no meaning. `finish` completes a batch after it was moved to the device.
+    have no meaning. `eval` is None where there is nothing to evaluate. `finish` completes a batch
+    after it was moved to the device.
     """
 
     train: Dataset[Any]
-    eval: Dataset[Any]
+    eval: Dataset[Any] | None
     classes: int | None = None
     shape: tuple[int, ...] | None = None
     finish: Callable[[Any], Any] | None = None

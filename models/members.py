@@ -46,6 +46,8 @@ def _problem(member: str, value: Any) -> str:
         return "" if fits(value) else f"must be {wanted}, not {_shown(value)}"
     if member == "model":
         return _model_problem(value)
+    if member == "eval" and value is None:
+        return ""
     if member in ("train", "eval"):
         return _data_problem(value)
     if callable(value) or (value is None and member in OPTIONAL_FUNCTIONS):

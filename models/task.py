@@ -23,8 +23,9 @@ Sums = Mapping[str, tuple[Tensor | float, Tensor | int]]
 class Task(ABC):
     """A model, two map-style data sets, a loss and metrics.
 
-    Subclasses set `model`, `train` and `eval`. `best` is the metric that decides which
-    checkpoint is the best one, and `best_is` whether its maximum or its minimum is best.
+    Subclasses set `model`, `train` and `eval`, which is None to train without evaluation. `best`
+    is the metric that decides which checkpoint is the best one, and `best_is` whether its maximum
+    or its minimum is best.
     `on_log` is set by the run, for `log`.
     `turn` is the name of the optimizer whose turn it is, where `optimizer` returns several.
     `collate` joins samples into a batch (None: torch's default); it must be picklable for loader
@@ -37,7 +38,7 @@ class Task(ABC):
 
     model: nn.Module
     train: Dataset[Any]
-    eval: Dataset[Any]
+    eval: Dataset[Any] | None
     best: str = "loss"
     best_is: Literal["max", "min"] = "min"
     item: str = "sample"
@@ -65,13 +66,14 @@ class Task(ABC):
         """
         return None
 
-    @abstractmethod
     def metrics(self, model: nn.Module, batch: Any) -> Sums:
         """Return sums over the batch and their counts; called in eval mode, without gradients.
 
         Each sum is a number or a 0-dim tensor: int64 for what is counted (exact for any number of
         ranks), float64 for what is measured. A count is a whole number.
         """
+        problem = f"{type(self).__name__} has evaluation data, and no metrics(model, batch)"
+        raise TaskError("task.name", problem)
 
     def log(self, name: str, value: Tensor | float) -> None:
         """Record a number of the current step, such as a part of the loss, as a curve of this rank.

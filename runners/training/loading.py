@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from distrain.models.data import length
 from distrain.models.task import Task
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
@@ -83,7 +84,7 @@ class _EpochSampler:
 
 
 class EvaluationBatches:
-    """This rank's consecutive share of the evaluation set, as (batch, samples) in each pass.
+    """This rank's consecutive share of the evaluation data, as (batch, samples) in each pass.
 
     `first` are the indices of the first batch.
 
@@ -94,7 +95,8 @@ class EvaluationBatches:
     def __init__(
         self, task: Task, config: RunConfig, plan: Plan, rank: int, mover: BatchMover
     ) -> None:
-        sizes = share(len(task.eval), plan.world_size)  # type: ignore[arg-type]
+        assert task.eval is not None
+        sizes = share(length(task.eval), plan.world_size)
         start = sum(sizes[:rank])
         indices = range(start, start + sizes[rank])
         size = config.eval.batch_size or plan.micro_batch

@@ -35,13 +35,13 @@ def check_task(run: Training) -> None:
     """Check all that can be checked before training; the first loss is checked when it is made."""
     if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
         require_picklable(run.task, run.config.data.worker_context)
-    _check_evaluation(run)
+    if run.evaluation_batches is not None:
+        _check_evaluation(run, run.evaluation_batches.first)
     _check_first_loss(run)
 
 
-def _check_evaluation(run: Training) -> None:
+def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
     """Evaluate the first batch of this rank, and its halves to tell sums from means."""
-    indices = run.evaluation_batches.first
     half = len(indices) // 2
     with _unchanged(run):
         task = copy_state(run.task)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from distrain.models.build import build_task
+from distrain.models.data import length
 from distrain.models.hooks import misspelt_hooks
 from distrain.models.task import Task
 from distrain.runners import strategies
@@ -102,7 +103,11 @@ class Training:
         self.rate = make_rate(config.train, task, self._lr, self.steps_per_epoch, self.total_steps)
         self.mover = BatchMover(task, world.device, config.train.channels_last)
         self.batches = Batches(task, config, plan, world.rank, self.mover)
-        self.evaluation_batches = EvaluationBatches(task, config, plan, world.rank, self.mover)
+        self.evaluation_batches = (
+            EvaluationBatches(task, config, plan, world.rank, self.mover)
+            if task.eval is not None
+            else None
+        )
         warmup_steps = min(config.report.skip_steps, (self.total_steps - self.step) // 2)
         self.meter = Meter(
             reporter,
@@ -156,9 +161,21 @@ class Training:
         if train.drop_last and samples < train.batch_size:
             problem = f"drops all {samples} samples, because a batch has {train.batch_size}"
             raise ConfigError([("train.drop_last", problem)])
-        if not len(self.task.eval):  # type: ignore[arg-type]
+        if self.task.eval is None:
+            self._require_no_metric()
+        elif not length(self.task.eval):
             raise ConfigError([("data.name", "the evaluation set is empty")])
         return samples
+
+    def _require_no_metric(self) -> None:
+        """Raise ConfigError where a setting needs evaluations, which the task has no data for."""
+        settings = {
+            "checkpoint.best": self.config.checkpoint.best,
+            "train.patience": self.config.train.patience,
+        }
+        problem = "the task has no evaluation data"
+        if problems := [(key, problem) for key, value in settings.items() if value is not None]:
+            raise ConfigError(problems)
 
     def _place_model(self, model: nn.Module) -> nn.Module:
         model = model.to(self.world.device)
@@ -203,7 +220,7 @@ class Training:
         return Facts(
             time=time.time(),
             train_samples=self.samples,
-            eval_samples=len(self.task.eval),  # type: ignore[arg-type]
+            eval_samples=0 if self.task.eval is None else length(self.task.eval),
             steps_per_epoch=self.steps_per_epoch,
             total_steps=self.total_steps,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
@@ -229,8 +246,11 @@ class Training:
         self.meter.logged.add({name: value}, self.step + 1, "", False)
 
     def evaluate(self) -> None:
-        """Evaluate the current weights; a second call at the same step does nothing."""
-        if self._evaluated_at == self.step:
+        """Evaluate the current weights; a second call at the same step does nothing.
+
+        Nor does a call where the task has no evaluation data.
+        """
+        if self._evaluated_at == self.step or self.evaluation_batches is None:
             return
         self.enter("evaluating")
         began = time.perf_counter()

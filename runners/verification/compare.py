@@ -127,10 +127,15 @@ class ReferenceComparer:
         weights, _ = self._plain.state()
         yield self._compare_bits("initial weights", 0, "weights", weights)
         yield from self._compare_steps()
+        if self._plain.task.eval is not None:
+            yield self._compare_evaluation()
+
+    def _compare_evaluation(self) -> VerificationCheck:
+        """Compare the evaluation after the last step."""
         last_step = max(self._initial["steps"])
         last, before_last = self._tap(0, last_step), self._before(0, last_step)
         self._plain.load(last["weights"], last["buffers"])
-        yield compare_evaluation(
+        return compare_evaluation(
             self._plain,
             self.record.evaluations()[-1],
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from distrain.models.data import length
 from distrain.runners import formatting
 from distrain.runners.config.plan import share
 from distrain.runners.protocol.events import Evaluation
@@ -36,7 +37,8 @@ def compare_evaluation(
 def _find_problems(
     process: PlainProcess, evaluation: Evaluation, others: States, counts_only: bool
 ) -> Iterator[str]:
-    samples = len(process.task.eval)  # type: ignore[arg-type]
+    assert process.task.eval is not None
+    samples = length(process.task.eval)
     if evaluation.samples != samples:
         yield _describe_count("samples", evaluation.samples, samples)
     pieces = _pieces_of_ranks(process, samples)

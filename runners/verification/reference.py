@@ -201,8 +201,10 @@ class PlainProcess:
         self.model.train(training)
         collate = type(self.task).collate or torch.utils.data.default_collate
         found: dict[str, Metrics] = {}
+        data = self.task.eval
+        assert data is not None
         for piece in pieces:
-            items = [self.task.eval[index] for index in piece]
+            items = [data[index] for index in piece]
             batch = self.convert(self.task.to(collate(items), self.device))
             with self.autocast():
                 metrics = self.task.metrics(self.model, batch)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from distrain.models.data import length
 from distrain.models.places import place_of
 from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.weights import has_weights, weight_of
@@ -137,7 +138,9 @@ def _is_close(value: float, other: float, scale: float, exact: bool) -> bool:
 
 def _problem_of_metrics(process: PlainProcess) -> str:
     """Return which metric is not a sum; empty if all are."""
-    size = min(BLOCK, len(process.task.eval) // 3)  # type: ignore[arg-type]
+    if process.task.eval is None:
+        return ""
+    size = min(BLOCK, length(process.task.eval) // 3)
     if not size:
         return ""
     blocks: list[Sequence[int]] = [range(start, start + size) for start in (0, size, 2 * size)]

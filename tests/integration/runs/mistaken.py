@@ -21,8 +21,8 @@ class Net(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.used = nn.Linear(64, 10)
+        self.used.requires_grad_(kind != "frozen")
         self.unused = nn.Linear(64, 10).requires_grad_(kind == "unused")
-        self.requires_grad_(kind != "frozen")
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.used(images.flatten(1))
@@ -86,4 +86,14 @@ class Misspelt(Mistaken):
         pass
 
 
-KINDS = {"foreign": Foreign, "misspelt": Misspelt}
+class Unevaluated(Mistaken):
+    """A task without evaluation data, which needs no metrics."""
+
+    def __init__(self, data: Data, kind: str) -> None:
+        super().__init__(data, kind)
+        self.eval = None
+
+    metrics = Task.metrics
+
+
+KINDS = {"unevaluated": Unevaluated, "foreign": Foreign, "misspelt": Misspelt}

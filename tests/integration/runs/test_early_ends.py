@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from distrain import ConfigError, Run
+from distrain.runners.verification.cases import verify
 
 Start = Callable[..., Run]
 
@@ -49,6 +52,23 @@ def test_a_run_stops_with_a_checkpoint_when_its_time_is_over(start: Start) -> No
     assert run.wait(120)["status"] == "stopped"
     assert run.record.state.reason.startswith("stopped at the limit of train.max_time_s after step")
     assert (run.record.dir / "checkpoints" / "last.pt").exists()
+
+
+def test_a_task_without_evaluation_data_trains_and_is_verified(
+    start: Start, user_folder: Path
+) -> None:
+    shutil.copy(Path(__file__).with_name("mistaken.py"), user_folder)
+    task = {"task.name": "mistaken:make", "task.args": {"kind": "unevaluated"}}
+    changes = {"launcher": "spawn", "devices": "cpu:2", "train.threads": 1}
+    run = start(
+        devices="cpu:2", train__epochs=2, **{k.replace(".", "__"): v for k, v in task.items()}
+    )
+    assert run.wait(120)["eval"] is None
+    assert run.record.state.reason == "completed all steps"
+    assert (run.record.dir / "checkpoints" / "last.pt").exists()
+    (result,) = verify(["ddp"], changes=task | changes)
+    assert not result.problem
+    assert result.passed
 
 
 @pytest.mark.parametrize(
