@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from distrain.models.errors import TaskError
 from distrain.models.task import Task, move_tensors
 
 Pair = namedtuple("Pair", "a b")
@@ -27,9 +28,12 @@ def test_loss_and_metrics_are_all_that_a_task_must_define():
     assert (task.best, task.best_is) == ("loss", "min")
 
 
-def test_a_task_without_them_cannot_be_made():
+def test_a_task_needs_a_loss_and_for_evaluations_metrics():
     with pytest.raises(TypeError, match="abstract"):
-        type("Half", (Task,), {"loss": Smallest.loss})()
+        type("Half", (Task,), {"metrics": Smallest.metrics})()
+    half = type("Half", (Task,), {"loss": Smallest.loss})()
+    with pytest.raises(TaskError, match="Half has evaluation data, and no metrics"):
+        half.metrics(None, None)
 
 
 def test_moving_keeps_the_structure_of_a_batch():
