@@ -13,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from benchmarks.verification import draw_changes
 from distrain.models.importing import make_importable, user_folders
 from distrain.runners.config.presets import load_preset, user_folder
 from distrain.runners.errors import ConfigError
@@ -46,6 +48,11 @@ DECLARED: dict[str, dict[str, Any]] = {
     "dropout": {"model.args": {"dropout": 0.3}},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
 }
+RANDOM = {  # of the configs that benchmarks.verification draws, those of two ranks
+    f"seed {seed}": changes
+    for seed, (ranks, changes) in ((seed, draw_changes(Random(seed))) for seed in range(12))
+    if ranks == 2
+}
 SAMPLE = [  # of the bugs; benchmarks.verification tries all of them
     *("NothingAveraged", "ResultDiscarded", "Summed", "Unweighted", "NotBroadcast", "AnotherSeed"),
     *("AroundTheWrapper", "OneBucketInHalf", "ScaledTwice", "UnscaledTwice", "OneElement", "Noise"),
@@ -74,7 +81,7 @@ def results(user_project: Path) -> dict[str, VerificationResult]:
     bugs = {name: changes_of(name) for name in SAMPLE}
     cases = {
         name: make_cases(name, load_preset("ddp", {**QUICK, **changes}), steps=max(STEPS))[0]
-        for name, changes in {**RIGHT, **DECLARED, **bugs}.items()
+        for name, changes in {**RIGHT, **DECLARED, **RANDOM, **bugs}.items()
     }
     return verify_in_process(cases, 2, STEPS, user_project / "records")
 
@@ -105,6 +112,11 @@ def test_a_config_that_cannot_be_equal_passes_with_a_declaration(
     assert result.passed, result.first
     assert reason in result.declared[0]
     assert ("buffers" in {check.what for check in result.checks}) == (reason == "BatchNorm")
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_a_random_right_config_passes(name: str, results: dict[str, VerificationResult]) -> None:
+    assert results[name].passed, results[name].sentence
 
 
 def test_a_launched_run_passes_on_three_ranks() -> None:
