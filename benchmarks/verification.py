@@ -42,6 +42,11 @@ BEGIN, END = (
     "<!-- end of verification -->",
 )
 PLANTED = ROOT / "tests" / "integration" / "verification"
+NETWORKS = {
+    "planted_late:normed": "with BatchNorm",
+    "planted_late:Weighted": "mlp, loss weighted by the task",
+    "tests.integration.engine.tasks:Turning": "mlp, two optimizers in turn",
+}
 AT_ONCE = 12  # configs that share the processes of their ranks
 
 
@@ -210,13 +215,13 @@ def _groups(lines: list[Line]) -> dict[str, dict[str, list[Line]]]:
     groups: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
         changes = line.changes
-        network = changes["task.name"] if "model.name" not in changes else changes["model.name"]
+        network = changes.get("model.name") or changes.get("task.name", "mlp")
         values = {
             "optimizer": changes["train.optimizer"],
             "rate": "≤ 1e-4" if changes["train.lr"] <= 1e-4 else "> 1e-4",
             "precision": changes["precision"],
             "strategy": f"{changes['strategy']}, {line.ranks} ranks",
-            "network": network,
+            "network or task": NETWORKS.get(network, network),
         }
         for label, value in values.items():
             groups.setdefault(label, {}).setdefault(str(value), []).append(line)
