@@ -47,6 +47,7 @@ NETWORKS = {
     "planted_late:Weighted": "mlp, loss weighted by the task",
     "tests.integration.engine.tasks:Turning": "mlp, two optimizers in turn",
 }
+OWN_OPTIMIZER = ("tests.integration.engine.tasks:Turning",)
 AT_ONCE = 12  # configs that share the processes of their ranks
 
 
@@ -217,7 +218,7 @@ def _groups(lines: list[Line]) -> dict[str, dict[str, list[Line]]]:
         changes = line.changes
         network = changes.get("model.name") or changes.get("task.name", "mlp")
         values = {
-            "optimizer": changes["train.optimizer"],
+            "optimizer": "of the task" if network in OWN_OPTIMIZER else changes["train.optimizer"],
             "rate": "≤ 1e-4" if changes["train.lr"] <= 1e-4 else "> 1e-4",
             "precision": changes["precision"],
             "strategy": f"{changes['strategy']}, {line.ranks} ranks",
