@@ -47,7 +47,8 @@ class Counted(Classification):
         return super().loss(model, batch)
 
     def metrics(self, model: nn.Module, batch: Any) -> Sums:
-        self.counts["evaluated"] += len(batch[1])
+        if self.counts["samples"]:  # one batch is evaluated before the first step, as a check
+            self.counts["evaluated"] += len(batch[1])
         return super().metrics(model, batch)
 
     def _count_step(self, *_: Any) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import default_collate
 
 from distrain.models.errors import TaskError
@@ -149,10 +149,8 @@ def _check_first_loss(run: Training) -> None:
 
     def check(batch: Any) -> Tensor:
         run.loss = plain
-        calls: list[nn.Module] = []
-        handle = run.callable.register_forward_pre_hook(lambda module, _: calls.append(module))
-        loss = plain(batch)
-        handle.remove()
+        with _counted_calls(run) as calls:
+            loss = plain(batch)
         _require_scalar(run.task, loss)
         if not calls and run.callable is not run.model:
             problem = f"{place_of(run.task.loss)} must call the `model` that it is given, not "
@@ -161,6 +159,27 @@ def _check_first_loss(run: Training) -> None:
         return loss
 
     run.loss = check
+
+
+@contextmanager
+def _counted_calls(run: Training) -> Iterator[list[object]]:
+    """Note each call of the wrapped model within the block, in a list."""
+    calls: list[object] = []
+    model: Any = run.callable
+    if run.config.train.compile:  # it would trace another function
+        handle = model.register_forward_pre_hook(lambda module, _: calls.append(module))
+        yield calls
+        handle.remove()
+        return
+    forward = model.forward
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(None)
+        return forward(*args, **options)
+
+    model.forward = counted  # which notices a call of `model.forward` too
+    yield calls
+    model.forward = forward
 
 
 def _require_scalar(task: Task, loss: object) -> None:

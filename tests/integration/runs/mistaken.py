@@ -51,7 +51,7 @@ class Mistaken(Task):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         images, labels = batch
-        called = self.model if self.kind == "self" else model
+        called = {"self": self.model, "forward": model.forward}.get(self.kind, model)
         reduction = "none" if self.kind == "vector" else "mean"
         loss = F.cross_entropy(called(images), labels, reduction=reduction)
         return loss.detach() if self.kind == "detached" else loss

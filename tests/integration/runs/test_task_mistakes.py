@@ -94,6 +94,10 @@ def test_what_only_ranks_or_loader_processes_reveal(
     assert run.record.summary()["steps"] <= 1
 
 
+def test_a_loss_may_call_forward_itself(start_mistaken: Start) -> None:
+    assert start_mistaken("forward").wait(120)["status"] == "completed"
+
+
 def test_parameters_that_are_not_used_are_found_if_ddp_shall_search(start_mistaken: Start) -> None:
     run = start_mistaken("unused", ddp__find_unused_parameters=True)
     assert run.wait(120)["status"] == "completed"
