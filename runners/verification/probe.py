@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.evaluation import in_evaluation_mode
 from distrain.runners.verification.reference import PlainProcess
 
 SAMPLES = 12
@@ -28,9 +29,8 @@ class Probe:
         self._model = plain.model
         weights, buffers = copy.deepcopy(plain.state())
         self.draws = _draws(plain)
-        plain.model.eval()
-        self.draws_in_evaluation = _draws(plain)
-        plain.model.train()
+        with in_evaluation_mode(plain.model):
+            self.draws_in_evaluation = _draws(plain)
         self.exact = _make_exact(plain)
         self.couples = not self.draws and _couples(self.exact or plain)
         plain.load(weights, buffers)
@@ -45,7 +45,8 @@ class Probe:
                 "random numbers in training (dropout) differ between ranks: the plain process "
                 "draws the numbers of each rank for its part of the batch"
             )
-        norms = {type(m).__name__ for m in self._model.modules() if isinstance(m, _BatchNorm)}
+        in_training = [module for module in self._model.modules() if module.training]
+        norms = {type(module).__name__ for module in in_training if isinstance(module, _BatchNorm)}
         norms -= {nn.SyncBatchNorm.__name__}
         if has_parts and (norms or self.couples):
             cause = ", ".join(sorted(norms)) or "the network, in training"
@@ -82,9 +83,8 @@ def _couples(process: PlainProcess) -> bool:
 
     If it does in evaluation mode too, the cause is the task and not the network.
     """
-    process.model.eval()
-    is_mean = _is_mean(process)
-    process.model.train()
+    with in_evaluation_mode(process.model):
+        is_mean = _is_mean(process)
     return is_mean and not _is_mean(process)
 
 

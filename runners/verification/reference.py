@@ -21,6 +21,7 @@ from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.evaluation import in_evaluation_mode
 from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
@@ -197,20 +198,22 @@ class PlainProcess:
     def evaluate(
         self, pieces: Iterable[Sequence[int]], *, training: bool = False
     ) -> dict[str, Metrics]:
-        """Return the metrics of batches with these samples of the evaluation set."""
-        self.model.train(training)
+        """Return the metrics of batches with these samples of the evaluation set.
+
+        With `training`, the modules keep the modes that they have in training.
+        """
         collate = type(self.task).collate or torch.utils.data.default_collate
         found: dict[str, Metrics] = {}
         data = self.task.eval
         assert data is not None
-        for piece in pieces:
-            items = [data[index] for index in piece]
-            batch = self.convert(self.task.to(collate(items), self.device))
-            with self.autocast():
-                metrics = self.task.metrics(self.model, batch)
-            for name, (value, count) in metrics.items():
-                found[name] = found.get(name, Metrics()).plus(float(value), int(count))
-        self.model.train()
+        with nullcontext() if training else in_evaluation_mode(self.model):
+            for piece in pieces:
+                items = [data[index] for index in piece]
+                batch = self.convert(self.task.to(collate(items), self.device))
+                with self.autocast():
+                    metrics = self.task.metrics(self.model, batch)
+                for name, (value, count) in metrics.items():
+                    found[name] = found.get(name, Metrics()).plus(float(value), int(count))
         return found
 
     def convert(self, batch: Any) -> Any:

@@ -16,6 +16,7 @@ import torch
 from distrain.models.data import length
 from distrain.models.places import place_of
 from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.evaluation import in_evaluation_mode
 from distrain.runners.training.weights import has_weights, weight_of
 from distrain.runners.verification.reference import PlainProcess
 from distrain.runners.verification.result import TASK, VerificationCheck
@@ -32,10 +33,10 @@ MEAN_RULE = (
 
 def check_task(process: PlainProcess) -> Iterator[VerificationCheck]:
     """Check the loss and the metrics of the task; nothing if it draws random numbers."""
-    process.model.eval()
-    for problem in (_problem_of_loss(process), _problem_of_metrics(process)):
+    with in_evaluation_mode(process.model):
+        problems = (_problem_of_loss(process), _problem_of_metrics(process))
+    for problem in problems:
         yield VerificationCheck(what=TASK, step=0, passed=not problem, detail=problem)
-    process.model.train()
 
 
 # --- the loss -------------------------------------------------------------------------------------
@@ -146,7 +147,6 @@ def _problem_of_metrics(process: PlainProcess) -> str:
     blocks: list[Sequence[int]] = [range(start, start + size) for start in (0, size, 2 * size)]
     parts = process.evaluate(blocks)
     whole = process.evaluate([range(3 * size)])
-    process.model.eval()
     for name, together in whole.items():
         apart = parts.get(name)
         if apart is None or not (math.isfinite(together.total) and math.isfinite(apart.total)):

@@ -206,3 +206,12 @@ def normed(shape: Sequence[int], classes: int) -> nn.Module:
     inputs = math.prod(shape)
     layers = [nn.Linear(inputs, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, classes)]
     return nn.Sequential(nn.Flatten(), *layers)
+
+
+def frozen(shape: Sequence[int], classes: int) -> nn.Module:
+    """The same network; its BatchNorm keeps its running statistics, as in fine-tuning."""
+    network = normed(shape, classes)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.eval()
+    return network

@@ -37,6 +37,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "small rate": {"train.optimizer": "adamw", "train.lr": 1e-6, "train.accumulate": 2},
     "weights": {"task.name": "planted_late:Weighted", "train.accumulate": 3},
     "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
+    "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
 }
 DECLARED: dict[str, dict[str, Any]] = {
     "BatchNorm": {
