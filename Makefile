@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 INTEGRATIONS := .venv-integrations
 BIN    := $(VENV)/bin
+# What the app and runs need; where the development tools are installed, all of it is.
+APP    := $(firstword $(wildcard $(VENV)/ready) $(VENV)/app-ready)
 
 # More workers than cores, because tests wait most of their time.
 PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(nproc)))
@@ -40,14 +42,11 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: $(APP)
 	@$(BIN)/distrain run ddp
 
-# What the app and runs need. With the development tools, they are installed already.
 $(VENV)/app-ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV): PyTorch is large, this takes a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
-
-APP := $(firstword $(wildcard $(VENV)/ready) $(VENV)/app-ready)
 
 tui: $(APP)
 	@$(BIN)/distrain-tui

@@ -95,6 +95,11 @@ class RunConfig(Section, frozen=True):
         return self.strategy == SCRIPT
 
     @property
+    def has_rank_wrappers(self) -> bool:
+        """Whether another program starts the ranks, so that each has a launcher of its own."""
+        return self.launcher == "horovodrun" and self.horovod.via != "distrain"
+
+    @property
     def unused_keys(self) -> tuple[str, ...]:
         """The keys at the top that have no meaning in this config."""
         return OF_THE_LOOP if self.is_script else ("script",)

@@ -30,7 +30,7 @@ def to_name(given: Any) -> str:
 
 
 def to_samples(given: Any) -> int:
-    """Return a number of samples. Raises ConfigError for what is none, negative or too large."""
+    """Return a number of samples. Raises ConfigError for other values."""
     samples = to_whole(given, "samples")
     if samples < 0:
         raise ConfigError(f"samples must not be negative, as {samples} is")
@@ -46,6 +46,8 @@ def to_whole(given: Any, what: str) -> int:
     """Return a whole number that a message may contain. Raises ConfigError."""
     try:
         number = int(given)
+        if isinstance(given, Real) and number != given:
+            raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{what} must be a whole number, not {to_text(given, 40)!r}") from None
     if abs(number) > NEVER:

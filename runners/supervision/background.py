@@ -112,6 +112,13 @@ async def watch_launcher(launcher: LauncherProcess, coordinator: Coordinator) ->
             coordinator.run.notice(f"{text} continues it")
 
 
+async def watch_time(coordinator: Coordinator) -> None:
+    """Stop the run at the limit of `train.max_time_s`, also in a later attempt."""
+    while coordinator.run.config.train.max_time_s is not None:
+        await asyncio.sleep(CHECK_S)
+        coordinator.stop_in_time()
+
+
 async def watch_owner(coordinator: Coordinator) -> None:
     """Stop the run once the process that it belongs to has exited."""
     while not owner_is_gone():

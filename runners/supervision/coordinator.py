@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import traceback
 from contextlib import suppress
@@ -49,6 +48,8 @@ from distrain.runners.supervision.run_control import ObservedRunControl, RunCont
 from distrain.runners.supervision.script_checks import NOT_STEPPED
 from distrain.runners.supervision.stall_probe import StallProbe
 from distrain.runners.system.devices import device_of_rank
+
+OUT_OF_TIME = "at the limit of train.max_time_s"
 
 
 class Coordinator:
@@ -182,7 +183,7 @@ class Coordinator:
                 connection.refuse("other hosts cannot join this run: it has one host")
             case "launcher" if self.run.plan.observed:
                 connection.refuse("this run has no launcher: distrain has not started it")
-            case "launcher" if self.run.launcher:
+            case "launcher" if self.run.launcher and not self.run.config.has_rank_wrappers:
                 connection.refuse("this run's launcher is already connected")
             case "rank" if hello.joined and not self.run.config.is_script:
                 connection.refuse("distrain starts the ranks of this run: no process can join it")
@@ -194,7 +195,7 @@ class Coordinator:
                     self.run.membership.reset()
                 self.run.membership.join(connection, hello)
             case "launcher":
-                self.run.launcher = connection
+                self.run.launcher = self.run.launcher or connection
 
     def _greet_rank(self, connection: Connection, hello: Hello) -> None:
         if hello.joined:
@@ -298,14 +299,13 @@ class Coordinator:
             self.run.set_state(facts=facts)
             for text in facts.notices:
                 self.run.notice(text)
-            if (limit := self.run.config.train.max_time_s) is not None:
-                asyncio.get_running_loop().call_later(limit, self._stop_in_time)
 
-    def _stop_in_time(self) -> None:
-        """Stop the run because `train.max_time_s` is over."""
+    def stop_in_time(self) -> None:
+        """Stop the run once `train.max_time_s` is over, counted from the facts of the training."""
         evidence = self.run.evidence
-        if not (evidence.stop_requested or self.run.conditions.all_finished.is_set()):
-            evidence.stop_origin = "at the limit of train.max_time_s"
+        is_ending = evidence.stop_requested or self.run.conditions.all_finished.is_set()
+        if self.run.is_out_of_time and not is_ending:
+            evidence.stop_origin = OUT_OF_TIME
             self.control.stop()
 
     def _note_finished(self, event: Finished) -> None:
@@ -320,7 +320,10 @@ class Coordinator:
             self.run.notice(NOT_STEPPED, "info")
         # Ranks that stopped without our request were asked to by the scheduler.
         if self.run.evidence.any_stopped and not self.run.evidence.stop_requested:
-            self.control.note_preemption()
+            if self.run.is_out_of_time:  # a relay has stopped them
+                self.run.evidence.stop_origin = OUT_OF_TIME
+            else:
+                self.control.note_preemption()
 
     def _note_signalled(self, event: Signalled) -> None:
         if not self.run.evidence.launcher_ended:

@@ -121,6 +121,12 @@ class LiveRun:
         return self.writer.state.status == "stopping"
 
     @property
+    def is_out_of_time(self) -> bool:
+        """Whether `train.max_time_s` has passed since the training began."""
+        limit, facts = self.config.train.max_time_s, self.writer.state.facts
+        return limit is not None and facts is not None and time.time() >= facts.time + limit
+
+    @property
     def absent_ranks(self) -> list[int]:
         """The ranks that have never connected in this attempt."""
         return [r for r in range(self.plan.world_size) if not self.ranks.has_greeted(r)]

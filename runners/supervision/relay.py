@@ -114,6 +114,7 @@ async def run_recorded(
         while not exit_task.done():
             await asyncio.wait([exit_task], timeout=CHECK_S)
             _handle_request(folder / STOP_REQUEST, coordinator)
+            coordinator.stop_in_time()
             if coordinator.run.evidence.unreachable or coordinator.run.conditions.end_now.is_set():
                 with suppress(ProcessLookupError):
                     process.terminate()

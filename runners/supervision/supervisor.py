@@ -181,6 +181,7 @@ class Supervisor:
             partial(background.watch_for_stalls, self.coordinator),
             partial(background.watch_launcher, self.launcher, self.coordinator),
             partial(background.watch_owner, self.coordinator),
+            partial(background.watch_time, self.coordinator),
             partial(background.watch_folder, self.folder, self.coordinator),
             partial(
                 background.wait_for_hosts,

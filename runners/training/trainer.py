@@ -371,6 +371,8 @@ class Training:
             self.best.score = content.get("best")
             if isinstance(patience := content.get("patience"), dict):
                 self.patience.load_state(patience)
+            if self.patience.is_exhausted and self.checkpoints.last is None:
+                self.patience.waited = 0  # a person resumes the run to train it longer
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         """Restore momenta from the checkpoint; keep the options of this config."""

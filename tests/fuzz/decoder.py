@@ -58,6 +58,9 @@ class _Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return not self.is_open
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: Any) -> None:
         decode(bytes(data).rstrip(b"\n"))
 

@@ -89,15 +89,13 @@ class ExportController:
         try:
             with run.record as record:
                 export(record, to, target, table)
-        except (DistrainError, OSError) as error:
-            self._app.call_from_thread(self._end, f"export failed: {error}", "error")
-        else:
             text = f"exported {formatting.size(_size(target))} to {target}"
-            self._app.call_from_thread(self._end, text, "information")
-
-    def _end(self, text: str, severity: Any) -> None:
-        self._current = None
-        self._app.notify(text, severity=severity)
+            self._app.call_from_thread(self._app.notify, text)
+        except (DistrainError, OSError) as error:
+            text = f"export failed: {error}"
+            self._app.call_from_thread(self._app.notify, text, severity="error")
+        finally:
+            self._current = None
 
 
 def _problem_of(path: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def lend_terminal() -> Iterator[None]:
     app would never read a key again. Without its terminal the app ends, as on SIGHUP, which only
     the foreground group receives.
     """
+    attributes = termios.tcgetattr(STDIN)
     # The child gets the default actions: handlers, unlike SIG_IGN, are not inherited.
     keys = {each: signal.signal(each, _do_nothing) for each in (signal.SIGINT, signal.SIGQUIT)}
     try:
@@ -72,7 +74,9 @@ def lend_terminal() -> Iterator[None]:
         background = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it would stop the app here
         try:
             os.tcsetpgrp(STDIN, os.getpgrp())
-        except OSError:
+            # A shell that is killed at its prompt leaves the terminal without echo.
+            termios.tcsetattr(STDIN, termios.TCSADRAIN, attributes)
+        except (OSError, termios.error):
             signal.raise_signal(signal.SIGHUP)
         finally:
             signal.signal(signal.SIGTTOU, background)

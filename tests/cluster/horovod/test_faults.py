@@ -99,8 +99,9 @@ def test_a_rank_that_never_joins_the_others_is_named(rank: int, via: str, starte
     assert error.secondary == [1 - rank]
 
 
-def test_a_rank_that_ends_before_it_joins_the_others_is_named(started: Start) -> None:
-    run = started(dist__timeout_s=20)
+@pytest.mark.parametrize("via", ["distrain", "horovodrun"])
+def test_a_rank_that_ends_before_it_joins_the_others_is_named(via: str, started: Start) -> None:
+    run = started(horovod__via=via, dist__timeout_s=20)
     pid = wait_until(lambda: next((r.pid for r in run.record.ranks() if r.rank == 1), None))
     os.kill(pid, signal.SIGKILL)
     error = error_of(run)

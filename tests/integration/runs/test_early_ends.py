@@ -23,6 +23,9 @@ def test_training_without_progress_is_complete_once_patience_is_exhausted(start:
     assert run.record.state.reason == "no better top1 in 3 evaluations (train.patience)"
     assert [each.epoch for each in run.record.evaluations()] == [1, 2, 3, 4]
     assert summary["steps"] == 4 * 12
+    # and a resumed run has patience again
+    resumed = run.resume()
+    assert resumed.wait(120)["steps"] == 7 * 12
 
 
 def test_patience_lasts_as_long_as_the_metric_gets_better(start: Start) -> None:

@@ -32,6 +32,10 @@ def test_there_is_no_peak_of_what_is_not_in_a_data_sheet() -> None:
     for devices, precision in (
         ([known, part], "fp32"),
         ([known, gpu("NVIDIA GeForce GTX 1080")], "fp32"),
+        ([gpu("NVIDIA RTX A1000")], "bf16"),
+        ([gpu("NVIDIA RTX A4000")], "bf16"),
+        ([gpu("NVIDIA GeForce RTX 4090 Laptop GPU")], "bf16"),
+        ([gpu("NVIDIA GeForce RTX 3090 Ti")], "bf16"),
         ([gpu("Tesla T4")], "bf16"),
         ([gpu("Tesla T4")], "tf32"),
         ([Device(kind="cpu", index=0)], "fp32"),
