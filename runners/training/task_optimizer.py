@@ -12,6 +12,7 @@ from distrain.models.errors import TaskError
 from distrain.models.places import place_of
 from distrain.models.task import Task
 from distrain.runners import formatting
+from distrain.runners.config.plan import Plan
 from distrain.runners.config.sections import TrainConfig
 from distrain.runners.training.optim import (
     Groups,
@@ -29,19 +30,34 @@ def make_optimizer(
 ) -> tuple[Optimizer, float | None]:
     """Make the optimizer; each group has its "lr_scale", a factor of the run's learning rate.
 
-    Also returns this rate where it is the task's and not `train.lr`: that of the first group of
-    the task's own optimizer. `options` override those of a built-in optimizer. Raises TaskError
-    where parameters of the model are left out.
+    Also returns this rate where it is the task's and not `train.lr`: the first above 0 of the
+    groups of the task's own optimizer. `options` override those of a built-in optimizer. Raises
+    TaskError where parameters of the model are left out, or a group has no learning rate.
     """
     own = own_optimizer(task, model)
     optimizer = own or optimizer_of_config(config, parameter_groups(task, model), **options)
     source = task.optimizer if own else task.parameter_groups
     _require_all_parameters(optimizer, model, place_of(source))
-    own_rate = float(own.param_groups[0]["lr"]) if own else None
-    rate = own_rate or config.lr
-    for group in optimizer.param_groups:
-        group["lr_scale"] = float(group["lr"]) / rate * group.get("lr_scale", 1.0)
+    key, name = ("task.name", place_of(source)) if own else ("train.optimizer", config.optimizer)
+    try:
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+    except (KeyError, TypeError, ValueError):
+        problem = 'must give each group of parameters a learning rate ("lr"), which is a number'
+        raise TaskError(key, f"{name} {problem}") from None
+    own_rate = next((rate for rate in rates if rate > 0), None) if own else None
+    if own and own_rate is None:
+        raise TaskError(key, f"{name} must give at least one group a learning rate above 0")
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr_scale"] = rate / (own_rate or config.lr) * group.get("lr_scale", 1.0)
     return optimizer, own_rate
+
+
+def base_rate(config: TrainConfig, plan: Plan, own_rate: float | None) -> float:
+    """Return the learning rate that the schedule multiplies: `own_rate`, or that of the config.
+
+    `train.scale_lr` applies to both.
+    """
+    return plan.lr if own_rate is None else own_rate * plan.lr / config.lr
 
 
 def own_optimizer(task: Task, model: nn.Module) -> Optimizer | None:

@@ -35,6 +35,7 @@ from distrain.runners.training.loading import Batches, BatchMover, EvaluationBat
 from distrain.runners.training.meter import Meter
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.task_optimizer import (
+    base_rate,
     has_own_schedule,
     make_optimizer,
     make_rate,
@@ -79,7 +80,7 @@ class Training:
             problem = "no parameter of the model requires a gradient, so nothing can be trained"
             raise ConfigError([("model.name", problem)])
         self.optimizer, own_rate = make_optimizer(config.train, task, self.model)
-        self._lr = plan.lr if own_rate is None else own_rate * plan.lr / config.train.lr
+        self._lr = base_rate(config.train, plan, own_rate)
         # The options of a group may be part of the state of an optimizer that is not built in.
         self._has_plain_options = own_rate is None and ":" not in config.train.optimizer
         self.turns = self.optimizer if isinstance(self.optimizer, Turns) else None

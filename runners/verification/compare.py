@@ -31,7 +31,7 @@ from distrain.runners.system.processes import die_with_parent
 from distrain.runners.training.batch_plan import steps_per_epoch
 from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file
-from distrain.runners.training.task_optimizer import make_rate
+from distrain.runners.training.task_optimizer import base_rate, make_rate
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
@@ -95,9 +95,8 @@ class ReferenceComparer:
         samples = len(self._plain.task.train)  # type: ignore[arg-type]
         per_epoch = steps_per_epoch(samples, config.train.batch_size, config.train.drop_last)
         steps: list[int] = self._initial["steps"]
-        task, own_rate = self._plain.task, self._plain.own_rate
-        lr = plan.lr if own_rate is None else own_rate * plan.lr / config.train.lr
-        self._rate = make_rate(config.train, task, lr, per_epoch, max(steps))
+        lr = base_rate(config.train, plan, self._plain.own_rate)
+        self._rate = make_rate(config.train, self._plain.task, lr, per_epoch, max(steps))
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())

@@ -11,9 +11,10 @@ from torch import nn
 
 from distrain.models.errors import TaskError
 from distrain.models.task import Task
+from distrain.runners.config.plan import Plan
 from distrain.runners.config.sections import TrainConfig
 from distrain.runners.training.optim import set_rate
-from distrain.runners.training.task_optimizer import make_optimizer
+from distrain.runners.training.task_optimizer import base_rate, make_optimizer
 
 
 class Grouped(Task):
@@ -59,6 +60,32 @@ def test_groups_of_the_task_keep_their_own_options_and_their_share_of_the_rate()
     assert (first["weight_decay"], second["weight_decay"], first["alpha"]) == (0.2, 0.0, 0.5)
     assert first["momentum"] == 0  # train.momentum is that of SGD
     assert [first["lr"], second["lr"]] == pytest.approx([0.1, 0.6])
+
+
+class Rateless(torch.optim.SGD):
+    """An optimizer that has no learning rate of its own, as Adafactor with relative steps."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params)
+        for group in self.param_groups:
+            group["lr"] = None
+
+
+def a_frozen_group(model: nn.Module) -> torch.optim.Optimizer:
+    linear, norm = model.children()
+    groups = [{"params": linear.parameters(), "lr": 0.0}, {"params": norm.parameters(), "lr": 0.2}]
+    return torch.optim.SGD(groups)
+
+
+def test_a_group_with_a_rate_of_zero_stays_at_zero_and_the_next_one_gives_the_rate() -> None:
+    train = TrainConfig(lr=0.1)
+    task = Grouped(optimizer=a_frozen_group)
+    optimizer, own_rate = make_optimizer(train, task, task.model)
+    plan = Plan(world_size=4, devices=[], threads=1, backend="gloo", lr=4 * train.lr)
+    rate = base_rate(train, plan, own_rate)
+    set_rate(optimizer, rate)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.0, 0.8])
+    assert base_rate(train, plan, None) == plan.lr
 
 
 def test_optimizers_in_turn_share_groups_and_state_also_after_a_restoration() -> None:
@@ -107,6 +134,14 @@ def test_optimizers_in_turn_share_groups_and_state_also_after_a_restoration() ->
         (
             {"optimizer": lambda _: torch.optim.SGD(nn.Linear(2, 2).parameters())},
             "has parameters that are not those of the `model`",
+        ),
+        (
+            {"optimizer": lambda model: Rateless(model.parameters())},
+            "must give each group of parameters a learning rate",
+        ),
+        (
+            {"optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.0)},
+            "must give at least one group a learning rate above 0",
         ),
     ],
 )
