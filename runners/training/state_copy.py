@@ -1,6 +1,8 @@
-"""Copies of a user's task or data set that can be used without changing the original.
+"""Copies of a user's task that can evaluate a batch without changing the original.
 
-What is large or cannot be copied is shared: modules, tensors of many elements, files.
+A copy has one budget, `MAX_ENTRIES` and `MAX_BYTES` in total. What exceeds it or cannot be copied
+is shared: modules, files, functions, and the lists or arrays of a large data set. State that is
+close to the task is copied first, so that a large data set does not use up what a counter needs.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import copy
 import random
 from collections import deque
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,58 +20,95 @@ from torch.utils.data import Dataset
 
 from distrain.models.task import Task
 
-MAX_ELEMENTS = 1 << 20  # of a tensor or an array that is copied, such as a confusion matrix
+MAX_ENTRIES = 100_000  # of lists, dicts, sets and attributes
+MAX_BYTES = 64 << 20  # of tensors and arrays
 
-T = TypeVar("T")
 
-
-def copy_state(item: T) -> T:
+def copy_task(task: Task) -> Task:
     """Return a copy with state of its own, such as lists of predictions, counters and generators.
 
-    An object that cannot be copied is returned itself.
+    Its evaluation data are copied too. Its training data are those of the original, except for what
+    the evaluation data refer to. A task that cannot be copied is returned itself.
     """
-    copied: T = _copy(item, {})
+    copied: Task = _Copies().make(task)
     return copied
 
 
-def _copy(value: Any, known: dict[int, Any]) -> Any:
-    """Copy a value; `known` has the copies of others by id, as they may refer to each other."""
-    if id(value) not in known:
-        try:
-            known[id(value)] = _shallow_copy(value)
-        except Exception:  # some objects of users cannot be copied
-            known[id(value)] = value
-        twin = known[id(value)]
-        if twin is not value:
-            _copy_parts(twin, known)
-    return known[id(value)]
+class _Copies:
+    """Copies of objects that may refer to each other, each object once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}  # the copies, by the id of the original
+        self._entries = MAX_ENTRIES
+        self._bytes = MAX_BYTES
+
+    def make(self, value: Any) -> Any:
+        """Return a copy of a value and of what it refers to, level by level."""
+        unfinished: deque[Any] = deque()
+        copied = self._copy(value, unfinished)
+        while unfinished:
+            twin = unfinished.popleft()
+            for table, key in _places(twin):
+                table[key] = self._copy(table[key], unfinished)
+        return copied
+
+    def _copy(self, value: Any, unfinished: deque[Any]) -> Any:
+        if id(value) not in self._known:
+            try:
+                twin = self._shallow_copy(value) if self._can_afford(value) else value
+            except Exception:  # some objects of users cannot be copied
+                twin = value
+            self._known[id(value)] = twin
+            if twin is not value:
+                unfinished.append(twin)
+        return self._known[id(value)]
+
+    def _can_afford(self, value: Any) -> bool:
+        """Take the cost of a copy from the budget; return whether enough is left."""
+        entries, size = _cost(value)
+        if entries > self._entries or size > self._bytes:
+            return False
+        self._entries -= entries
+        self._bytes -= size
+        return True
+
+    def _shallow_copy(self, value: Any) -> Any:
+        match value:
+            case nn.Parameter():
+                return value
+            case Tensor():
+                return value.clone()
+            case np.ndarray():
+                return value.copy()
+            case torch.Generator():
+                return value.clone_state()
+            case np.random.Generator() | np.random.RandomState():
+                return copy.deepcopy(value)
+            case list() | dict() | set() | deque() | random.Random() | Task() | Dataset():
+                return copy.copy(value)
+        return value
 
 
-def _shallow_copy(value: Any) -> Any:
+def _cost(value: Any) -> tuple[int, int]:
+    """Return the entries and bytes of a shallow copy."""
     match value:
         case nn.Parameter():
-            return value
-        case Tensor():
-            return value.clone() if value.numel() <= MAX_ELEMENTS else value
-        case np.ndarray():
-            return value.copy() if value.size <= MAX_ELEMENTS else value
-        case torch.Generator():
-            return value.clone_state()
-        case np.random.Generator() | np.random.RandomState():
-            return copy.deepcopy(value)
-        case list() | dict() | set() | deque() | random.Random() | Task() | Dataset():
-            return copy.copy(value)
-    return value
+            return 0, 0
+        case Tensor() | np.ndarray():
+            return 0, int(value.nbytes)
+        case list() | dict() | set() | deque():
+            return len(value), 0
+        case Task() | Dataset():
+            return len(vars(value)), 0
+    return 0, 0
 
 
-def _copy_parts(twin: Any, known: dict[int, Any]) -> None:
-    """Replace what a copy has in common with its original by copies."""
+def _places(twin: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield where a copy has something in common with its original, as (table, key)."""
     if isinstance(twin, dict):
-        for key, part in twin.items():
-            twin[key] = _copy(part, known)
+        yield from ((twin, key) for key in list(twin))
     elif isinstance(twin, list | deque):
-        for index, part in enumerate(twin):
-            twin[index] = _copy(part, known)
+        yield from ((twin, index) for index in range(len(twin)))
     elif isinstance(twin, Task | Dataset):
-        for name, part in vars(twin).items():
-            vars(twin)[name] = _copy(part, known)
+        names = [name for name in vars(twin) if not (isinstance(twin, Task) and name == "train")]
+        yield from ((vars(twin), name) for name in names)

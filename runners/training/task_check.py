@@ -24,7 +24,7 @@ from distrain.runners.protocol.events import Metric
 from distrain.runners.training import checkpoint
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
-from distrain.runners.training.state_copy import copy_state
+from distrain.runners.training.state_copy import copy_task
 from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
@@ -44,7 +44,7 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
     """Evaluate the first batch of this rank, and its halves to tell sums from means."""
     half = len(indices) // 2
     with _unchanged(run):
-        task = copy_state(run.task)
+        task = copy_task(run.task)
         whole = _evaluate(run, task, indices)
         names, is_complete = _metric_names(task, whole)
         if is_complete:
@@ -52,7 +52,7 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
         if half:
             pieces = [indices[:half], indices[half:]]
             try:
-                halves = [_evaluate(run, copy_state(run.task), piece) for piece in pieces]
+                halves = [_evaluate(run, copy_task(run.task), piece) for piece in pieces]
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
@@ -62,7 +62,7 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
 
 def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tuple[float, float]]:
     """Return sum and count of each metric over these samples, in this process alone."""
-    dataset: Any = copy_state(task.eval)
+    dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
     batch = run.mover.move_now((type(task).collate or default_collate)(samples))
@@ -201,6 +201,7 @@ def _unchanged(run: Training) -> Iterator[None]:
         (table, dict(table))
         for module in run.model.modules()
         for table in (vars(module), module._buffers)
+        if isinstance(table, dict)  # a scripted module keeps its buffers elsewhere
     ]
     buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
     yield

@@ -182,3 +182,11 @@ class _InOrder(Dataset[Any]):
         assert index == self.next % 128, "a file that is read from its start to its end"
         self.next += 1
         return self.data[index]
+
+
+class Scripted(Classification):
+    """A task whose model has a scripted part with buffers."""
+
+    def __init__(self, data: Data) -> None:
+        scripted = torch.jit.script(nn.Sequential(nn.BatchNorm1d(64), nn.Linear(64, 10)))
+        super().__init__(nn.Sequential(nn.Flatten(), scripted), data)
