@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from distrain.models.importing import make_importable, user_folders
+from distrain.runners import formatting
 from distrain.runners.config.presets import load_preset
 from distrain.runners.errors import ConfigError
 from distrain.runners.training.tap_files import STEPS, draw_steps
@@ -221,7 +222,7 @@ def _groups(lines: list[Line]) -> dict[str, dict[str, list[Line]]]:
             "optimizer": "of the task" if network in OWN_OPTIMIZER else changes["train.optimizer"],
             "rate": "≤ 1e-4" if changes["train.lr"] <= 1e-4 else "> 1e-4",
             "precision": changes["precision"],
-            "strategy": f"{changes['strategy']}, {line.ranks} ranks",
+            "strategy": f"{changes['strategy']}, {formatting.plural(line.ranks, 'rank')}",
             "network or task": NETWORKS.get(network, network),
         }
         for label, value in values.items():

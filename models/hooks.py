@@ -1,4 +1,4 @@
-"""Methods of a task that distrain does not call, though their names promise that it does."""
+"""Methods of a task that look like hooks, but that distrain does not call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOREIGN = {
         "only loss(model, batch) runs in training",
     ),
 }
-SIMILARITY = 0.85  # of two names, from which one is a slip of the other
+SIMILARITY = 0.85  # of two names, from which one is a misspelling of the other
 
 
 def require_own_hooks(task: Task) -> None:

@@ -133,7 +133,7 @@ def _is_recovering(record: Record) -> bool:
     from distrain.runners.records.snapshot import Follower
 
     follower = Follower(record)
-    follower.new_events()
+    follower.new_events(kinds=())
     return follower.snapshot().current_status == "recovering"
 
 

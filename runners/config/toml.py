@@ -1,4 +1,4 @@
-"""TOML of somebody else: what tomllib takes very long to read is refused; its dotted keys."""
+"""Reading of untrusted TOML, and tables as dotted keys."""
 
 from __future__ import annotations
 

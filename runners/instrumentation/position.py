@@ -20,9 +20,7 @@ RUN_VARIABLE = "DISTRAIN_RUN"
 OBSERVE_VARIABLE = "DISTRAIN_OBSERVE"
 # Set by distrain where it starts a program that cannot report by itself.
 EXECUTABLE_VARIABLE = "DISTRAIN_EXECUTABLE"
-
-
-# Of a program: a record that listed many more would be too large to be read.
+# A record with more ranks would be too large to be read.
 MOST_RANKS = 65_536
 
 

@@ -149,7 +149,7 @@ def _utilisation(
 ) -> dict[str, float]:
     """Return the MFU: FLOP/s that the model needs, as a share of what the GPUs reach at most.
 
-    Nothing where the task does not say what a sample needs, or the peak of a GPU is not known.
+    Nothing where the task does not set `flops_per_sample`, or the peak of a GPU is not known.
     """
     if not (samples_per_s and facts and facts.flops_per_sample and plan):
         return {}

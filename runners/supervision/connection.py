@@ -267,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._transport and not self._transport.is_closing():
             if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-                self.refuse("it does not read what it is sent")
+                self.refuse("it does not read its messages")
             else:
                 self._transport.write(encode(event))
 

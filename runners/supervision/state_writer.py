@@ -75,7 +75,7 @@ class StateWriter:
     def _reason(self, outcome: Outcome) -> str:
         if not self._writer.pending:
             return outcome.reason
-        missing = "what it sent last is not in the record, which could not be written"
+        missing = "the last measurements are missing, because the record could not be written"
         return f"{outcome.reason}; {missing} (is the disk full?)".removeprefix("; ")
 
     def _changes_with_job(self, job: Job) -> dict[str, Any]:

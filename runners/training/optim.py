@@ -76,7 +76,7 @@ def make_schedule(
     (Goyal et al. 2017); "cosine" falls to 0 at `total_steps` (Loshchilov & Hutter 2017); "step"
     multiplies by `step_gamma` every `step_epochs`; "wsd" is constant and falls linearly to 0 in the
     last `decay_share` of the steps (Hu et al. 2024); "onecycle" rises and falls once (Smith &
-    Topin 2018), with the defaults of torch's OneCycleLR.
+    Topin 2018), as the rates of torch's OneCycleLR by default.
     """
     if config.schedule == "onecycle":
         return partial(_one_cycle, lr, total_steps)

@@ -312,7 +312,7 @@ class SessionController:
             self._app.bell()
         screen = self._app.screen
         if status == "failed" and isinstance(screen, AppScreen) and screen.shown_id == session.id:
-            return  # its own screen says what failed, and a message would hide some of its ranks
+            return  # its own screen shows what failed, and a message would hide some of its ranks
         severity = {"completed": "information", "stopped": "warning"}.get(status, "error")
         reason = formatting.single_line(session.reason or status)
         self._app.notify(f"{label(session)}: {reason}", severity=severity, timeout=8)

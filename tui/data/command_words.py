@@ -136,7 +136,7 @@ def values_of_arguments(runs_dir: Path) -> dict[str, list[Completion]]:
 
 
 def _word_for(run: Run) -> str:
-    """Return what means a run in a command, and not an option: a name may be any text."""
+    """Return a word that commands read as this run: a name may look like an option."""
     if run.name and not run.name.startswith("-") and run.name != LATEST:
         return run.name
     return str(run.dir) if run.id.startswith("-") else run.id

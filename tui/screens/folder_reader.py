@@ -29,8 +29,8 @@ class Reading(NamedTuple):
 class FolderReader:
     """Reads the folder from its start on, and calls `on_read` in its thread when there is more.
 
-    While another screen is shown, only states are read. `oldest_first` says which runs the table
-    shows first.
+    While another screen is shown, only states are read. `oldest_first` returns whether the table
+    shows the oldest runs first.
     """
 
     def __init__(

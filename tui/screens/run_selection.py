@@ -45,7 +45,7 @@ class RunSelection:
         return max(pinned, key=lambda row: row.created, default=None)
 
     def current(self) -> Session | None:
-        """Return the run or bench under the cursor; say so where there is none."""
+        """Return the run or bench under the cursor; show a message where there is none."""
         row = self._table.row
         if row is None:
             self._app.refuse("no run under the cursor")
@@ -87,7 +87,7 @@ class RunSelection:
 
 
 def open_session(app: BaseApp, row: RunRow) -> Session | None:
-    """Return the run or bench of a row; say why where it cannot be read."""
+    """Return the run or bench of a row; show a message where it cannot be read."""
     folder = app.runs_dir / row.id
     try:
         if row.kind == BENCH:

@@ -21,7 +21,7 @@ class Phase(Event, frozen=True, tag="phase"):
     step: Int = 0
 
 
-SAMPLE = "sample"  # what rates count, unless the task says otherwise
+SAMPLE = "sample"  # what rates count, unless the task sets `item`
 
 
 class Facts(Event, frozen=True, tag="facts"):

@@ -87,7 +87,7 @@ def test_a_run_that_ends_on_a_full_disk_has_its_state_and_reports_what_is_missin
     assert had_reserve == [True, False]  # what is too large for the disk does not fill the reserve
     state = read_state(supervisor.folder)
     assert state.status == "completed"
-    assert state.reason.startswith("all processes exited with code 0; what it sent last is not in")
+    assert state.reason.startswith("all processes exited with code 0; the last measurements are")
 
 
 def test_a_rank_that_has_disconnected_is_not_sampled(supervisor: Supervisor) -> None:
