@@ -105,10 +105,10 @@ def derive(task: Task, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
 
 
 def _derived_number(task: Task, name: object, value: object) -> float:
+    number = to_number(value)
+    if isinstance(name, str) and number is not None:
+        return number
     place = place_of(task.derived)
     if not isinstance(name, str):
         raise TaskError("task.name", f"a name that {place} returned is {describe(name)}, not text")
-    number = to_number(value)
-    if number is None:
-        raise TaskError("task.name", f"{name} of {place} must be a number, not {describe(value)}")
-    return number
+    raise TaskError("task.name", f"{name} of {place} must be a number, not {describe(value)}")

@@ -41,7 +41,7 @@ from distrain.runners.training.task_optimizer import (
     make_rate,
 )
 from distrain.runners.training.turns import Turns
-from distrain.runners.training.weights import has_weights, weight_of
+from distrain.runners.training.weights import has_weights, weights_of
 
 
 class Training:
@@ -147,8 +147,9 @@ class Training:
         `counts` are their samples: a batch that only takes part has none, and no weight. The
         total is not zero, so that it can be divided by. Raises TaskError.
         """
-        pairs = zip(batches, counts, strict=True)
-        weights = [weight_of(self.task, batch) if count else 0.0 for batch, count in pairs]
+        counted = [batch for batch, count in zip(batches, counts, strict=True) if count]
+        own = iter(weights_of(self.task, counted))
+        weights = [next(own) if count else 0.0 for count in counts]
         total = torch.tensor(math.fsum(weights), dtype=torch.float64, device=self.world.device)
         self.world.all_reduce_(total)
         return weights, float(total) or 1.0
