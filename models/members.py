@@ -14,6 +14,12 @@ from distrain.models.task import Task
 from distrain.models.values import describe, to_number
 
 FUNCTIONS = ("loss", "metrics", "derived", "to")
+HOOKS = {  # that look like plain attributes, and how they are written
+    "weight": "weight(batch)",
+    "optimizer": "optimizer(model)",
+    "parameter_groups": "parameter_groups(model)",
+    "schedule": "schedule(step, total_steps)",
+}
 OPTIONAL_FUNCTIONS = ("finish", "collate")
 MAX_ITEM_LENGTH = 32  # it is part of the unit of every rate
 
@@ -22,7 +28,7 @@ def require_members(name: str, task: Task) -> None:
     """Raise TaskError for the first member of a task that cannot be used; `name` is the factory."""
     values = {
         member: _read(name, task, member)
-        for member in ("model", "train", "eval", *FUNCTIONS, *OPTIONAL_FUNCTIONS, *_PLAIN)
+        for member in ("model", "train", "eval", *FUNCTIONS, *HOOKS, *OPTIONAL_FUNCTIONS, *_PLAIN)
     }
     for member, value in values.items():
         if problem := _problem(member, value):
@@ -52,7 +58,8 @@ def _problem(member: str, value: Any) -> str:
         return _data_problem(value)
     if callable(value) or (value is None and member in OPTIONAL_FUNCTIONS):
         return ""
-    return f"must be a function, not {describe(value)}"
+    wanted = f"a method {HOOKS[member]}" if member in HOOKS else "a function"
+    return f"must be {wanted}, not {describe(value)}"
 
 
 def _model_problem(model: Any) -> str:
