@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
@@ -255,14 +255,19 @@ class BatchMover:
     def __init__(self, task: Task, device: torch.device, channels_last: bool) -> None:
         layout = torch.channels_last if channels_last else torch.preserve_format
         self.device = device
-        self._move = partial(task.to, device=device, non_blocking=True, memory_format=layout)
+        self._options: dict[str, Any] = {
+            "device": device,
+            "non_blocking": True,
+            "memory_format": layout,
+        }
+        self._move: Callable[[Any], Any] = partial(task.to, **self._options)
         is_plain = type(task).to is Task.to and task.finish is None and not channels_last
         self._has_nothing_to_do = is_plain and device.type == "cpu"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def move_now(self, batch: Any) -> Any:
-        """Return one batch on the device, finished by the task."""
-        return batch if self._has_nothing_to_do else self._move(batch)
+    def move_now(self, task: Task, batch: Any) -> Any:
+        """Return one batch on the device, finished by this copy of the task."""
+        return batch if self._has_nothing_to_do else task.to(batch, **self._options)
 
     def move(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches on the device, finished by the task."""

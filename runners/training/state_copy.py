@@ -11,6 +11,9 @@ import copy
 import random
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -24,20 +27,22 @@ MAX_ENTRIES = 100_000  # of lists, dicts, sets and attributes
 MAX_BYTES = 64 << 20  # of tensors and arrays
 
 
-def copy_task(task: Task) -> Task:
-    """Return a copy with state of its own, such as lists of predictions, counters and generators.
+def copy_task(task: Task) -> tuple[Task, list[nn.Module]]:
+    """Return a copy with state of its own, and the modules that it shares with the original.
 
-    Its evaluation data are copied too. Its training data are those of the original, except for what
-    the evaluation data refer to. A task that cannot be copied is returned itself.
+    State is a list of predictions, a counter or a generator, also of `finish`. The evaluation data
+    are copied too. The training data are those of the original, except for what the evaluation data
+    refer to. A task that cannot be copied is returned itself.
     """
-    copied: Task = _Copies().make(task)
-    return copied
+    copies = _Copies()
+    return copies.make(task), copies.modules
 
 
 class _Copies:
     """Copies of objects that may refer to each other, each object once."""
 
     def __init__(self) -> None:
+        self.modules: list[nn.Module] = []
         self._known: dict[int, Any] = {}  # the copies, by the id of the original
         self._entries = MAX_ENTRIES
         self._bytes = MAX_BYTES
@@ -49,16 +54,20 @@ class _Copies:
         while unfinished:
             twin = unfinished.popleft()
             for table, key in _places(twin):
-                table[key] = self._copy(table[key], unfinished)
+                with suppress(Exception):  # a dict of the user may refuse changes
+                    table[key] = self._copy(table[key], unfinished)
         return copied
 
     def _copy(self, value: Any, unfinished: deque[Any]) -> Any:
         if id(value) not in self._known:
             try:
-                twin = self._shallow_copy(value) if self._can_afford(value) else value
+                can_afford = self._can_afford(value)
+                twin = self._shallow_copy(value, unfinished) if can_afford else value
             except Exception:  # some objects of users cannot be copied
                 twin = value
             self._known[id(value)] = twin
+            if isinstance(value, nn.Module):
+                self.modules.append(value)
             if twin is not value:
                 unfinished.append(twin)
         return self._known[id(value)]
@@ -72,7 +81,7 @@ class _Copies:
         self._bytes -= size
         return True
 
-    def _shallow_copy(self, value: Any) -> Any:
+    def _shallow_copy(self, value: Any, unfinished: deque[Any]) -> Any:
         match value:
             case nn.Parameter():
                 return value
@@ -84,9 +93,30 @@ class _Copies:
                 return value.clone_state()
             case np.random.Generator() | np.random.RandomState():
                 return copy.deepcopy(value)
-            case list() | dict() | set() | deque() | random.Random() | Task() | Dataset():
+            case list() | dict() | set() | deque() | random.Random():
                 return copy.copy(value)
-        return value
+            case MethodType():  # such as `finish`, of a task or of an object with a generator
+                return MethodType(value.__func__, self._copy(value.__self__, unfinished))
+            case partial():
+                arguments = [self._copy(each, unfinished) for each in value.args]
+                options = {
+                    key: self._copy(each, unfinished) for key, each in value.keywords.items()
+                }
+                return partial(self._copy(value.func, unfinished), *arguments, **options)
+        return copy.copy(value) if _has_state(value) else value
+
+
+def _has_state(value: Any) -> bool:
+    """Return whether the attributes of a value are copied: a task, a data set, or a `finish`.
+
+    The end of a copy must not close a file of the original.
+    """
+    is_stateful = isinstance(value, Task | Dataset) or (
+        callable(value)
+        and hasattr(value, "__dict__")
+        and not isinstance(value, nn.Module | FunctionType | MethodType | partial | type)
+    )
+    return is_stateful and not hasattr(value, "__del__")
 
 
 def _cost(value: Any) -> tuple[int, int]:
@@ -98,9 +128,7 @@ def _cost(value: Any) -> tuple[int, int]:
             return 0, int(value.nbytes)
         case list() | dict() | set() | deque():
             return len(value), 0
-        case Task() | Dataset():
-            return len(vars(value)), 0
-    return 0, 0
+    return len(vars(value)) if _has_state(value) else 0, 0
 
 
 def _places(twin: Any) -> Iterator[tuple[Any, Any]]:
@@ -109,6 +137,6 @@ def _places(twin: Any) -> Iterator[tuple[Any, Any]]:
         yield from ((twin, key) for key in list(twin))
     elif isinstance(twin, list | deque):
         yield from ((twin, index) for index in range(len(twin)))
-    elif isinstance(twin, Task | Dataset):
+    elif _has_state(twin):
         names = [name for name in vars(twin) if not (isinstance(twin, Task) and name == "train")]
         yield from ((vars(twin), name) for name in names)

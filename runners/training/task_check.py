@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from distrain.models.errors import TaskError
@@ -24,6 +24,7 @@ from distrain.runners.protocol.events import Metric
 from distrain.runners.training import checkpoint
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
+from distrain.runners.training.module_state import unchanged_modules
 from distrain.runners.training.state_copy import copy_task
 from distrain.runners.training.trainer import Training
 
@@ -43,8 +44,8 @@ def check_task(run: Training) -> None:
 def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
     """Evaluate the first batch of this rank, and its halves to tell sums from means."""
     half = len(indices) // 2
-    with _unchanged(run):
-        task = copy_task(run.task)
+    task, shared = copy_task(run.task)
+    with _unchanged(run, shared):
         whole = _evaluate(run, task, indices)
         names, is_complete = _metric_names(task, whole)
         if is_complete:
@@ -52,7 +53,7 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
         if half:
             pieces = [indices[:half], indices[half:]]
             try:
-                halves = [_evaluate(run, copy_task(run.task), piece) for piece in pieces]
+                halves = [_evaluate(run, copy_task(run.task)[0], piece) for piece in pieces]
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
@@ -65,7 +66,7 @@ def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tu
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
-    batch = run.mover.move_now((type(task).collate or default_collate)(samples))
+    batch = run.mover.move_now(task, (type(task).collate or default_collate)(samples))
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
         returned = task.metrics(model, batch)
@@ -196,23 +197,10 @@ def _require_scalar(task: Task, loss: object) -> None:
 
 
 @contextmanager
-def _unchanged(run: Training) -> Iterator[None]:
-    """Leave random numbers and modules behind the block as they were before it."""
+def _unchanged(run: Training, shared: Sequence[nn.Module]) -> Iterator[None]:
+    """Leave random numbers, the model and these modules behind the block as they were before."""
     device = run.world.device
     state = checkpoint.get_random_state(device)
-    modules = [
-        (table, dict(table))
-        for module in run.model.modules()
-        for table in (vars(module), module._buffers)
-        if isinstance(table, dict)  # a scripted module keeps its buffers elsewhere
-    ]
-    buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
-    yield
-    for table, entries in modules:  # forward may have set or added others
-        table.clear()
-        table.update(entries)
-    with torch.no_grad():
-        for buffer, value in buffers:
-            if not torch.equal(buffer, value):  # others may be expanded, and cannot be written to
-                buffer.copy_(value)
+    with unchanged_modules([run.model, *shared]):
+        yield
     checkpoint.set_random_state(state, device)

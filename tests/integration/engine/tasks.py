@@ -190,3 +190,34 @@ class Scripted(Classification):
     def __init__(self, data: Data) -> None:
         scripted = torch.jit.script(nn.Sequential(nn.BatchNorm1d(64), nn.Linear(64, 10)))
         super().__init__(nn.Sequential(nn.Flatten(), scripted), data)
+
+
+class Finishing(Classification):
+    """A task whose `finish` draws from its own generator and uses modules outside the model."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data)
+        self.generator = torch.Generator().manual_seed(0)
+        self.seen = _Seen()
+        self.finish = self.add_noise
+
+    def add_noise(self, batch: Any) -> Any:
+        images, labels = batch
+        self.seen(images)
+        noise = torch.rand(images.shape, generator=self.generator)
+        return images + noise + self.seen.total / 1000 + len(self.seen.sizes), labels
+
+
+class _Seen(nn.Module):
+    """Counts samples in a buffer, in a plain tensor and in a list, as metric modules do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+        self.plain = torch.zeros(())
+        self.sizes: list[int] = []
+
+    def forward(self, images: Tensor) -> None:
+        self.plain += len(images)
+        self.total += self.plain
+        self.sizes.append(len(images))

@@ -33,7 +33,7 @@ class _Counting(Task):
 
 def test_a_copy_shares_training_data_and_what_exceeds_one_budget_for_all() -> None:
     task = _Counting(_Listed(1), _Listed(MAX_BYTES // SIZE + 5))
-    twin: Any = copy_task(task)
+    twin: Any = copy_task(task)[0]
     assert twin.train is task.train
     assert twin.eval is not task.eval
     assert twin.eval.paths is task.eval.paths
@@ -47,6 +47,6 @@ def test_a_copy_shares_training_data_and_what_exceeds_one_budget_for_all() -> No
 
 def test_state_that_is_in_training_and_evaluation_data_is_not_changed_through_a_copy() -> None:
     data = _Listed(1)
-    twin: Any = copy_task(_Counting(data, data))
+    twin: Any = copy_task(_Counting(data, data))[0]
     twin.eval.opened[0] += 1
     assert data.opened == [0]
