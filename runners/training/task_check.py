@@ -8,6 +8,7 @@ with the place in the user's file where there is one.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,12 +38,16 @@ def check_task(run: Training) -> None:
     if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
         require_picklable(run.task, run.config.data.worker_context)
     if run.evaluation_batches is not None:
-        _check_evaluation(run, run.evaluation_batches.first)
+        names = _check_evaluation(run, run.evaluation_batches.first)
+        _require_same_names(run, names)
     _check_first_loss(run)
 
 
-def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
-    """Evaluate the first batch of this rank, and its halves to tell sums from means."""
+def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
+    """Evaluate the first batch of this rank, and its halves to tell sums from means.
+
+    Returns the names of the metrics.
+    """
     half = len(indices) // 2
     task, shared = copy_task(run.task)
     with _unchanged(run, shared):
@@ -57,8 +62,23 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> None:
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
-                return
+                return sorted(whole)
             _require_sums(task, whole, halves, [half, len(indices) - half])
+    return sorted(whole)
+
+
+def _require_same_names(run: Training, names: Sequence[str]) -> None:
+    """Raise TaskError, on at least one rank, if ranks have different metrics.
+
+    Evaluations would add up numbers of different metrics, or wait for each other. A rank whose own
+    check has failed is missing here as it would be in the first step.
+    """
+    checksum = zlib.crc32("\0".join(names).encode("utf-8", "surrogatepass"))
+    total = torch.tensor(checksum, dtype=torch.float64, device=run.world.device)
+    run.world.all_reduce_(total)
+    if float(total) != checksum * run.world.size:
+        problem = f"{place_of(run.task.metrics)} returned other names on other ranks than "
+        raise TaskError("task.name", f"{problem}{', '.join(names)} on rank {run.world.rank}")
 
 
 def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tuple[float, float]]:

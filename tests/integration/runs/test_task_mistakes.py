@@ -49,7 +49,7 @@ def failure_of(run: Run) -> str:
         ("vector", "loss() in mistaken.py, line 52 must return the mean over the samples, a"),
         ("detached", "loss of loss() in mistaken.py, line 52 has no gradient"),
         ("frozen", "model.name: no parameter of the model requires a gradient"),
-        ("foreign", "configure_optimizers() in mistaken.py, line 80 would never be called"),
+        ("foreign", "configure_optimizers() in mistaken.py, line 82 would never be called"),
     ],
 )
 def test_a_mistake_ends_the_run_before_the_first_step(
@@ -83,6 +83,7 @@ def test_numbers_are_sums_too_and_a_slip_in_a_name_is_reported(start_mistaken: S
     [
         ("self", "loss() in mistaken.py, line 52 must call the `model` that it is given"),
         ("unused", "ddp.find_unused_parameters: the loss does not use 2 parameters (unused.weight"),
+        ("ranked", "metrics() in mistaken.py, line 59 returned other names on other ranks than "),
         ("lambda", "eval.options['scale'] of the task is a lambda in mistaken.py, line 35"),
     ],
 )
