@@ -315,7 +315,7 @@ def test_a_preset_of_a_script_runs_from_anywhere(
         ("rerun", "first", "--set", 'script.args=["2"]'),
     ):
         assert distrain(*words).stdout.startswith("mine 2\n")
-    saved = distrain("presets", "save", "mine", "--from", "first")
+    saved = distrain("presets", "save", "mine", "--from", "first-2")
     assert saved.returncode == 0, saved.stderr
     assert distrain("run", "mine").stdout.startswith("mine 2\n")
     dry = distrain("run", "--dry-run", "project/run.toml")
