@@ -66,8 +66,15 @@ def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair) -> No
     both = pair.train(report__stall_s=2)
     frozen = pair.rank(2)
     frozen.suspend()
-    stall = wait_until(lambda: pair.record.state.stall, 60)
-    assert (stall.ranks, stall.first.condition) == ([2], "stopped by a signal")
+
+    def is_named() -> bool:  # once the others, which wait for it, have answered
+        stall = pair.record.state.stall
+        return stall is not None and stall.ranks == [2]
+
+    wait_until(is_named, 60)
+    stall = pair.record.state.stall
+    assert stall is not None
+    assert stall.first.condition == "stopped by a signal"
     shown = pair.run_to_end("stacks", "latest").stdout
     assert re.search(r"rank 2\b", shown), shown
     frozen.resume()
