@@ -40,13 +40,20 @@ from distrain.runners.records.logs import log_path, read_end
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_names import next_free_name
-from distrain.runners.records.state import RunError, overwrite_state, read_state, write_state
+from distrain.runners.records.state import (
+    RunError,
+    is_supervised,
+    overwrite_state,
+    read_state,
+    write_state,
+)
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
 from distrain.runners.system import processes, scheduler_env
 
 LOG_END = 1 << 14  # bytes of a log that are read for its last line
 NEEDED_SPACE = 1 << 20  # bytes, without which a supervisor may not start
 ENDING_S = 10.0  # from the end of its socket until a supervisor has recorded how the run ended
+SUPERVISOR_POLL_S = 0.02
 SUPERVISOR = "distrain.runners.supervision.supervisor"
 
 
@@ -121,14 +128,27 @@ class Run:
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait until the run has ended and return its summary; it is recovered if needed.
 
-        Raises TimeoutError after `timeout` seconds.
+        Nothing writes in its folder any more when this returns. Raises TimeoutError after `timeout`
+        seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.attend():
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"run {self.id} has not ended within {timeout} s")
             time.sleep(POLL_S)
+        self.wait_for_supervisor()
         return self.summary()
+
+    def wait_for_supervisor(self) -> None:
+        """Wait, after the end of the run, until its supervisor has left the folder.
+
+        One that is suspended is waited for at most ENDING_S, one on another host not at all.
+        """
+        deadline = time.monotonic() + ENDING_S
+        state = self.record.state
+        if state.host == socket.gethostname():
+            while is_supervised(state) and time.monotonic() < deadline:
+                time.sleep(SUPERVISOR_POLL_S)
 
     def stop(self, now: bool = False) -> None:
         """Ask the run to stop with a checkpoint, or with `now` to end at once, and return.

@@ -38,6 +38,7 @@ class RunPresentation:
         return RunPicture(self._run.record, stream)
 
     def print_result(self, as_json: bool) -> int:
+        self._run.wait_for_supervisor()  # whoever called may now delete the folder
         record = self._run.record
         state = record.state
         summary = record.summary(state)

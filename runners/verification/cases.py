@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.records.reader import Record
-from distrain.runners.records.state import is_supervised
 from distrain.runners.runs import Run, check, launch
 from distrain.runners.system.processes import owner_variables
 from distrain.runners.system.scratch import scratch_folder
@@ -35,7 +33,6 @@ from distrain.runners.verification.result import (
 
 MAX_EVALUATED = 101  # samples: a prime, so that ranks get unequal shares
 POLL_S = 0.1
-SUPERVISOR_POLL_S = 0.02
 
 
 class Case(NamedTuple):
@@ -189,8 +186,7 @@ class Verification:
                 run.stop(now=True)
             raise
         finally:  # the supervisor must not write into a folder that is being deleted
-            while is_supervised(run.record.state):
-                time.sleep(SUPERVISOR_POLL_S)
+            run.wait_for_supervisor()
 
     def _compare(self, record: Record) -> ReferenceComparison:
         """Compare a completed run in a process with torch; raise DistrainError if it fails."""

@@ -19,6 +19,7 @@ import pytest
 
 from distrain import Record, Run
 from distrain.runners.records.stall import Stall
+from distrain.runners.records.state import is_supervised
 from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]
@@ -49,6 +50,7 @@ def test_a_rank_that_fails_in_training_is_named(
         assert "faulty.py" in error.traceback
     assert summary["steps"] >= 12  # the first epoch is recorded
     assert (run.record.dir / "logs" / "rank-1.log").read_text().startswith("rank 1 is about to")
+    assert not is_supervised(run.record.state)  # nothing writes in the folder any more
     assert_nothing_left(run)
 
 
