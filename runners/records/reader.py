@@ -63,6 +63,7 @@ class Record(RunFolder):
     def __init__(self, folder: Path | str) -> None:
         super().__init__(folder)
         self._db: sqlite3.Connection | None = None
+        self._identity = (0, 0)  # of the database's file
         self._lock = threading.RLock()
         self._logged: dict[str, dict[int, int]] = {}  # as `logged` returns it
         self._last_curve = 0
@@ -317,14 +318,26 @@ class Record(RunFolder):
         """Open the database read-only; yield None before it exists."""
         try:
             with self._lock:
-                path = self.dir / DATABASE
-                if self._db is None and os.path.lexists(path):
-                    self._db = open_for_reading(path)
+                self._open_database()
             yield self._db
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
         except OSError as error:
             raise self._damaged(error.strerror) from None
+
+    def _open_database(self) -> None:
+        """Open the database where there is one, also where another file has taken its place."""
+        path = self.dir / DATABASE
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return
+        identity = found.st_dev, found.st_ino
+        if self._db is not None and not self._db.in_transaction and identity != self._identity:
+            self.close()
+        if self._db is None:
+            self._db = open_for_reading(path)
+            self._identity = identity
 
     def _damaged(self, why: object) -> DistrainError:
         return not_a_record(self.dir, f"its metrics.db cannot be read ({why})")

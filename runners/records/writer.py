@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from distrain.runners.errors import DistrainError, RunsFolderError
+from distrain.runners.errors import RunsFolderError
 from distrain.runners.protocol.events import (
     Attempt,
     Event,
@@ -31,10 +29,13 @@ from distrain.runners.records.database import (
     open_for_writing,
     set_cache,
 )
+from distrain.runners.records.open_files import OpenFiles
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, update_ranks
+from distrain.runners.records.salvage import salvage
 from distrain.runners.records.state import RunState, Status, read_state, write_state
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.series import SERIES, LoggedRow
+from distrain.runners.records.write_errors import cannot_write, is_damage
 
 Item = Event | GpuSample | HostSample | RankSample
 
@@ -71,22 +72,28 @@ class RecordWriter:
     def __init__(self, folder: Path, has_journal: bool = False) -> None:
         self.dir = Path(folder)
         self.state: RunState = read_state(self.dir)
+        self.written_state = self.state  # as it is on the disk
         self.ranks: dict[int, RankInfo] = {}
         self._pending: list[Item] = []
         self._appenders = {series.kind: Appender(series) for series in SERIES}
         self._known_events: set[tuple[str, int]] = set()
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
+        self._is_damaged = False
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
         try:
             if not self.recovered:
                 create_database(path)
-            self._db = open_for_writing(path)
+            self._open()
             self.journal_entries: int = self._db.execute("PRAGMA user_version").fetchone()[0]
             if self.recovered:
                 self._recover()
         except (sqlite3.Error, OSError) as error:
             raise self._cannot_write(error) from None
+
+    def _open(self) -> None:
+        self._db = open_for_writing(self.dir / DATABASE)
+        self._files = OpenFiles(self.dir / DATABASE)
 
     def _recover(self) -> None:
         # The journal is replayed, which sets the state again; only a requested stop is not in it.
@@ -128,9 +135,39 @@ class RecordWriter:
         except sqlite3.Error as error:
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
-            self._recount()
+            with suppress(sqlite3.Error):  # of a damaged file, which `restore_database` replaces
+                self._recount()
             raise self._cannot_write(error) from None
         del self._pending[: len(batch)]
+
+    def restore_database(self) -> str:
+        """Write the database again if somebody else has deleted or overwritten it.
+
+        Return what was done to it and what is missing now, or an empty string.
+        """
+        done = self._files.what_was_done() or ("overwritten" if self._is_damaged else "")
+        if not done:
+            return ""
+        try:
+            incomplete = salvage(self._db, self.dir / DATABASE)
+            with closing(self._files), closing(self._db):
+                self._open()
+            self._restore_names()
+            self._recount()
+        except (sqlite3.Error, OSError) as error:
+            raise self._cannot_write(error) from None
+        self._is_damaged = False
+        missing = "nothing is missing"
+        if incomplete:
+            missing = f"some of what was recorded before is missing ({', '.join(incomplete)})"
+        return f"{DATABASE} was {done} by somebody else and was written again; {missing}"
+
+    def _restore_names(self) -> None:
+        """Write the ranks and the names of curves, which are known whatever could be read."""
+        self._write_ranks(self.ranks)
+        curves = [(curve, name, rank) for (name, rank), curve in self._curves.items()]
+        self._db.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?)", curves)
+        self._db.execute(f"PRAGMA user_version = {self.journal_entries}")
 
     def set_state(self, **changes: Any) -> RunState:
         """Change fields of run.json, atomically."""
@@ -139,6 +176,7 @@ class RecordWriter:
             write_state(self.dir, self.state)
         except OSError as error:
             raise self._cannot_write(error) from None
+        self.written_state = self.state
         return self.state
 
     def close(self) -> None:
@@ -151,6 +189,7 @@ class RecordWriter:
                 self._db.execute("PRAGMA journal_mode = DELETE")
         finally:
             self._db.close()
+            self._files.close()
 
     def _write(self, batch: list[Item], now: float) -> None:
         part: list[Item] = []
@@ -195,11 +234,13 @@ class RecordWriter:
             "INSERT INTO events (time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?)",
             [_event_row(event, now) for event in events],
         )
-        changed = update_ranks(self.ranks, events, now)
+        self._write_ranks(update_ranks(self.ranks, events, now))
+
+    def _write_ranks(self, ranks: Iterable[int]) -> None:
         marks = ", ".join("?" * len(RANK_FIELDS))
         self._db.executemany(
             f"INSERT OR REPLACE INTO ranks VALUES ({marks})",
-            [msgspec.structs.astuple(self.ranks[rank]) for rank in changed],
+            [msgspec.structs.astuple(self.ranks[rank]) for rank in ranks],
         )
 
     def _rows_of(self, logged: Logged) -> list[LoggedRow]:
@@ -236,32 +277,8 @@ class RecordWriter:
         self._curves = {(name, rank): curve for curve, name, rank in curves}
 
     def _cannot_write(self, error: Exception) -> RunsFolderError:
-        reason = str(error)
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CANTOPEN:
-            reason = _why_no_new_file(self.dir) or reason  # which SQLite does not tell
-        return RunsFolderError(f"the record {self.dir} cannot be written: {reason}")
-
-
-def _why_no_new_file(folder: Path) -> str:
-    """Return why no file can be created in a folder; empty where one can."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-@contextmanager
-def report_write_errors() -> Iterator[None]:
-    """Print errors of a write instead of raising them.
-
-    For writers that keep what the disk refused and try it again, e.g. while the disk is full.
-    """
-    try:
-        yield
-    except DistrainError as error:
-        with suppress(OSError):  # the log is on the same disk
-            print(error, file=sys.stderr, flush=True)
+        self._is_damaged |= is_damage(error)
+        return cannot_write(self.dir, error)
 
 
 def _kind(event: Event) -> Any:

@@ -14,7 +14,8 @@ from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
-from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.records.write_errors import report_write_errors
+from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
 from distrain.runners.supervision.launcher_process import LauncherProcess
@@ -68,6 +69,13 @@ async def commit_regularly(
         state.set()
         with report_write_errors():
             writer.commit()
+
+
+async def guard_record(state: StateWriter) -> None:
+    """Write files of the record again if somebody else deletes or overwrites them."""
+    while True:
+        await asyncio.sleep(CHECK_S)
+        state.restore()
 
 
 async def sample_regularly(

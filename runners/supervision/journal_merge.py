@@ -10,7 +10,8 @@ from pathlib import Path
 
 from distrain.runners.protocol.events import Notice, Stop
 from distrain.runners.records.journal import JournalReader
-from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.records.write_errors import report_write_errors
+from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.relay import request_stop
 

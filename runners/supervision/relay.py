@@ -31,7 +31,7 @@ from distrain.runners.protocol.client import (
 from distrain.runners.protocol.events import Notice, Stop, decode, encode
 from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
-from distrain.runners.records.writer import report_write_errors
+from distrain.runners.records.write_errors import report_write_errors
 from distrain.runners.supervision import background
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.live_run import LiveRun

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from distrain.runners.protocol.events import Job
+from distrain.runners.errors import RunsFolderError
+from distrain.runners.protocol.events import Job, Notice
 from distrain.runners.records.reader import Record
-from distrain.runners.records.writer import RecordWriter, report_write_errors
+from distrain.runners.records.write_errors import report_write_errors
+from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.outcome import Outcome
+from distrain.runners.supervision.record_guard import RecordGuard
 
 RESERVE = ".reserve"  # a file kept aside, so that a full disk has room for how the run ended
 
@@ -39,6 +42,13 @@ class StateWriter:
         self._writer = writer
         self._unsaved: dict[str, Any] = {}
         self._started = SteadyTime()
+        self._guard = RecordGuard(writer)
+        self._refusal = ""  # why the last measurements could not be written
+
+    def restore(self) -> None:
+        """Write again what somebody else has deleted or overwritten, with a notice."""
+        for text in self._guard.restore():
+            self._writer.add(Notice(time=time.time(), text=text, level="warning"))
 
     def set(self, **changes: Any) -> None:
         """Change fields of run.json. Without arguments, write what was refused before."""
@@ -55,8 +65,11 @@ class StateWriter:
 
     def finish(self, outcome: Outcome) -> None:
         """Write how the run ended, and close the record."""
-        with report_write_errors():
+        self.restore()
+        try:
             self._writer.commit()
+        except RunsFolderError as error:
+            self._refusal = str(error)
         # Not before the commit: SQLite would fill the room with a part of what does not fit.
         (self._writer.dir / RESERVE).unlink(missing_ok=True)
         self.set(
@@ -75,8 +88,8 @@ class StateWriter:
     def _reason(self, outcome: Outcome) -> str:
         if not self._writer.pending:
             return outcome.reason
-        missing = "the last measurements are missing, because the record could not be written"
-        return f"{outcome.reason}; {missing} (is the disk full?)".removeprefix("; ")
+        text = f"{outcome.reason}; the last measurements are missing: {self._refusal}"
+        return text.removeprefix("; ")
 
     def _changes_with_job(self, job: Job) -> dict[str, Any]:
         """Return what changes with a job's state: a run starts when its job gets nodes.

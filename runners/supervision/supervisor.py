@@ -114,6 +114,7 @@ class Supervisor:
         assert self.lease is not None
         end_now = self.coordinator.run.conditions.end_now
         watch = self._start_task(partial(background.watch_folder, self.folder, self.coordinator))
+        guard = self._start_task(partial(background.guard_record, self.state))
         while obstacles := await asyncio.to_thread(self.lease.acquire):
             if obstacles != self.writer.state.waiting_for:
                 self.state.set(waiting_for=obstacles)
@@ -121,6 +122,7 @@ class Supervisor:
                 await asyncio.wait_for(end_now.wait(), QUEUE_CHECK_S)
                 break
         watch.cancel()
+        guard.cancel()
         if end_now.is_set():
             return False
         self.coordinator.run.evidence.queued = False
@@ -183,6 +185,7 @@ class Supervisor:
             partial(background.watch_owner, self.coordinator),
             partial(background.watch_time, self.coordinator),
             partial(background.watch_folder, self.folder, self.coordinator),
+            partial(background.guard_record, self.state),
             partial(
                 background.wait_for_hosts,
                 self.config,

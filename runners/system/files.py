@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -89,6 +90,13 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def free_name(path: Path, word: str) -> Path:
+    """Return the first path `PATH.WORD-N` at which there is nothing."""
+    numbers = itertools.count(1)
+    paths = (path.with_name(f"{path.name}.{word}-{number}") for number in numbers)
+    return next(found for found in paths if not os.path.lexists(found))
 
 
 @contextlib.contextmanager

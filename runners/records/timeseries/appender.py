@@ -79,6 +79,11 @@ class Appender(Generic[T]):
         """Read the row counts from the tables, after rows were deleted or rolled back."""
         self._counts = count_rows(db, self.series)
 
+    def roll_up_again(self, db: sqlite3.Connection) -> None:
+        """Compute all roll-ups of a table that has none."""
+        self.recount(db)
+        self._roll_up(db, [(key, 0, count) for key, count in self._counts.items()])
+
     def _rows(self, items: Iterable[T], counts: dict[int, int]) -> Iterator[Row]:
         # Sorted by key as in the table: with many ranks each page is then written only once.
         for key, items_of_key in groupby(sorted(items, key=self._key), self._key):

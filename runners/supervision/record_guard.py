@@ -1,0 +1,72 @@
+"""The files of a live run's record, written again if somebody else deletes or overwrites them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.system.files import encode_json, read_regular, write_atomically
+
+_Stamp = tuple[int, int, int, int]
+
+
+class RecordGuard:
+    """Compares run.json, config.toml and metrics.db with what the one writer has written."""
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self._folder = writer.dir.stat()
+        self._config = read_regular(writer.dir / "config.toml")
+        self._checked: dict[str, tuple[bytes, _Stamp | None]] = {}
+        self._failure = ""
+
+    def restore(self) -> list[str]:
+        """Write again what is not as it was, and return a sentence about each such file.
+
+        What cannot be written is tried again with the next call, and returned once. Nothing is
+        done where the folder is not the one of the run.
+        """
+        found: list[str] = []
+        try:
+            if os.path.samestat(self._writer.dir.stat(), self._folder):
+                state = encode_json(self._writer.written_state)
+                found.append(self._restore("run.json", state))
+                found.append(self._restore("config.toml", self._config))
+                found.append(self._writer.restore_database())
+        except (OSError, DistrainError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            text = f"the record was changed by somebody else and cannot be mended: {why}"
+            found.append("" if text == self._failure else text)
+            self._failure = text
+        return list(filter(None, found))
+
+    def _restore(self, name: str, content: bytes) -> str:
+        path = self._writer.dir / name
+        stamp = _stamp(path)
+        if self._checked.get(name) == (content, stamp):
+            return ""
+        done = _what_was_done(path, content)
+        if done:
+            write_atomically(path, content)
+            stamp = _stamp(path)
+        self._checked[name] = content, stamp
+        return f"{name} was {done} by somebody else and was written again" if done else ""
+
+
+def _what_was_done(path: Path, content: bytes) -> str:
+    try:
+        return "" if read_regular(path) == content else "overwritten"
+    except FileNotFoundError:
+        return "deleted"
+    except OSError:  # it is no regular file any more
+        return "overwritten"
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,134 @@
+"""Files of a live run that somebody else deletes or overwrites are written again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.events import Notice
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.reader import Record
+from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision.record_guard import RecordGuard
+from tests.support.records import make_window
+
+STEPS = 2000
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> RecordWriter:
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), word="ddp"))
+    writer.set_state(status="running")
+    for step in range(1, STEPS + 1):
+        writer.add(make_window(step=step))
+    writer.add(Notice(time=1.0, text="before", level="info"))
+    writer.commit()
+    return writer
+
+
+def delete(*names: str) -> Damage:
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def overwrite(name: str, data: bytes) -> Damage:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def replace_database(folder: Path) -> None:
+    shutil.copy(folder / "metrics.db", folder / "other")
+    (folder / "other").rename(folder / "metrics.db")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        delete("metrics.db"),
+        delete("metrics.db-wal"),
+        delete("metrics.db", "metrics.db-wal", "metrics.db-shm"),
+        replace_database,
+    ],
+)
+def test_nothing_is_lost_of_a_deleted_database(writer: RecordWriter, damage: Damage) -> None:
+    reader = Record(writer.dir)
+    assert reader.totals()[0]["steps"] == STEPS
+    damage(writer.dir)
+    said = writer.restore_database()
+    assert said.endswith("by somebody else and was written again; nothing is missing")
+    assert writer.restore_database() == ""
+    writer.add(make_window(step=STEPS + 1))
+    writer.commit()
+    for record in (reader, Record(writer.dir)):  # a reader that was open finds the new file too
+        assert record.totals()[0]["steps"] == STEPS + 1
+        assert [info.step for info in record.ranks()] == [STEPS + 1]
+        assert [event.text for _, event in record.events(kinds=("notice",))] == ["before"]
+        record.close()
+    writer.close()
+    assert [path.name for path in writer.dir.glob("*metrics*")] == ["metrics.db"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", b"nonsense" * 100_000], ids=["empty", "short", "long"]
+)
+def test_an_overwritten_database_says_what_is_missing(writer: RecordWriter, data: bytes) -> None:
+    overwrite("metrics.db", data)(writer.dir)
+    said = writer.restore_database()
+    assert said.startswith("metrics.db was overwritten by somebody else and was written again")
+    writer.add(make_window(step=STEPS + 1))
+    writer.commit()
+    record = Record(writer.dir)
+    assert record.totals()[0]["steps"] == (1 if "steps" in said else STEPS + 1)
+    assert [info.step for info in record.ranks()] == [STEPS + 1]
+    writer.close()
+
+
+def test_damage_that_only_sqlite_finds_is_mended(writer: RecordWriter) -> None:
+    writer._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = writer.dir / "metrics.db"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    writer._db.execute("PRAGMA shrink_memory")
+    writer.add(make_window(step=STEPS + 1))
+    with pytest.raises(Exception, match="malformed"):
+        writer.commit()
+    assert "is missing (events" in writer.restore_database()
+    writer.commit()
+    assert Record(writer.dir).totals()[0]["steps"] >= 1
+    kept = list(writer.dir.glob("metrics.db.damaged-*"))
+    assert len(kept) == 1
+    writer.close()
+
+
+def test_small_files_are_written_again_and_said_once(writer: RecordWriter) -> None:
+    guard = RecordGuard(writer)
+    assert guard.restore() == []
+    before = {name: (writer.dir / name).read_bytes() for name in ("run.json", "config.toml")}
+    (writer.dir / "run.json").unlink()
+    (writer.dir / "config.toml").write_text("[train]\nepochs = 1\n")
+    assert guard.restore() == [
+        "run.json was deleted by somebody else and was written again",
+        "config.toml was overwritten by somebody else and was written again",
+    ]
+    assert guard.restore() == []
+    assert before == {name: (writer.dir / name).read_bytes() for name in before}
+    writer.set_state(status="stopping")
+    assert guard.restore() == []
+    (writer.dir / "run.json").unlink()
+    (writer.dir / "run.json").mkdir()
+    assert "cannot be mended" in guard.restore()[0]
+    assert guard.restore() == []
+    writer.close()
+
+
+def test_another_folder_at_the_same_path_is_left_alone(writer: RecordWriter) -> None:
+    guard = RecordGuard(writer)
+    writer.dir.rename(writer.dir.with_name("moved"))
+    writer.dir.mkdir()
+    assert guard.restore() == []
+    assert list(writer.dir.iterdir()) == []
