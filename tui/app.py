@@ -126,7 +126,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.set_keymap(self.settings.keys)
         self.theme = self.settings.theme
         keys = self.settings.keys
-        for problem in keymap.find_clashes(keys) if keys else ():  # our own have none
+        clashes = keymap.find_clashes(keys) if keys else []  # our own have none
+        for problem in [*settings.find_unknown(), *clashes]:
             self.notify(f"settings, {problem}", severity="warning", timeout=10)
         if self._first_session:
             self.read_screens_css()

@@ -98,17 +98,15 @@ class BaseApp(App[None]):
 
     def remember(self, **changes: Any) -> None:
         """Change settings and save them for the next time."""
-        changed = msgspec.structs.replace(self.settings, **changes)
-        if changed == self.settings:
-            return
-        self.settings = changed
-        on_disk, problem = settings.load()  # another app may have written since
-        if problem:  # the user has to fix the file; saving would overwrite it
+        before, self.settings = self.settings, msgspec.structs.replace(self.settings, **changes)
+        if before == self.settings:
             return
         try:
-            settings.save(msgspec.structs.replace(on_disk, **changes))
+            kept = settings.save(self.settings, before)
         except OSError as error:
-            self.notify(f"cannot write {settings.path()}: {error.strerror}")
+            kept = f"cannot write {settings.path()}: {error.strerror}"
+        if kept:
+            self.refuse(kept)
 
     def read_screens_css(self) -> None:
         """Read the CSS of the other screens. Where it is missing, Textual reads it with the first

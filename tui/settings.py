@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +11,7 @@ import msgspec
 
 from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
-from distrain.runners.system.files import write_atomically
-from distrain.runners.system.home_folders import config_folder
+from distrain.tui.user_file import DAMAGE, UserFile
 
 
 class SettingsError(DistrainError):
@@ -24,7 +23,7 @@ class SettingsError(DistrainError):
         super().__init__("\n".join(f"{path()}: {problem}" for problem in problems))
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`theme` is the name of a Textual theme, `plots_in` are the characters of plots, `bell` rings
     when a run ends, `keys` are keys by the id of their action, `filters` are filter expressions of
     the table of runs by name. The other fields hold what was chosen last; `logs` whether they are
@@ -60,37 +59,60 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {"preset": self.logs} if isinstance(self.logs, bool) else self.logs
 
 
+FILE = UserFile("settings.toml", Settings)
+
+
 def path() -> Path:
-    return config_folder() / "settings.toml"
+    return FILE.path
 
 
 def load() -> tuple[Settings, str]:
     """Return the settings, and what is wrong with the file (defaults apply) or an empty string."""
     try:
-        values = tomllib.loads(path().read_text("utf-8"))
-        for name in values:
-            if name not in Settings.__struct_fields__:
-                hint = nearest(name, Settings.__struct_fields__)
-                return Settings(), f"there is no setting {name!r}{hint}"
-        return msgspec.convert(values, Settings), ""
+        return FILE.read()[1], ""
     except FileNotFoundError:
         return Settings(), ""
     except OSError as error:
         return Settings(), f"cannot be read: {error.strerror}"
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+    except DAMAGE as error:
         return Settings(), str(error)
 
 
-def save(settings: Settings) -> None:
-    """Write the settings that differ from the defaults. Raise OSError."""
-    import tomli_w  # not needed to read them
+def find_unknown() -> list[str]:
+    """Return a sentence about each setting in the file that this version does not know."""
+    with suppress(OSError, *DAMAGE):
+        unknown = FILE.read()[0].keys() - set(Settings.__struct_fields__)
+        return [
+            f"there is no setting {name!r}{nearest(name, Settings.__struct_fields__)}"
+            for name in sorted(unknown)
+        ]
+    return []
 
-    text = tomli_w.dumps(_changed(settings))
-    path().parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path(), text.encode(), durable=False)  # a key press must not wait for the disk
 
+def save(after: Settings, before: Settings | None = None) -> str:
+    """Write what has changed since `before`, by default everything; keep what others have changed.
 
-def _changed(settings: Settings) -> dict[str, Any]:
-    values = msgspec.to_builtins(settings)
+    Settings that have their defaults are not written, those of a newer version stay. Return what
+    the user has to know, or an empty string. Raises OSError.
+    """
+    new = msgspec.to_builtins(after)
     defaults = msgspec.to_builtins(Settings())
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    old = defaults if before is None else msgspec.to_builtins(before)
+
+    def change(table: dict[str, Any], is_new: bool) -> None:
+        for name, value in new.items():
+            since = defaults[name] if is_new else old[name]
+            if before is None or value != since:
+                table[name] = _merged(table.get(name), since, value)
+            if name in table and table[name] == defaults[name]:
+                del table[name]
+
+    return FILE.change(change)
+
+
+def _merged(on_disk: Any, old: Any, new: Any) -> Any:
+    """Return a new value; of a table, the one on the disk with the entries that have changed."""
+    if not all(isinstance(value, dict) for value in (on_disk, old, new)):
+        return new
+    kept = {key: value for key, value in on_disk.items() if key in new or key not in old}
+    return kept | {key: value for key, value in new.items() if old.get(key) != value}

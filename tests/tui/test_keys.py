@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -122,9 +123,28 @@ def test_an_invalid_settings_file_is_not_overwritten(ended: Make, runs_dir: Path
         settings.path().write_text("[no such thing]", encoding="utf-8")
         app.remember(bell=True)
         assert app.settings.bell
+        await until(pilot, lambda: "settings.toml.damaged-1" in " ".join(messages(app)), "kept")
 
     play(scenario, runs_dir, '"run.stop" = "k"')
-    assert settings.path().read_text("utf-8") == "[no such thing]"
+    assert settings.path().with_name("settings.toml.damaged-1").read_text() == "[no such thing]"
+    found, _ = settings.load()
+    assert (found.bell, found.keys) == (True, {"run.stop": "k"})
+
+
+def test_settings_of_a_newer_version_are_reported_and_kept(runs_dir: Path) -> None:
+    settings.path().parent.mkdir(parents=True)
+    settings.path().write_text('them = "nord"\n[later]\nx = 1\n', encoding="utf-8")
+
+    async def played() -> None:
+        app = DistrainApp(runs_dir)
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: len(messages(app)) == 2, "reported")
+            assert "there is no setting 'them'; did you mean theme" in messages(app)[1]
+            app.remember(bell=True)
+
+    asyncio.run(played())
+    table = tomllib.loads(settings.path().read_text())
+    assert (table["them"], table["later"], table["bell"]) == ("nord", {"x": 1}, True)
 
 
 def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
@@ -133,10 +153,14 @@ def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
         async with one.run_test(), other.run_test():
             one.remember(bell=True)
             other.remember(log_y=True)
+            one.remember(filters={"a": "name:a", "b": "name:b"})
+            other.remember(filters={"c": "name:c"})
+            one.remember(filters={"b": "name:B"})
 
     asyncio.run(both())
     found, _ = settings.load()
     assert (found.bell, found.log_y) == (True, True)
+    assert found.filters == {"b": "name:B", "c": "name:c"}
 
 
 def test_settings_that_cannot_be_written_leave_no_files() -> None:
@@ -212,7 +236,6 @@ def test_keys_that_textual_knows_are_accepted() -> None:
     [
         ('[keys]\n"run.stop" = "hiper+k"\n"run.rerum" = "k"', "run.rerum is not an action"),
         ('[keys]\n"run.stop" = "hiper+k"', "there is no key 'hiper+k'"),
-        ("them = 'nord'", "there is no setting 'them'; did you mean theme"),
         ("theme = 'nordic'", "there is no theme 'nordic'; did you mean nord"),
         ("bell = 3", "Expected `bool`, got `int` - at `$.bell`"),
         ("bell", "Expected '=' after a key"),

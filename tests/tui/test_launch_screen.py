@@ -22,7 +22,7 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.app import DistrainApp
-from distrain.tui.data import draft_store
+from distrain.tui.data import draft_store, recent_scripts
 from distrain.tui.dialogs import run_script
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
@@ -425,7 +425,7 @@ def test_changes_to_a_preset_are_remembered() -> None:
         await pilot.press("right", "enter")
         await settled(pilot, screen)
         assert screen.drafts.current.changes == []
-        assert draft_store.load_changes() == {}
+        assert draft_store.load_changes() == ({}, "")
 
     on_screen(steps)
     on_screen(next_time)
@@ -444,6 +444,29 @@ def test_remembered_changes_apply_to_an_edited_preset_file() -> None:
         assert [field.key for field in screen.drafts.current.changes] == ["train.epochs"]
 
     on_screen(steps)
+
+
+def test_damaged_changes_and_scripts_are_kept_and_said_once() -> None:
+    draft_store.path().parent.mkdir(parents=True)
+    for path in (draft_store.path(), recent_scripts.path()):
+        path.write_text('ddp = ["train.lr=0.05"')
+
+    async def first(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        said = " ".join(messages(pilot.app))
+        assert "drafts.toml.damaged-1" in said
+        assert "scripts.toml.damaged-1" in said
+        await pilot.press(*LR, *"0.05", "enter")
+        await until(
+            pilot, lambda: draft_store.load_changes()[0] == {"ddp": ["train.lr=0.05"]}, "saved"
+        )
+
+    async def second(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert "damaged" not in " ".join(messages(pilot.app))
+
+    on_screen(first)
+    on_screen(second)
+    for path in (draft_store.path(), recent_scripts.path()):
+        assert path.with_name(f"{path.name}.damaged-1").read_text() == 'ddp = ["train.lr=0.05"'
 
 
 def test_the_maximized_form_includes_its_input_line() -> None:

@@ -1,36 +1,34 @@
 """Unsaved changes of presets, kept in drafts.toml in the config folder.
 
-Changes are assignments as `--set` takes them. Several apps may write the file: each replaces only
-the changes of the preset that it saves.
+Changes are assignments as `--set` takes them. Each app replaces only the changes of the preset that
+it saves.
 """
 
 from __future__ import annotations
 
-import tomllib
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import msgspec
-import tomli_w
+from distrain.tui.user_file import UserFile
 
-from distrain.runners.system.files import write_atomically
-from distrain.runners.system.home_folders import config_folder
+FILE: UserFile[dict[str, list[str]]] = UserFile("drafts.toml", dict[str, list[str]])
 
 
 def path() -> Path:
-    return config_folder() / "drafts.toml"
+    return FILE.path
 
 
-def load_changes() -> dict[str, list[str]]:
-    """Return the changes by preset name; an empty dict if the file cannot be read."""
-    with suppress(OSError, ValueError, RecursionError, msgspec.ValidationError):
-        return msgspec.convert(tomllib.loads(path().read_text("utf-8")), dict[str, list[str]])
-    return {}
+def load_changes() -> tuple[dict[str, list[str]], str]:
+    """Return the changes by preset name, and what the user has to know about the file."""
+    return FILE.read_or_keep({})
 
 
-def save_changes(name: str, changes: list[str]) -> None:
-    """Save the changes of one preset; raises OSError."""
-    all_changes = {**load_changes(), name: changes}
-    path().parent.mkdir(parents=True, exist_ok=True)
-    text = tomli_w.dumps({preset: texts for preset, texts in all_changes.items() if texts})
-    write_atomically(path(), text.encode(), durable=False)
+def save_changes(name: str, changes: list[str]) -> str:
+    """Save the changes of one preset; return what the user has to know. Raises OSError."""
+
+    def change(table: dict[str, Any], _: bool) -> None:
+        table.pop(name, None)
+        if changes:
+            table[name] = changes
+
+    return FILE.change(change)

@@ -22,11 +22,13 @@ class PresetDrafts:
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
         self._unwritten: dict[str, list[str]] = {}  # changes by preset, where the disk is full
+        self.notice = ""  # what the user has to know about the file of changes
 
     def update(self, presets: Sequence[Preset]) -> None:
         """Take over the presets as they are on disk now, with the changes given to `keep`."""
         self.presets = {preset.name: preset for preset in presets}
-        changes = {**draft_store.load_changes(), **self._unwritten}
+        stored, self.notice = draft_store.load_changes()
+        changes = {**stored, **self._unwritten}
         self.by_name = {
             preset.name: Draft.of(
                 preset.name,
@@ -81,7 +83,7 @@ class PresetDrafts:
         """
         self.by_name[draft.name] = draft
         self._unwritten[draft.name] = draft.assignments
-        draft_store.save_changes(draft.name, draft.assignments)
+        self.notice = draft_store.save_changes(draft.name, draft.assignments)
         del self._unwritten[draft.name]
 
     def toggle_mark(self, name: str) -> None:

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tomli_w
 
 from distrain.runners import formatting
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
-from distrain.runners.system.files import write_atomically
-from distrain.runners.system.home_folders import config_folder
+from distrain.tui.user_file import UserFile
 
 MOST = 100  # scripts of all folders
 SHOWN = 5  # of one folder
@@ -35,30 +33,42 @@ class _File(msgspec.Struct, frozen=True):
     scripts: list[_Entry] = []
 
 
+FILE = UserFile("scripts.toml", _File)
+
+
 def path() -> Path:
-    return config_folder() / "scripts.toml"
+    return FILE.path
 
 
-def load() -> list[RunConfig]:
-    """Return the scripts of the current folder, the last one first; [] if the file is invalid."""
+def load() -> tuple[list[RunConfig], str]:
+    """Return the scripts of the current folder, the last one first, and what the user has to know
+    about the file.
+    """
     here = os.getcwd()
     found: list[RunConfig] = []
-    for entry in _read():
+    file, notice = FILE.read_or_keep(_File())
+    for entry in file.scripts:
         if entry.folder == here and len(found) < SHOWN:
             with suppress(ConfigError):
                 found.append(RunConfig.from_dict(entry.config))
-    return found
+    return found, notice
 
 
-def remember(config: RunConfig) -> None:
-    """Put a script in front of those of the current folder; raises OSError."""
+def remember(config: RunConfig) -> str:
+    """Put a script in front of those of the current folder; return what the user has to know.
+
+    Raises OSError.
+    """
     here = os.getcwd()
     words = config.script.words
-    others = [entry for entry in _read() if not _is_same(entry, here, words)]
-    entries = [_Entry(here, tomllib.loads(config.to_toml(whole=False))), *others][:MOST]
-    path().parent.mkdir(parents=True, exist_ok=True)
-    text = tomli_w.dumps(msgspec.to_builtins(_File(entries)))
-    write_atomically(path(), text.encode(), durable=False)
+    entry = _Entry(here, tomllib.loads(config.to_toml(whole=False)))
+
+    def change(table: dict[str, Any], _: bool) -> None:
+        old = msgspec.convert(table, _File).scripts
+        others = [each for each in old if not _is_same(each, here, words)]
+        table["scripts"] = msgspec.to_builtins([entry, *others][:MOST])
+
+    return FILE.change(change)
 
 
 def as_presets(configs: Iterable[RunConfig]) -> list[Preset]:
@@ -75,9 +85,3 @@ def _is_same(entry: _Entry, folder: str, words: list[str]) -> bool:
     with suppress(ConfigError):
         return RunConfig.from_dict(entry.config).workload == formatting.shell_words(words)
     return True  # no longer valid
-
-
-def _read() -> list[_Entry]:
-    with suppress(OSError, ValueError, RecursionError, msgspec.ValidationError):
-        return msgspec.convert(tomllib.loads(path().read_text("utf-8")), _File).scripts
-    return []

@@ -84,10 +84,12 @@ def ask_for_script(app: BaseApp, on_added: Callable[[str], None]) -> AwaitMount:
         if config is None:
             return
         try:
-            recent_scripts.remember(config)
+            notice = recent_scripts.remember(config)
         except OSError as error:
             app.notify(f"cannot write {recent_scripts.path()}: {error.strerror}")
         else:
+            if notice:
+                app.refuse(notice)
             on_added(config.workload)
 
     return app.push_screen(RunScriptDialog(), remember)

@@ -70,11 +70,12 @@ class LaunchScreen(AppScreen):
     ]
 
     class PresetsRead(Message):
-        """All presets, as they are on disk now."""
+        """All presets, as they are on disk now, and what the user has to know about them."""
 
-        def __init__(self, presets: list[Preset]) -> None:
+        def __init__(self, presets: list[Preset], notice: str) -> None:
             super().__init__()
             self.presets = presets
+            self.notice = notice
 
     class HorovodChecked(Message):
         """Why Horovod cannot be used here, or an empty string."""
@@ -106,7 +107,7 @@ class LaunchScreen(AppScreen):
         if self.drafts.presets:
             self._read_presets()
         else:  # the first time at once, so that every key finds the presets
-            self.on_launch_screen_presets_read(self.PresetsRead(_read_all()))
+            self.on_launch_screen_presets_read(self.PresetsRead(*_read_all()))
 
     def maximize(self, widget: Widget, container: bool = True) -> bool:
         """Maximize the whole form instead of its table, and the preview instead of its control."""
@@ -129,10 +130,12 @@ class LaunchScreen(AppScreen):
 
     @work(thread=True, exclusive=True, group="presets")
     def _read_presets(self) -> None:
-        self.post_message(self.PresetsRead(_read_all()))
+        self.post_message(self.PresetsRead(*_read_all()))
 
     def on_launch_screen_presets_read(self, event: PresetsRead) -> None:
         self.drafts.update(event.presets)
+        for notice in filter(None, (event.notice, self.drafts.notice)):
+            self.distrain.refuse(notice)
         self._list.mark(self.drafts.marked)
         self._paint()
         self.preview.build_soon(0)
@@ -221,6 +224,8 @@ class LaunchScreen(AppScreen):
             problem = f"cannot write {draft_store.path()}: {error.strerror}"
             text = f"{problem}; the change lasts until this screen is closed"
             self.notify(text, severity="warning", timeout=8)
+        if self.drafts.notice:
+            self.distrain.refuse(self.drafts.notice)
         self._paint()
         self.preview.build_soon(PAUSE_S)
 
@@ -471,6 +476,7 @@ class LaunchScreen(AppScreen):
             self.distrain.refuse("Horovod is installed and works")
 
 
-def _read_all() -> list[Preset]:
-    """Return the last scripts of this folder and all presets."""
-    return [*recent_scripts.as_presets(recent_scripts.load()), *presets.listing()]
+def _read_all() -> tuple[list[Preset], str]:
+    """Return the last scripts of this folder and all presets, and what the user has to know."""
+    scripts, notice = recent_scripts.load()
+    return [*recent_scripts.as_presets(scripts), *presets.listing()], notice
