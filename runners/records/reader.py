@@ -118,13 +118,19 @@ class Record(RunFolder):
             query["points"] = min(query.get("points", most), most)
             return over_ranks(self.curves(**query).values())
 
-    def totals(self, series: Series[Any] = STEPS) -> dict[int, dict[str, Any]]:
-        """Return each rank's exact sums, minima, maxima and last values over the whole run.
+    def totals(
+        self,
+        series: Series[Any] = STEPS,
+        columns: Iterable[str] | None = None,
+        since: Mapping[int, float] | None = None,
+    ) -> dict[int, dict[str, Any]]:
+        """Return each rank's exact sums, minima, maxima and last values: see `read_totals`.
 
+        They cover the whole run or, for the ranks of `since`, the time from there on.
         `timed_samples` and `timed_seconds` leave warm-up out; `samples`, `seconds` do not.
         """
         with self._transaction() as db:
-            return read_totals(db, series) if db else {}
+            return read_totals(db, series, columns, since) if db else {}
 
     @overload
     def latest(self) -> dict[int, Window]: ...

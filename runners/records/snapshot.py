@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -119,13 +119,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Follower:
     """Reads what is new in a record since the last call.
 
-    `evaluations` are all so far, except those that were discarded since.
+    `evaluations` are all so far, except those that were discarded since; `gpus` are the last
+    samples at the last snapshot.
     """
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self.state = record.state
         self.evaluations = EvaluationHistory()
+        self.gpus: dict[int, GpuSample] = {}
         self._best: list[Evaluation] = []
         self._last_event = 0
         self._restarted = 0.0
@@ -199,7 +201,8 @@ class Follower:
     def _ranks(self, windows: dict[int, Window]) -> list[tuple[RankNow, dict[str, float]]]:
         """Return each rank with the sums that its figures are computed from."""
         usage = self.record.latest(PROCS)
-        gpus = {sample.uuid: sample for sample in self.record.latest(GPU).values()}
+        self.gpus = self.record.latest(GPU)
+        gpus = {sample.uuid: sample for sample in self.gpus.values()}
         totals = {} if self.state.live else self.record.totals(STEPS)
         recent = self._recent_sums(windows, totals)
         rows = []
@@ -226,10 +229,10 @@ class Follower:
         for rank, window in windows.items():
             length = totals.get(rank, {}).get("seconds") or math.inf
             starts[rank] = window.time - min(RECENT_S, LAST_PART * length)
-        curves = self.record.curves(STEPS, columns=_SUMS, axis="time", start=starts, points=2)
+        recent = self.record.totals(STEPS, _SUMS, starts)
         return {
-            rank: {name: _sum_present(curve[name]) for name in _SUMS}
-            for rank, curve in curves.items()
+            rank: {name: value or 0.0 for name, value in sums.items()}
+            for rank, sums in recent.items()
         }
 
     def _eta(self, step: int, total_steps: int | None, last: Window | None) -> float | None:
@@ -292,7 +295,3 @@ def _loss(rows: list[dict[str, float]]) -> float | None:
 
 def _ratio(sums: dict[str, float], numerator: str, denominator: str) -> float | None:
     return sums[numerator] / sums[denominator] if sums.get(denominator) else None
-
-
-def _sum_present(values: Iterable[float]) -> float:
-    return sum(value for value in values if not math.isnan(value))

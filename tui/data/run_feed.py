@@ -93,8 +93,9 @@ class RunFeed:
         self._warnings |= dict.fromkeys(each.text for each in notices if each.level == "warning")
         snapshot = self._follower.snapshot()
         due = self._is_full_reading_due(restarted)
-        hosts = self._gauges(HOST, due, "cpu", "memory_used")
-        gpus = self._gauges(GPU, due, "utilisation", "memory_used", "power", "temperature")
+        hosts = self._gauges(HOST, self.record.latest(HOST), due, "cpu", "memory_used")
+        names = ("utilisation", "memory_used", "power", "temperature")
+        gpus = self._gauges(GPU, self._follower.gpus, due, *names)
         pids = ((gauge.sample.host, pid) for gauge in gpus for pid in gauge.sample.processes)
         return RunFrame(
             snapshot=snapshot,
@@ -186,13 +187,14 @@ class RunFeed:
                 self._process_names[host, pid] = process_name(pid)
         return dict(self._process_names)
 
-    def _gauges(self, series: Series[T], due: bool, *columns: str) -> list[Gauge[T]]:
-        """Return the gauges of a series, each with the history of the first of `columns`.
+    def _gauges(
+        self, series: Series[T], latest: dict[int, T], due: bool, *columns: str
+    ) -> list[Gauge[T]]:
+        """Return the gauges of these last samples, each with the history of the first of `columns`.
 
         A gauge without a new sample stays as it was, and so do histories that are not `due`.
         """
         before: dict[int, Gauge[T]] = self._gauges_before.get(series.name, {})
-        latest = self.record.latest(series)
         found: dict[int, Gauge[T]] = {}
         starts: dict[int, float] = {}
         for key, sample in latest.items():

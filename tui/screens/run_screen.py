@@ -108,10 +108,15 @@ class RunScreen(LinkedPlotsScreen):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self._tables = [self.query_one(RankTable), self.query_one(HardwarePane)]
+        self._header = self.query_one(RunHeader)
+        self._failure_card = self.query_one(FailureCard)
+        self._plots = list(self.query(PlotPane))
+        self._rank_table = self.query_one(RankTable)
+        self._hardware = self.query_one(HardwarePane)
+        self._tables = [self._rank_table, self._hardware]
         self._logs = self.query_one(LogPane)
         self._run_logs = RunLogs(self, self._logs, self.run.record.dir)
-        self._set_up(*self.query(PlotPane), *self._tables)
+        self._set_up(*self._plots, *self._tables)
         wants_logs = self.distrain.settings.shows_logs(self._kind)
         self._show_logs(wants_logs and not self.run.is_observed)  # its output is elsewhere
         self._run_logs.start()
@@ -173,7 +178,7 @@ class RunScreen(LinkedPlotsScreen):
         if event.frame is None:
             self._problem = event.problem
             self.distrain.refuse(event.problem)
-            self.query_one(RunHeader).show_problem(self.run.id, event.problem)
+            self._header.show_problem(self.run.id, event.problem)
             return
         self._problem = ""
         self.frame = event.frame
@@ -204,23 +209,21 @@ class RunScreen(LinkedPlotsScreen):
         if frame is None:
             return
         # One plot in each turn of the event loop: a key waits for at most one.
-        for name, plot in zip(self.view.plots, self.query(PlotPane), strict=False):
+        for name, plot in zip(self.view.plots, self._plots, strict=False):
             if name in frame.charts:
                 self.call_later(plot.show, frame.charts[name])
         now = frame.snapshot
         if not self._problem:
-            self.query_one(RunHeader).show(
-                now, frame.config, frame.diagnosis, self._hint(), frame.warnings
-            )
-        self.query_one(FailureCard).show(frame.failure, without_log=self.has_class("-logs"))
-        self.query_one(RankTable).show(
+            self._header.show(now, frame.config, frame.diagnosis, self._hint(), frame.warnings)
+        self._failure_card.show(frame.failure, without_log=self.has_class("-logs"))
+        self._rank_table.show(
             frame.nodes,
             frame.diagnosis.straggler,
             is_script=frame.config.is_script,
             stall=now.stall,
             error=None if now.state.live else now.state.error,
         )
-        self.query_one(HardwarePane).show(frame)
+        self._hardware.show(frame)
         scheduled = now.state.plan is not None and now.state.plan.scheduled
         self._logs.show(len(now.ranks), now.state.live, scheduled)
         if self.has_class("-logs") and self._logs.wants_suggestion:
@@ -240,7 +243,7 @@ class RunScreen(LinkedPlotsScreen):
 
     def _show_logs(self, shown: bool) -> None:
         self.set_class(shown, "-logs")
-        self.panes = [*self.query(PlotPane), *self._tables]
+        self.panes = [*self._plots, *self._tables]
         if shown:
             self.panes.insert(-len(self._tables), self._logs)
         self._show_row()
@@ -259,7 +262,7 @@ class RunScreen(LinkedPlotsScreen):
     def _show_row(self) -> None:
         """Show the row of plots with the current one, where logs leave room for one row."""
         if self.has_class("-logs"):
-            lower = any(plot.has_class("-current") for plot in list(self.query(PlotPane))[2:])
+            lower = any(plot.has_class("-current") for plot in self._plots[2:])
             self.query_one("#plots").set_class(lower, "-lower")
 
     # --- actions --------------------------------------------------------------------------------

@@ -125,6 +125,8 @@ class PlotPane(Widget, can_focus=True):
 
     def show(self, chart: Chart) -> None:
         """Draw a chart; only lines that differ from the last one are repainted."""
+        if chart is self._chart and self._chart_layout is not None:
+            return
         self._whole = self._seen(chart)
         self._chart = chart
         title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title

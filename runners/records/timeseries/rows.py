@@ -7,12 +7,13 @@ keys.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from distrain.runners.protocol.events import NEVER
+from distrain.runners.records.timeseries.bounds import find_rows_between
 from distrain.runners.records.timeseries.levels import combine, highest_level, split_by_level
 from distrain.runners.records.timeseries.rollup import AGGREGATE_SQL, Row, Series, T
 
@@ -31,20 +32,30 @@ class Piece(NamedTuple):
 
 def count_rows(db: sqlite3.Connection, series: Series[Any]) -> dict[int, int]:
     """Return the number of raw rows of each key that has any, in order of keys."""
-    # A recursive query jumps from key to key; SELECT DISTINCT would read the whole table.
-    key = series.key
-    name = series.name
-    next_key = f"SELECT min({key}) FROM {name} WHERE {key} > found.value"
-    last_seq = f"SELECT max(seq) FROM {name} WHERE {key} = found.value"
     query = (
-        f"WITH RECURSIVE found(value) AS (SELECT min({key}) FROM {name} UNION ALL "
-        f"SELECT ({next_key}) FROM found WHERE value NOTNULL) "
-        f"SELECT value, ({last_seq}) + 1 FROM found WHERE value NOTNULL"
+        f"WITH RECURSIVE {_every_key(series)} "
+        f"SELECT value, ({_last_seq(series)}) + 1 FROM found WHERE value NOTNULL"
     )
     rows: list[tuple[int, int]] = db.execute(query).fetchall()
     for key_and_count in rows:
         _check_count(series, *key_and_count)
     return dict(rows)
+
+
+def _every_key(series: Series[Any]) -> str:
+    """Return the SQL of a table `found` with each key that has rows, and NULL at the end."""
+    # A recursive query jumps from key to key; SELECT DISTINCT would read the whole table.
+    key = series.key
+    name = series.name
+    next_key = f"SELECT min({key}) FROM {name} WHERE {key} > found.value"
+    return (
+        f"found(value) AS (SELECT min({key}) FROM {name} UNION ALL "
+        f"SELECT ({next_key}) FROM found WHERE value NOTNULL)"
+    )
+
+
+def _last_seq(series: Series[Any]) -> str:
+    return f"SELECT max(seq) FROM {series.name} WHERE {series.key} = found.value"
 
 
 def count_rows_of_key(db: sqlite3.Connection, series: Series[Any], key: int) -> int:
@@ -86,26 +97,46 @@ def read_latest(
     db: sqlite3.Connection, series: Series[T], keys: Iterable[int] | None = None
 ) -> dict[int, T]:
     """Return the last struct of each key that has rows; `keys` defaults to all."""
-    if keys is None:
-        counts = count_rows(db, series)
-    else:
-        counts = {key: count_rows_of_key(db, series, key) for key in keys}
-    last = [Piece(0, key, count - 1, count) for key, count in counts.items() if count]
-    rows = chain.from_iterable(read_pieces(db, series, series.fields, last))
-    return {row[1]: series.struct(row[1:]) for row in rows}
+    found = _every_key(series)
+    if keys is not None:
+        values = ", ".join(f"({key})" for key in keys)
+        if not values:
+            return {}
+        found = f"found(value) AS (VALUES {values})"
+    # CROSS JOIN keeps the order: key by key, each at the end of the table's primary key.
+    query = (
+        f"WITH RECURSIVE {found} SELECT {', '.join(series.fields)}, seq FROM found "
+        f"CROSS JOIN {series.name} WHERE {series.key} = value AND seq = ({_last_seq(series)})"
+    )
+    latest = {}
+    for *row, seq in db.execute(query).fetchall():
+        _check_count(series, row[0], seq)
+        latest[row[0]] = series.struct(row)
+    return latest
 
 
-def read_totals(db: sqlite3.Connection, series: Series[Any]) -> dict[int, dict[str, Any]]:
-    """Return each stored column aggregated over all rows of each key.
+def read_totals(
+    db: sqlite3.Connection,
+    series: Series[Any],
+    columns: Iterable[str] | None = None,
+    since: Mapping[int, float] | None = None,
+) -> dict[int, dict[str, Any]]:
+    """Return stored columns (by default all) aggregated over the rows of each key.
 
+    `since` are the earliest times of the rows by key; keys without such rows are left out.
     Exact, in O(log n); None where all values are missing.
     """
-    names = list(series.columns)
+    names = list(series.columns if columns is None else columns)
     counts = count_rows(db, series)
-    rows = merge_ranges(db, series, names, [(key, 0, count) for key, count in counts.items()])
+    ranges = {key: (0, count) for key, count in counts.items()}
+    if since is not None:
+        counts = {key: count for key, count in counts.items() if key in since}
+        found = find_rows_between(db, series, counts, "time", since, None)
+        ranges = {key: (low, high) for key, (low, high) in found.items() if low < high}
+    rows = merge_ranges(db, series, names, [(key, *bounds) for key, bounds in ranges.items()])
     totals = {
         key: dict(zip(names, values, strict=True))
-        for key, (_, *values) in zip(counts, rows, strict=True)
+        for key, (_, *values) in zip(ranges, rows, strict=True)
     }
     for total in totals.values():
         series.check_merged(total)

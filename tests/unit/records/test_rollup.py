@@ -178,6 +178,30 @@ def test_a_zoomed_curve_covers_exactly_its_range(
         assert len(curve) == 0
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    counts=counts,
+    starts=st.lists(st.integers(-10, 2500), min_size=1, max_size=4),
+)
+def test_recent_totals_cover_exactly_the_rows_since_a_time_of_each_rank(
+    seed: int, counts: list[int], starts: list[int]
+) -> None:
+    windows = some_windows(seed, counts)
+    since = {rank: 1000.0 + start for rank, start in enumerate(starts)}
+    columns = ("steps", "seconds", "loss_sum", "loss_samples", "data")
+    found = read_totals(stored(windows), STEPS, columns, since)
+    recent = {
+        rank: [window for window in of_rank(windows, rank) if window.time >= start]
+        for rank, start in since.items()
+    }
+    assert found.keys() == {rank for rank, some in recent.items() if some}
+    for rank, totals in found.items():
+        whole = expected(recent[rank])
+        assert tuple(totals) == columns
+        assert_same(totals, {name: whole[name] for name in columns if name in whole})
+
+
 def test_a_level_is_eight_rows_of_the_level_below(db: sqlite3.Connection) -> None:
     Appender(STEPS).append(db, [make_window(0, step) for step in range(1, 64 * 8 + 2)])
     rows = db.execute("SELECT level, count(*), sum(steps) FROM steps_rollup GROUP BY level")
@@ -190,8 +214,10 @@ def test_reading_is_range_scans_only(db: sqlite3.Connection) -> None:
     db.set_trace_callback(queries.append)
     list(count_rows(db, STEPS))
     read_totals(db, STEPS)
+    read_totals(db, STEPS, ["loss_sum"], {0: 1500.0})
     read_curve(db, STEPS, 0, points=50, start=100, end=900)
     read_latest(db, STEPS)
+    read_latest(db, STEPS, [0, 1])
     db.set_trace_callback(None)
     assert queries
     for query in set(queries):
@@ -212,6 +238,7 @@ def test_many_ranks_need_no_more_queries_than_one(db: sqlite3.Connection) -> Non
     readings: list[Callable[[sqlite3.Connection], object]] = [
         lambda db: read_latest(db, STEPS),
         lambda db: read_totals(db, STEPS),
+        lambda db: read_totals(db, STEPS, ["loss_sum"], dict.fromkeys(range(9), 1850.0)),
         lambda db: read_curves(db, STEPS, axis="time", start=1850.0, end=1950.0, points=4),
     ]
     appender = Appender(STEPS)
