@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from distrain.models.errors import TaskError
 from distrain.models.importing import load
 from distrain.runners.config.sections import TrainConfig
 
+FULL = (torch.float32, torch.float64)
 BUILTIN = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 Groups = list[nn.Parameter] | list[dict[str, Any]]
@@ -25,12 +26,13 @@ Groups = list[nn.Parameter] | list[dict[str, Any]]
 def optimizer_of_config(config: TrainConfig, groups: Groups, **options: Any) -> Optimizer:
     """Make the optimizer that the config names. Raises TaskError.
 
-    Of the built-in ones the kernels are fused, which CPU and CUDA have; `options` override that.
+    Of the built-in ones the kernels are fused where that is possible; `options` override that.
     """
     name = config.optimizer
     offered: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     if name in BUILTIN:
-        offered |= {"momentum": config.momentum, "fused": True, **options}
+        is_fused = _can_be_fused(name, groups, config.optimizer_args)
+        offered |= {"momentum": config.momentum, "fused": is_fused, **options}
     factory = BUILTIN[name] if name in BUILTIN else load("train.optimizer", name)
     key = "train.optimizer_args"
     try:
@@ -42,18 +44,34 @@ def optimizer_of_config(config: TrainConfig, groups: Groups, **options: Any) -> 
     require_optimizer(made, name, "train.optimizer")
     assert isinstance(made, Optimizer)
     if name == "sgd":
-        _begin_momenta(made)
+        begin_momenta(made)
     return made
 
 
-def _begin_momenta(sgd: Optimizer) -> None:
-    """Begin with momenta of zero, which gives the same first step.
+def _can_be_fused(name: str, groups: Groups, args: Mapping[str, Any]) -> bool:
+    """Return whether the kernels of a built-in optimizer can be fused, and give right numbers.
 
-    torch 2.13's fused kernel leaves a momentum buffer uninitialised if fp16 skips the first step.
+    torch 2.13's fused SGD computes wrong numbers for half types on the CPU. It also leaves momenta
+    uninitialised if fp16 skips the first step, or a parameter is unused in it; `begin_momenta`
+    avoids that, which dampening does not allow.
     """
+    own = [group for group in groups if isinstance(group, dict)]
+    parameters: list[Any] = [p for group in own for p in group["params"]] or [*groups]
+    if any(options.get("foreach") or options.get("differentiable") for options in (args, *own)):
+        return False
+    if name == "sgd":
+        has_dampening = any(options.get("dampening") for options in (args, *own))
+        return not has_dampening and all(each.dtype in FULL for each in parameters)
+    return all(each.is_floating_point() for each in parameters)
+
+
+def begin_momenta(sgd: Optimizer) -> None:
+    """Begin missing momenta of fused kernels with zero, which gives the same first step."""
     for group in sgd.param_groups:
-        for parameter in group["params"] if group["momentum"] else ():
-            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        for parameter in group["params"] if group["fused"] and group["momentum"] else ():
+            state = sgd.state[parameter]
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def require_optimizer(made: object, name: str, key: str) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from distrain.models.errors import TaskError
 from distrain.runners.config.sections import TrainConfig
-from distrain.runners.training.optim import make_schedule, optimizer_of_config
+from distrain.runners.training.optim import BUILTIN, make_schedule, optimizer_of_config
 
 LR = 0.2
 PER_EPOCH = 10
@@ -97,26 +97,38 @@ def test_step_falls_at_most_once_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
+    ("name", "args", "dtype"),
+    [
+        *(("sgd", {}, dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
+        ("sgd", {"dampening": 0.5}, torch.float32),
+        ("sgd", {"nesterov": True}, torch.float32),
+        ("sgd", {"maximize": True, "foreach": True}, torch.float32),
+        ("adam", {}, torch.float32),
+        ("adam", {}, torch.complex64),
+        ("adam", {"amsgrad": True}, torch.float32),
+        ("adamw", {"maximize": True}, torch.float32),
+    ],
+    ids=str,
 )
-def test_an_optimizer_steps_like_pytorchs_unfused_one(
-    name: Any, kind: type[torch.optim.Optimizer]
+def test_an_optimizer_steps_like_pytorchs_plain_one(
+    name: Any, args: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    train = TrainConfig(lr=LR, optimizer=name, weight_decay=0.1, momentum=0.8)
-    start = torch.linspace(-1, 1, 7)
-    fused = nn.Parameter(start.clone())
-    plain = nn.Parameter(start.clone())
+    train = TrainConfig(lr=LR, optimizer=name, weight_decay=0.1, momentum=0.8, optimizer_args=args)
+    start = torch.linspace(-1, 1, 65).to(dtype)  # with whole vectors of a kernel, and a rest
+    ours, plain, unused = (nn.Parameter(start.clone()) for _ in range(3))
     options: dict[str, Any] = {"momentum": 0.8} if name == "sgd" else {}
+    options |= args | {"lr": LR, "weight_decay": 0.1, "fused": False, "foreach": False}
     pairs = [
-        (optimizer_of_config(train, [fused]), fused),
-        (kind([plain], lr=LR, weight_decay=0.1, fused=False, **options), plain),  # type: ignore[call-arg]
+        (optimizer_of_config(train, [ours, unused]), ours),
+        (BUILTIN[name]([plain], **options), plain),
     ]
     for step in range(4):
         for optimizer, parameter in pairs:
             parameter.grad = (parameter.detach() * 3 + step).sin()
             optimizer.step()
-    torch.testing.assert_close(fused, plain)
+    tolerance = {"rtol": 1e-2, "atol": 1e-2} if dtype in (torch.bfloat16, torch.float16) else {}
+    torch.testing.assert_close(ours, plain, **tolerance)
+    assert torch.equal(unused, start)
 
 
 def test_momentum_begins_at_zero_even_if_the_first_step_is_skipped() -> None:
