@@ -13,6 +13,7 @@ from distrain.runners.strategies.base import (
     by_dtype,
     unflatten_into,
 )
+from distrain.runners.strategies.use_marks import UseMarks
 
 
 class AllReduce(Strategy):
@@ -24,20 +25,25 @@ class AllReduce(Strategy):
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
         clock.mark("backward")
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        for parameter in parameters:
-            # Another rank may have used this parameter, and all must send the same layout.
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
         spans = []
-        for gradients in by_dtype([p.grad for p in parameters if p.grad is not None]):
-            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        for parameters in by_dtype([each for each in model.parameters() if each.requires_grad]):
+            marks = UseMarks(parameters)
+            gradients = [_gradient_of(parameter) for parameter in parameters]
+            flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), marks.tensor()])
             arrival = clock.stamp()
             dist.all_reduce(flat)
             spans.append((arrival, clock.stamp()))
-            unflatten_into(flat, gradients)
+            unflatten_into(flat[: -len(parameters)], gradients)
+            marks.remove_unused(flat[-len(parameters) :])
         clock.add_all_reduces(spans)
         clock.mark("comm")
+
+
+def _gradient_of(parameter: torch.Tensor) -> torch.Tensor:
+    """Return the gradient; zeros where only other ranks may have used the parameter."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
 
 
 STRATEGY = AllReduce

@@ -20,7 +20,9 @@ from distrain.runners.distributed.process_group import World
 from distrain.runners.distributed.timing import Clock
 from distrain.runners.errors import ConfigError
 from distrain.runners.strategies.base import Strategy, broadcast_from_leader
+from distrain.runners.strategies.kept_optimizer import kept_when_rebuilt
 from distrain.runners.strategies.last_gradient import LastGradient
+from distrain.runners.strategies.use_marks import UseMarks
 
 BEAT_S = 0.25  # interval at which rank 0 tells the waiting ranks that it is still busy
 
@@ -35,14 +37,14 @@ class Horovod(Strategy):
         return model
 
     def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
         wrapped: Optimizer = hvd.DistributedOptimizer(
-            optimizer,
-            named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+            kept_when_rebuilt(optimizer),
+            named_parameters=model.named_parameters(),
             compression=getattr(hvd.Compression, self.config.horovod.compression),
             backward_passes_per_step=self.config.train.accumulate,
             op=hvd.Average,
         )
-        _copy_optimizer_state(optimizer, wrapped)
         # Without any state, broadcast_optimizer_state would make a step to create one.
         if resumed and wrapped.state:
             hvd.broadcast_optimizer_state(wrapped, root_rank=0)
@@ -59,7 +61,11 @@ class Horovod(Strategy):
 
     def reduce(self, model: nn.Module, clock: Clock) -> None:
         last = self._last_gradient.take() or clock.stamp()
+        marks = UseMarks(self._parameters)
+        # Horovod sends this small tensor together with the gradients.
+        handle = hvd.allreduce_async_(marks.tensor().float(), op=hvd.Sum, name="distrain.used")
         self._optimizer.synchronize()
+        marks.remove_unused(hvd.synchronize(handle))
         clock.add_all_reduces([(last, clock.stamp())])
         clock.mark("backward", last)
         clock.mark("comm")
@@ -83,16 +89,6 @@ def _require_reducible(model: nn.Module) -> None:
             if dtype is torch.bfloat16:
                 problem += ' (precision = "bf16" still computes in bfloat16)'
             raise ConfigError([("model.name", problem)])
-
-
-def _copy_optimizer_state(source: Optimizer, wrapped: Optimizer) -> None:
-    """Copy what Horovod's new instance of the optimizer's class lacks."""
-    wrapped.state.update(source.state)
-    if getattr(source, "_step_supports_amp_scaling", False):
-        wrapped._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-    # Horovod's step calls that of its base class, and torch lets both run the optimizer's hooks.
-    kind = type(wrapped)
-    kind.step = kind.step.__wrapped__  # type: ignore[attr-defined,method-assign]
 
 
 class HorovodWorld(World):

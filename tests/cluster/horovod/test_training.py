@@ -14,6 +14,7 @@ from distrain.runners.horovod.presence import presence
 from distrain.runners.verification.cases import verify
 
 Start = Callable[..., Run]
+MODELS = "tests.cluster.horovod.models"
 QUICK = {"train.threads": 1}
 
 
@@ -27,7 +28,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model.name": "tests.cluster.horovod.models:all_types"},
+        {"model.name": f"{MODELS}:all_types"},
         {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
         {"train.optimizer": "adam", "train.accumulate": 2, "train.clip_norm": 0.1},
         {"train.optimizer": "adamw", "precision": "fp16"},
@@ -35,6 +36,8 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
         {"horovod.compression": "fp16", "train.accumulate": 2},
         {"model.name": "resnet18", "data.args": {"channels": 3}},
         {"model.args": {"dropout": 0.3}},
+        {"model.name": "tests.integration.engine.tasks:routed", "train.weight_decay": 0.1},
+        {"train.optimizer": f"{MODELS}:Scaled", "train.optimizer_args": {"factor": 0.5}},
     ],
     ids=lambda changes: " ".join(changes),
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from distrain.models.classification import Classification
 from distrain.models.data import Augmented, Data
 from distrain.models.datasets import digits
 from distrain.models.task import Sums
+
+BRIGHT = 0.19  # mean of the pixels of a digit; few have more
 
 
 class HugeLoss(Classification):
@@ -65,6 +68,26 @@ class WithoutZeros(Classification):
         inputs, labels = batch
         loss = F.cross_entropy(model(inputs), labels, ignore_index=0, reduction="sum")
         return loss / self.weight(batch).clamp(min=1)
+
+
+class Routed(nn.Module):
+    """A network with a part that only few images use, and one that none uses."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.all, self.few, self.none = (nn.Linear(inputs, classes) for _ in range(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixels = images.flatten(1)
+        logits: Tensor = self.all(pixels)
+        few = pixels.mean(1) > BRIGHT
+        if few.any():
+            logits = logits.index_add(0, few.nonzero()[:, 0], self.few(pixels[few]))
+        return logits
+
+
+def routed(shape: Sequence[int], classes: int) -> Routed:
+    return Routed(math.prod(shape), classes)
 
 
 class Turning(Classification):

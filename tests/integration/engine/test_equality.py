@@ -48,6 +48,19 @@ CASES = {
     "ddp weights of batches": config(strategy="ddp", task__name=WITHOUT_ZEROS, train__accumulate=3),
     "allreduce weights of batches": config(strategy="allreduce", task__name=WITHOUT_ZEROS),
 }
+UNUSED = {
+    strategy: config(
+        strategy=strategy,
+        model__name="tests.integration.engine.tasks:routed",
+        train__batch_size=12,
+        train__weight_decay=0.1,
+        **changes,
+    )
+    for strategy, changes in (
+        ("ddp", {"ddp__find_unused_parameters": True}),
+        ("allreduce", {"train__accumulate": 2}),
+    )
+}
 TAIL = {  # 97 = 3 × 32 + 1: in the last step of an epoch only rank 0 has a sample
     "allreduce": config(strategy="allreduce", data__train_limit=97),
     "ddp": config(strategy="ddp", data__train_limit=97),
@@ -136,6 +149,7 @@ def outcomes(
         **CASES,
         **{f"tail: {name}": case for name, case in TAIL.items()},
         **{f"optimizer: {name}": case for name, case in OPTIMIZERS.items()},
+        **{f"unused: {name}": case for name, case in UNUSED.items()},
     }
     results = run_on_ranks(
         request.param,
@@ -159,6 +173,15 @@ def test_a_last_batch_with_fewer_samples_than_ranks_gives_the_same_weights(
 ) -> None:
     reference = plain_pytorch(TAIL[name])
     for rank in outcomes[f"tail: {name}"]:
+        assert_close(rank.model, reference)
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_parameters_that_no_rank_uses_in_a_step_stay_as_they_are(
+    name: str, outcomes: dict[str, list[Outcome]]
+) -> None:
+    reference = plain_pytorch(UNUSED[name])
+    for rank in outcomes[f"unused: {name}"]:
         assert_close(rank.model, reference)
 
 

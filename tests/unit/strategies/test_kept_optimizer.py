@@ -1,0 +1,60 @@
+"""An optimizer of the user's class survives a library that makes another one of that class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from distrain.runners.strategies.kept_optimizer import kept_when_rebuilt
+
+
+class Scaled(torch.optim.SGD):
+    """Has an option that is not part of a group, and no default for it."""
+
+    def __init__(self, params: Any, *, factor: float) -> None:
+        super().__init__(params, lr=0.1, momentum=0.9)
+        self.factor = factor
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad *= self.factor
+        super().step(closure)
+
+
+class _Rebuilt(Optimizer):
+    """Is built as Horovod's optimizer: on the class of another one, with its groups alone."""
+
+    def __init__(self, params: Any) -> None:
+        super(self.__class__, self).__init__(params)  # type: ignore[call-arg]
+
+    def step(self, closure: Any = None) -> Any:
+        return super(self.__class__, self).step(closure)
+
+
+def rebuilt(optimizer: Optimizer) -> Optimizer:
+    kind = optimizer.__class__
+    made: Any = type(kind.__name__, (kind,), dict(vars(_Rebuilt)))
+    built: Optimizer = made(optimizer.param_groups)
+    return built
+
+
+def test_options_hooks_and_state_are_those_of_the_original() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    plain = Scaled([parameter], factor=0.5)
+    calls: list[object] = []
+    plain.register_step_pre_hook(lambda *_: calls.append(None))
+    parameter.grad = torch.ones(3)
+    plain.step()
+    optimizer = rebuilt(kept_when_rebuilt(plain))
+    assert isinstance(optimizer, Scaled)
+    calls.clear()
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    assert len(calls) == 1
+    momentum = 0.9 * 0.5 + 0.5
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 1 - 0.1 * (0.5 + momentum)))
+    assert optimizer.state_dict()["state"][0]["momentum_buffer"][0] == momentum
