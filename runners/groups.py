@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from distrain.runners import formatting
+from distrain.runners.checks import check
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sweep import Axis, SweepRun, combine
 from distrain.runners.errors import DistrainError, RunNotFoundError
 from distrain.runners.records.run_ids import new_run_id, short_id, word_of
-from distrain.runners.runs import Run, all_runs, check, launch
+from distrain.runners.runs import Run, all_runs, launch
 from distrain.runners.session import runs_folder
 
 # The status of a group is the first of these that one of its runs has.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,14 +20,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
-from distrain.models import importing
-from distrain.models.catalog import problems as task_problems
-from distrain.models.errors import TaskError
-from distrain.runners import formatting, horovod
+from distrain.runners import detached, formatting
+from distrain.runners.checks import check
 from distrain.runners.config import trust
-from distrain.runners.config.plan import Plan
-from distrain.runners.config.planning import plan_here
-from distrain.runners.config.programs import program_problems
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, UntrustedError
 from distrain.runners.launchers.slurm.nodes import submission_problems
@@ -36,7 +30,7 @@ from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
 from distrain.runners.protocol.events import Event, Stacks, Stop
 from distrain.runners.records import trash
 from distrain.runners.records.folder import create_run
-from distrain.runners.records.logs import log_path, read_end
+from distrain.runners.records.logs import log_path
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_names import next_free_name
@@ -48,10 +42,8 @@ from distrain.runners.records.state import (
     write_state,
 )
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
-from distrain.runners.system import processes, scheduler_env
+from distrain.runners.system import processes
 
-LOG_END = 1 << 14  # bytes of a log that are read for its last line
-NEEDED_SPACE = 1 << 20  # bytes, without which a supervisor may not start
 ENDING_S = 10.0  # from the end of its socket until a supervisor has recorded how the run ended
 SUPERVISOR_POLL_S = 0.02
 SUPERVISOR = "distrain.runners.supervision.supervisor"
@@ -223,10 +215,10 @@ class Run:
         if not self.record.is_unsupervised:
             return False
         self._check_recoverable()
-        if processes.start(SUPERVISOR, str(self.record.dir)):
+        if reason := _start_supervisor(self.record.dir):
             if not self.record.is_unsupervised:  # another process recovered the run first
                 return False
-            raise DistrainError(start_failure("the supervisor", log_path(self.dir, "supervisor")))
+            raise DistrainError(reason)
         return True
 
     def _check_recoverable(self) -> None:
@@ -374,73 +366,6 @@ class Run:
         )
 
 
-def check(config: RunConfig, cwd: str | None = None) -> Plan:
-    """Return the plan of a config that can run here; raises ConfigError with all problems at once.
-
-    `cwd` is that of `launch`.
-    """
-    problems: list[tuple[str, str]] = []
-    plan = None
-    try:
-        plan = plan_here(config)
-    except ConfigError as error:
-        problems += error.problems
-    base_dir = Path(cwd or "")
-    if config.is_script:
-        problems += program_problems(config, base_dir)
-    else:
-        problems += _file_problems(config, base_dir)
-    problems += _rank_problems(config)
-    if config.strategy == "horovod" or (plan and plan.backend == "horovod"):
-        problems += horovod.problems(config.horovod.via, plan.devices if plan else [])
-    if problems or not plan:
-        raise ConfigError(problems)
-    return plan
-
-
-def _file_problems(config: RunConfig, base_dir: Path) -> list[tuple[str, str]]:
-    """Return (key, reason) of missing modules, data and checkpoints; imports nothing."""
-    folders = importing.user_folders(config.code_dir, base_dir)
-    root = config.data.root
-    problems = task_problems(
-        task=config.task.name,
-        model=config.model.name,
-        data=config.data.name,
-        root=str(base_dir / os.path.expanduser(root)) if root else root,
-        download=config.data.download,
-        folders=folders,
-    )
-    for key, name in {
-        "strategy": config.strategy,
-        "train.optimizer": config.train.optimizer,
-    }.items():
-        if ":" in name:
-            try:
-                importing.check(key, name, folders)
-            except TaskError as error:
-                problems.append((error.key, error.sentence))
-    if config.checkpoint.load:
-        path = base_dir / config.checkpoint.load
-        if not os.path.isfile(path):
-            problems.append(("checkpoint.load", f"there is no file {path}"))
-    if problem := scheduler_env.meeting_file_problem(config.dist.init_method):
-        problems.append(("dist.init_method", problem))
-    return problems
-
-
-def _rank_problems(config: RunConfig) -> list[tuple[str, str]]:
-    """Return (key, reason) if this process must join the run of another, which keeps the record."""
-    problems = []
-    if config.dist.node_rank:
-        text = "a host that joins keeps no record; use `distrain run` or `distrain join`"
-        problems.append(("dist.node_rank", text))
-    rank = os.environ.get("RANK") or "0"
-    if config.launcher == "env" and rank != "0":
-        text = f"rank {rank} keeps no record; `distrain run` joins the run of rank 0"
-        problems.append(("launcher", text))
-    return problems
-
-
 def launch(
     config: RunConfig,
     *,
@@ -484,41 +409,31 @@ def launch(
         meta=Meta(name=name) if name else None,
         queue=queue,
     )
-    if processes.start(SUPERVISOR, str(folder), cwd=cwd, environment=environment):
-        raise _record_supervisor_failure(folder)
+    if reason := _start_supervisor(folder, cwd, environment):
+        _record_failure(folder, reason)
+        raise DistrainError(f"{reason}; see {log_path(folder, 'supervisor')}")
     return Run(Record(folder))
 
 
-def start_failure(program: str, log: Path) -> str:
-    """Return why a program that belongs to a session did not start: the last line of its log.
-
-    Where that is empty, there may have been no space for it.
-    """
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = read_end(log, LOG_END).decode(errors="replace").strip().splitlines()
-    if not lines:
-        try:
-            with tempfile.TemporaryFile(dir=log.parent) as file:
-                file.write(bytes(NEEDED_SPACE))
-        except OSError as error:
-            lines = [str(error)]
-    return f"{program} did not start: {lines[-1] if lines else 'its log is empty'}"
-
-
-def _record_supervisor_failure(folder: Path) -> DistrainError:
-    """Mark the run as failed, and return the error to raise."""
+def _start_supervisor(
+    folder: Path, cwd: str | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return why the supervisor of a run did not start, or an empty string."""
     log = log_path(folder, "supervisor")
-    reason = start_failure("the supervisor", log)
+    return detached.start(
+        "the supervisor", SUPERVISOR, str(folder), log=log, cwd=cwd, environment=environment
+    )
+
+
+def _record_failure(folder: Path, reason: str) -> None:
+    """Mark a run whose supervisor did not start as failed."""
     error = RunError(rank=None, type="SupervisorLost", message=reason)
-    state = read_state(folder)
-    failed = structs.replace(state, status="failed", reason=reason, error=error)
+    failed = structs.replace(read_state(folder), status="failed", reason=reason, error=error)
     try:
         write_state(folder, failed)
     except OSError:  # such as of a full disk
         with suppress(OSError):
             overwrite_state(folder, failed)
-    return DistrainError(f"{reason}; see {log}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:

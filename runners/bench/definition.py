@@ -18,13 +18,13 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison.fairness import Reported, Settings, compare_candidates
 from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, MOST
+from distrain.runners.checks import check
 from distrain.runners.config import toml
 from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sections import Name
 from distrain.runners.config.validation import Section, build, shown
 from distrain.runners.errors import ConfigError
-from distrain.runners.runs import check
 
 TABLES = ("bench", "target", "candidates")
 OLD_CANDIDATES_TABLE = "contestants"  # in files of older versions

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from distrain.runners import detached
 from distrain.runners.bench.definition import Definition, plans
 from distrain.runners.bench.folder import (
     DEFINITION,
@@ -32,9 +33,8 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.run_names import next_free_name
 from distrain.runners.records.state import not_a_record
 from distrain.runners.records.trash import move_to_trash
-from distrain.runners.runs import Run, start_failure
+from distrain.runners.runs import Run
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
-from distrain.runners.system import processes
 
 if TYPE_CHECKING:
     from distrain.runners.analysis.comparison.model import Comparison
@@ -286,9 +286,9 @@ def _start_process(folder: Path, queue: bool, cwd: str | None) -> None:
     arguments = [str(folder)]
     if queue:
         arguments.append(QUEUE)
-    if processes.start(PROCESS, *arguments, cwd=cwd):
-        log = folder / LOG
-        raise DistrainError(f"{start_failure('the bench', log)}; see {log}")
+    log = folder / LOG
+    if reason := detached.start("the bench", PROCESS, *arguments, log=log, cwd=cwd):
+        raise DistrainError(f"{reason}; see {log}")
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Bench:

@@ -20,6 +20,7 @@ from importlib import import_module
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.parser import parse
 from distrain.runners.errors import FOLDER_DELETED, ConfigError, DistrainError, RunsFolderError
+from distrain.runners.system.limits import LIMITS, explain
 
 INTERRUPTED = 130
 FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -52,11 +53,11 @@ def _execute(argv: Sequence[str] | None) -> int:
     except OSError as error:
         if _is_folder_deleted():
             return _report(RunsFolderError(FOLDER_DELETED))
-        if error.errno not in FULL_DISK_ERRORS:
+        if error.errno not in (*FULL_DISK_ERRORS, *LIMITS):
             raise
         _discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        print(f"distrain: {where}{error.strerror}", file=sys.stderr)
+        print(f"distrain: {where}{explain(error)}", file=sys.stderr)
         return 1
 
 

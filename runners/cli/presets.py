@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.runners import formatting, runs
+from distrain.runners.checks import check
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.consent import ensure_trust
 from distrain.runners.cli.error_text import format_error
@@ -130,7 +131,7 @@ def _validate(arguments: Namespace) -> int:
 
 def _find_problems_here(config: RunConfig) -> list[tuple[str, str]]:
     try:
-        runs.check(config)
+        check(config)
     except ConfigError as error:
         return error.problems
     return []

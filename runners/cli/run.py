@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distrain.runners import formatting, runs
+from distrain.runners.checks import check
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.parser import parse, refuse_program
 from distrain.runners.cli.start import start_session
@@ -74,7 +75,7 @@ def _print_launch(config: RunConfig, runs_dir: str | None) -> int:
     from distrain.runners.launchers.command import launcher_command
     from distrain.runners.launchers.slurm.script import batch_script
 
-    plan = runs.check(config)
+    plan = check(config)
     for notice in plan.notices:
         print_message(f"note: {notice}", "warning")
     if config.launcher == "slurm":

@@ -6,7 +6,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from distrain.runners import formatting, runs
+from distrain.runners import formatting
+from distrain.runners.checks import check
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.run_result import EXIT_CODES
 from distrain.runners.cli.signals import Signals
@@ -26,7 +27,7 @@ def run_sweep(config: RunConfig, arguments: Namespace, word: str) -> int:
     """Queue the runs and follow them, or print their ids with --detach."""
     if config.launcher == "env" or config.dist.node_rank:
         raise ConfigError([("launcher", "a sweep starts the processes of its runs itself")])
-    planned = combine(config, _axes(arguments), runs.check)
+    planned = combine(config, _axes(arguments), check)
     if arguments.dry_run:
         _print_plan(planned)
         return 0

@@ -16,6 +16,7 @@ from distrain.runners.records.meta import Meta, write_meta
 from distrain.runners.records.run_ids import new_run_id
 from distrain.runners.records.state import RunState, write_state
 from distrain.runners.system.files import write_atomically
+from distrain.runners.system.limits import explain
 
 
 def create_run(
@@ -54,7 +55,7 @@ def create_run(
                 write_meta(folder, meta)
     except OSError as error:
         raise RunsFolderError(
-            f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
+            f"cannot write to the runs folder {runs_dir}: {explain(error)}; "
             "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"
         ) from None
     return folder

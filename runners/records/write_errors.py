@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError, RunsFolderError
+from distrain.runners.system.limits import explain, limit_hint
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -20,9 +22,11 @@ def is_damage(error: Exception) -> bool:
 
 
 def cannot_write(folder: Path, error: Exception) -> RunsFolderError:
-    reason = str(error)
+    reason = explain(error) if isinstance(error, OSError) else str(error)
     if _code(error) == sqlite3.SQLITE_CANTOPEN:
         reason = _why_no_new_file(folder) or reason
+    elif _code(error) == sqlite3.SQLITE_IOERR:
+        reason += limit_hint(errno.EFBIG)
     return RunsFolderError(f"the record {folder} cannot be written: {reason}")
 
 
@@ -38,7 +42,7 @@ def _why_no_new_file(folder: Path) -> str:
         with tempfile.NamedTemporaryFile(dir=folder):
             return ""
     except OSError as error:
-        return error.strerror or str(error)
+        return explain(error)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from distrain.runners import formatting
 from distrain.runners.protocol.events import Job, NonFinite
 from distrain.runners.records.state import RunError, Status
 from distrain.runners.supervision.evidence import Evidence
+from distrain.runners.system.limits import cpu_seconds
 
 HANG = "Hang"
 JOB_ENDED = "JobEnded"
@@ -309,11 +310,17 @@ def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
         kind = formatting.signal_name(-code)
         message = f"killed by {kind} {when}".rstrip()
         if kind == "SIGKILL":
-            message += " (manually or by the OOM killer)"
+            message += f" ({_who_kills()})"
         elif cause := evidence.aborts.get(rank):
             message += f": {cause}"
     message = " ".join(message.split())
     return RunError(rank=rank, type=kind, message=message, step=step, secondary=others)
+
+
+def _who_kills() -> str:
+    limit = cpu_seconds()
+    killers = "manually or by the OOM killer"
+    return f"{killers}, or at the limit of {limit} s of CPU time, `ulimit -t`" if limit else killers
 
 
 def _job_ended(evidence: Evidence, job: Job) -> RunError:

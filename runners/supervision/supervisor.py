@@ -44,6 +44,7 @@ from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import Outcome, judge, supervisor_failure
 from distrain.runners.supervision.server import serve
 from distrain.runners.supervision.state_writer import RESERVE, StateWriter
+from distrain.runners.system.limits import explain
 from distrain.runners.system.processes import (
     AT_ONCE,
     adopt_orphans,
@@ -301,12 +302,18 @@ def main() -> int:
         lock = os.open(folder, os.O_RDONLY)
         try:
             _lock(lock, folder)
-            asyncio.run(supervise(folder, on_ready))
+            with asyncio.Runner() as runner:
+                runner.get_loop()  # refused where few files may be open
+                runner.run(supervise(folder, on_ready))
         except BlockingIOError:
             print("another supervisor already owns this run", file=sys.stderr)
             return 1
         except DistrainError as error:
             print(error, file=sys.stderr)
+            return 1
+        except OSError as error:
+            traceback.print_exc()
+            print(explain(error), file=sys.stderr)
             return 1
         return 0
 

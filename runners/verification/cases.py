@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
+from distrain.runners.checks import check
 from distrain.runners.config.plan import require_one_host, require_training_loop
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
@@ -21,7 +22,7 @@ from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.records.reader import Record
-from distrain.runners.runs import Run, check, launch
+from distrain.runners.runs import Run, launch
 from distrain.runners.system.processes import owner_variables
 from distrain.runners.system.scratch import scratch_folder
 from distrain.runners.training.tap_files import FOLDER, STEPS, TAP, draw_steps, format_steps

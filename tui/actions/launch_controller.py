@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from distrain.runners.checks import check
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
-from distrain.runners.runs import check
 from distrain.tui.base_app import BaseApp
 from distrain.tui.requests import LaunchRequest, OnDone, ignore
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrain.runners import formatting
+from distrain.runners.checks import check
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
@@ -22,7 +23,6 @@ from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import short_id
 from distrain.runners.records.timeseries.series import STEPS
-from distrain.runners.runs import check
 from distrain.runners.training.batch_plan import steps_per_epoch
 
 DIGITS = 1797

@@ -14,9 +14,9 @@ from textual.suggester import Suggester
 from textual.widget import AwaitMount
 from textual.widgets import Input, Label, Static
 
+from distrain.runners.checks import check
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
-from distrain.runners.runs import check
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data import recent_scripts
 from distrain.tui.dialogs.dialog import Answer, Dialog

@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from distrain.runners import formatting, horovod, runs
+from distrain.runners.checks import check
 from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
@@ -371,7 +372,7 @@ class LaunchScreen(AppScreen):
 
         def start(queue: bool) -> Group:
             return launch_group(
-                combine(draft.config, draft.axes, runs.check),
+                combine(draft.config, draft.axes, check),
                 f"{word}-sweep",
                 runs_dir=self.distrain.runs_dir,
                 command=command,

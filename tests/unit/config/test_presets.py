@@ -13,6 +13,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
+from distrain.runners.checks import check
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.presets import (
     BUILT_IN,
@@ -29,7 +30,6 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sections import ONE_PROCESS, STRATEGIES, Launcher
 from distrain.runners.config.trust import is_remembered, remember
 from distrain.runners.errors import ConfigError
-from distrain.runners.runs import check
 from distrain.runners.system.devices import Device
 from tests.support import ROOT
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from distrain.runners import horovod
+from distrain.runners.checks import check
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.horovod import presence
 from distrain.runners.horovod.presence import Presence
-from distrain.runners.runs import check
 from distrain.runners.system.devices import Device
 from tests.support import ROOT
 from tests.support.fake_nvml import fake_torch
