@@ -13,11 +13,12 @@ from torch.utils.data import Dataset
 
 from distrain.models.data import collate
 from distrain.models.errors import TaskError
+from distrain.models.metric_state import MetricState
 
 __all__ = ["Sums", "Task", "TaskError", "move_tensors"]
 
-Sums = Mapping[str, tuple[Tensor | float, Tensor | int]]
-"""By metric: (sum over the batch, number of values summed)."""
+Sums = Mapping[str, tuple[Tensor | float, Tensor | int] | MetricState]
+"""By metric: (sum over the batch, number of values summed), or an object that was updated."""
 
 
 class Task(ABC):
@@ -70,7 +71,9 @@ class Task(ABC):
         """Return sums over the batch and their counts; called in eval mode, without gradients.
 
         Each sum is a number or a 0-dim tensor: int64 for what is counted (exact for any number of
-        ranks), float64 for what is measured. A count is a whole number.
+        ranks), float64 for what is measured. A count is a whole number. What is no mean, such as
+        AUC, is an object with a state (`models.metric_state`) that was updated with the batch: the
+        same for each batch, which is reset after the evaluation, or a new one for each.
         """
         problem = f"{type(self).__name__} has evaluation data, and no metrics(model, batch)"
         raise TaskError("task.name", problem)

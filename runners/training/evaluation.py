@@ -1,4 +1,4 @@
-"""Exact evaluation: every sample once, sums and counts, one all-reduce."""
+"""Exact evaluation: every sample once; sums and counts in one all-reduce, then other states."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import torch
 from torch import nn
 
 from distrain.models.errors import TaskError
+from distrain.models.metric_state import (
+    MetricState,
+    compute,
+    is_metric_state,
+    merge_states,
+    read_state,
+    write_state,
+)
 from distrain.models.places import place_of
-from distrain.models.task import Task
+from distrain.models.task import Sums, Task
 from distrain.models.values import describe, to_number
 from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
@@ -30,8 +38,10 @@ def evaluate(
 
     `batches` yields this rank's (batch, samples). A batch with 0 samples counts for nothing;
     it only lets a rank without samples take part. Sums and counts are reduced as float64, in
-    which integers are exact up to 2⁵³.
+    which integers are exact up to 2⁵³. Rank 0 merges the states of metric objects, in the order of
+    the samples, and computes their values.
     """
+    states = MetricStates()
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, torch.Tensor | int] = {}
     samples = 0
@@ -40,7 +50,8 @@ def evaluate(
             with precision.autocast():
                 batch_sums = task.metrics(model, batch)
             samples += size
-            for name, (total, count) in batch_sums.items():
+            states.update(batch_sums, is_counted=size > 0)
+            for name, (total, count) in without_states(batch_sums).items():
                 part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
                 counts[name] = counts.get(name, 0) + (count if size else 0)
@@ -50,7 +61,7 @@ def evaluate(
     table = torch.cat(
         [
             torch.tensor(numbers, dtype=torch.float64, device=world.device),
-            torch.stack([sums[name].to(world.device) for name in names]),
+            *(sums[name].to(world.device).reshape(1) for name in names),
         ]
     )
     world.all_reduce_(table)
@@ -62,7 +73,51 @@ def evaluate(
         name: Metric.of(total, _whole(name, count))
         for name, total, count in zip(names, all_sums, all_counts, strict=True)
     }
+    for name, value in states.compute(world).items():
+        if name in metrics:
+            raise TaskError("task.name", f"two values of {place_of(task.metrics)} are named {name}")
+        metrics[name] = Metric.of(value, 1)
     return all_samples, metrics | derive(task, metrics)
+
+
+def without_states(returned: Sums) -> dict[str, tuple[Any, Any]]:
+    """Return the sums and counts of what `metrics` of a task returned."""
+    return {name: value for name, value in returned.items() if not is_metric_state(value)}  # type: ignore[misc]
+
+
+class MetricStates:
+    """The metric objects of one evaluation, by the names that the task gives them."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, list[MetricState]] = {}
+        self._is_counted = False
+
+    def update(self, returned: Sums, is_counted: bool = True) -> None:
+        """Note the objects of a batch; `is_counted` is False on a rank without samples."""
+        self._is_counted = is_counted
+        for name, value in returned.items():
+            if is_metric_state(value):
+                objects = self._objects.setdefault(name, [])
+                if not (objects and objects[-1] is value):
+                    objects.append(value)
+
+    def compute(self, world: World) -> dict[str, float]:
+        """Return the values over the batches of all ranks, and reset the objects."""
+        if not self._objects:
+            return {}
+        own = {name: list(map(read_state, each)) for name, each in self._objects.items()}
+        ranks = world.gather_objects(own if self._is_counted else {})
+        values: dict[str, float] = {}
+        with world.waiting_for_leader():  # an average precision may take it minutes
+            for name, objects in self._objects.items() if world.is_leader else ():
+                states = [state for rank in ranks for state in rank.get(name, ())]
+                write_state(objects[0], merge_states(objects[0], states))
+                values |= compute(name, objects[0])
+        for objects in self._objects.values():
+            for each in objects:
+                each.reset()
+        found: dict[str, float] = world.broadcast_object(values)
+        return found
 
 
 def _in_float64(total: torch.Tensor | float) -> torch.Tensor:

@@ -8,6 +8,7 @@ with the place in the user's file where there is one.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,13 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from distrain.models.errors import TaskError
+from distrain.models.metric_state import (
+    compute,
+    is_metric_state,
+    merge_states,
+    read_state,
+    write_state,
+)
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
 from distrain.models.values import describe, to_number
@@ -51,20 +59,20 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
     half = len(indices) // 2
     task, shared = copy_task(run.task)
     with _unchanged(run, shared):
-        whole = _evaluate(run, task, indices)
-        names, is_complete = _metric_names(task, whole)
+        whole, values = _evaluate(run, task, indices)
+        names, is_complete = _metric_names(task, whole | values)
         if is_complete:
             run.best.require(names)
         if half:
             pieces = [indices[:half], indices[half:]]
             try:
-                halves = [_evaluate(run, copy_task(run.task)[0], piece) for piece in pieces]
+                halves = [_evaluate(run, copy_task(run.task)[0], piece)[0] for piece in pieces]
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
-                return sorted(whole)
+                return sorted(whole | values)
             _require_sums(task, whole, halves, [half, len(indices) - half])
-    return sorted(whole)
+    return sorted(whole | values)
 
 
 def _require_same_names(run: Training, names: Sequence[str]) -> None:
@@ -81,8 +89,13 @@ def _require_same_names(run: Training, names: Sequence[str]) -> None:
         raise TaskError("task.name", f"{problem}{', '.join(names)} on rank {run.world.rank}")
 
 
-def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tuple[float, float]]:
-    """Return sum and count of each metric over these samples, in this process alone."""
+def _evaluate(
+    run: Training, task: Task, indices: Sequence[int]
+) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+    """Return sums and counts over these samples, in this process alone, and the same of objects.
+
+    The value of an object counts as one.
+    """
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
@@ -90,7 +103,27 @@ def _evaluate(run: Training, task: Task, indices: Sequence[int]) -> dict[str, tu
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
         returned = task.metrics(model, batch)
-    return _read_sums(task, returned)
+    return _read_sums(task, returned), _read_states(returned)
+
+
+def _read_states(returned: Sums) -> dict[str, tuple[float, float]]:
+    """Return the values of metric objects, each counted once, and reset the objects.
+
+    A few samples may have no value: it is then NaN.
+    """
+    values: dict[str, tuple[float, float]] = {}
+    for name, metric in returned.items():
+        if not is_metric_state(metric):
+            continue
+        write_state(metric, merge_states(metric, [read_state(metric)]))
+        try:
+            values |= {key: (value, 1.0) for key, value in compute(name, metric).items()}
+        except TaskError:
+            raise
+        except (ArithmeticError, ValueError):
+            values[name] = math.nan, 1.0
+        metric.reset()
+    return values
 
 
 def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
@@ -105,6 +138,8 @@ def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
         if not (isinstance(name, str) and name):
             problem = f"{place} must return {wanted}, but a name is {name!r}, not text"
             raise TaskError("task.name", problem)
+        if is_metric_state(pair):
+            continue
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             problem = f"{place} must return {wanted}, but {name} is {describe(pair)}"
             if to_number(pair) is not None:

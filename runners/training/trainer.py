@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from distrain.models.build import build_task
 from distrain.models.data import length
 from distrain.models.hooks import misspelt_hooks
+from distrain.models.metric_state import move_metrics
 from distrain.models.task import Task
 from distrain.runners import strategies
 from distrain.runners.config.plan import Plan
@@ -75,6 +76,7 @@ class Training:
             self.samples, config.train.batch_size, config.train.drop_last
         )
         self.model = self._place_model(task.model)
+        move_metrics(task, world.device)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not self.parameters:
             problem = "no parameter of the model requires a gradient, so nothing can be trained"

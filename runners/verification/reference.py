@@ -17,11 +17,17 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from distrain.models.build import build_task
+from distrain.models.metric_state import move_metrics
 from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
 from distrain.runners.training.checkpoint import seed_generators
-from distrain.runners.training.evaluation import in_evaluation_mode
+from distrain.runners.training.evaluation import (
+    MetricStates,
+    in_evaluation_mode,
+    without_states,
+)
 from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
@@ -86,6 +92,7 @@ class PlainProcess:
         torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         self.task = _build_task(config, device)
         self.model = self.task.model.to(device)
+        move_metrics(self.task, device)
         if config.train.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if exact:
@@ -204,6 +211,7 @@ class PlainProcess:
         """
         collate = type(self.task).collate or torch.utils.data.default_collate
         found: dict[str, Metrics] = {}
+        states = MetricStates()
         data = self.task.eval
         assert data is not None
         with nullcontext() if training else in_evaluation_mode(self.model):
@@ -212,9 +220,11 @@ class PlainProcess:
                 batch = self.convert(self.task.to(collate(items), self.device))
                 with self.autocast():
                     metrics = self.task.metrics(self.model, batch)
-                for name, (value, count) in metrics.items():
+                states.update(metrics)
+                for name, (value, count) in without_states(metrics).items():
                     found[name] = found.get(name, Metrics()).plus(float(value), int(count))
-        return found
+        values = states.compute(World(0, 0, 1, self.device))
+        return found | {name: Metrics.of_state(value) for name, value in values.items()}
 
     def convert(self, batch: Any) -> Any:
         """Return the batch in fp64 if the process is exact."""
@@ -250,11 +260,19 @@ class PlainProcess:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The sum and the count of a metric, and the sum of the magnitudes that were added."""
+    """The sum and the count of a metric, and the sum of the magnitudes that were added.
+
+    The value that an object computes from its state is a sum of one.
+    """
 
     total: float = 0.0
     count: int = 0
     magnitude: float = 0.0
+    is_of_state: bool = False
+
+    @classmethod
+    def of_state(cls, value: float) -> Metrics:
+        return cls(value, 1, abs(value), True)
 
     def plus(self, value: float, count: int) -> Metrics:
         return Metrics(self.total + value, self.count + count, self.magnitude + abs(value))

@@ -23,6 +23,7 @@ from distrain.runners.verification.result import TASK, VerificationCheck
 
 BLOCK = 8  # samples in each of three blocks
 TOLERANCE = {True: 2e-6, False: 1e-3}  # relative; by whether the process is exact
+STATE_TOLERANCE = 1e-4  # relative; many metrics compute in fp32
 CUTS = {"A": (0, 1), "B": (1, 2), "C": (2, 3), "AB": (0, 2), "BC": (1, 3), "ABC": (0, 3)}
 
 MEAN_RULE = (
@@ -151,6 +152,15 @@ def _problem_of_metrics(process: PlainProcess) -> str:
         apart = parts.get(name)
         if apart is None or not (math.isfinite(together.total) and math.isfinite(apart.total)):
             continue
+        if together.is_of_state:
+            limit = STATE_TOLERANCE * max(abs(together.total), abs(apart.total))
+            if abs(together.total - apart.total) <= limit:
+                continue
+            return (
+                f"the state of {name} that {place_of(process.task.metrics)} returns is not merged "
+                f"right: {name} is {together.total:.6g} over {3 * size} samples in one batch, and "
+                f"{apart.total:.6g} over the same samples in three"
+            )
         is_sum = _is_close(together.total, apart.total, apart.magnitude, process.exact)
         if is_sum and together.count == apart.count:
             continue

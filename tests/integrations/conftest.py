@@ -26,6 +26,7 @@ LIBRARIES = (
     "mlflow",
     "tensorboard",
     "tensorboardX",
+    "torchmetrics",
     "trackio",
     "transformers",
     "wandb",

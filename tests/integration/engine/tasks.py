@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -175,6 +175,65 @@ class Remembering(Classification):
         classes = len(torch.cat(self.predictions).unique()) + len(self.predictions)
         self.predictions = []
         return {"classes": classes}
+
+
+class Scored(Classification):
+    """A task with metrics that are no means: one object for all batches, and one for each."""
+
+    def __init__(self, model: nn.Module, data: Data) -> None:
+        super().__init__(model, data)
+        self.auc = Auc()
+
+    def metrics(self, model: nn.Module, batch: Any) -> Any:
+        images, labels = batch
+        logits = model(images)
+        self.auc.update(logits[:, 0], labels == 0)
+        f1 = F1()
+        f1.update(logits.argmax(1) == 0, labels == 0)
+        return {**super().metrics(model, batch), "auc": self.auc, "f1": f1}
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        return {"gini": 2 * means["auc"] - 1}
+
+
+class Auc:
+    """The probability that a positive sample has the higher score."""
+
+    reductions: ClassVar = {"scores": "cat", "labels": "cat"}
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.scores = torch.zeros(0)
+        self.labels = torch.zeros(0, dtype=torch.bool)
+
+    def update(self, scores: Tensor, labels: Tensor) -> None:
+        self.scores = torch.cat([self.scores, scores])
+        self.labels = torch.cat([self.labels, labels])
+
+    def compute(self) -> float:
+        positive, negative = self.scores[self.labels], self.scores[~self.labels]
+        if not (len(positive) and len(negative)):
+            return math.nan
+        return float((positive[:, None] > negative).double().mean())
+
+
+class F1:
+    reductions: ClassVar = {"counts": "sum"}
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.counts = torch.zeros(3, dtype=torch.int64)
+
+    def update(self, found: Tensor, wanted: Tensor) -> None:
+        self.counts += torch.stack([(found & wanted).sum(), found.sum(), wanted.sum()])
+
+    def compute(self) -> float:
+        both, found, wanted = self.counts.tolist()
+        return 2 * both / (found + wanted)
 
 
 class _Adaptive(nn.Module):

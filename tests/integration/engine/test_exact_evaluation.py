@@ -13,6 +13,7 @@ from distrain.runners.config.schema import RunConfig
 from tests.integration.engine.ranks import Outcome, run_alone, run_on_ranks
 
 LANGUAGE = -1  # the key of the cases with the language model
+SCORED = -2  # the key of those with metrics that have a state
 SIZES = {1797: [None, 64], 1001: [None, 7, 1001], 7: [None, 1, 2]}
 
 
@@ -45,6 +46,12 @@ def language_config(batch_size: int) -> RunConfig:
     return RunConfig().with_changes(changes)
 
 
+def scored_config(checkpoint: Path, size: int) -> RunConfig:
+    """Return a config that evaluates metrics with a state."""
+    changes = {"task.name": "tests.integration.engine.tasks:Scored"}
+    return evaluation_config(checkpoint, size, 13).with_changes(changes)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a checkpoint after a few steps, which misclassifies some images."""
@@ -69,6 +76,7 @@ def outcomes(
         for batch in batches
     }
     cases |= {(LANGUAGE, batch): language_config(batch) for batch in (4, 30)}
+    cases |= {(SCORED, size): scored_config(trained, size) for size in (3, 1001)}
     ranks = request.param
     runs = [
         (config.with_changes({"devices": f"cpu:{ranks}"}), folder / config.model.name)
@@ -107,14 +115,41 @@ def test_what_is_derived_is_the_same_for_any_ranks_and_batches(
         assert metrics["perplexity"].value == pytest.approx(loss.exp().item(), rel=1e-6)
 
 
+def test_metrics_with_a_state_are_those_of_one_process(
+    outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
+) -> None:
+    logits, labels = outputs(trained, 1001)
+    positive, negative = logits[labels == 0, 0], logits[labels != 0, 0]
+    auc = float((positive[:, None] > negative).double().mean())
+    found, wanted = logits.argmax(1) == 0, labels == 0
+    metrics = outcomes[SCORED, 1001][0].evaluations[-1].metrics
+    assert metrics["auc"].value == auc
+    assert metrics["f1"].value == 2 * int((found & wanted).sum()) / int(found.sum() + wanted.sum())
+    assert metrics["gini"].value == 2 * auc - 1
+
+
+def test_a_rank_without_samples_adds_nothing_to_a_state(
+    outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
+) -> None:
+    logits, labels = outputs(trained, 3)
+    positive, negative = logits[labels == 0, 0], logits[labels != 0, 0]
+    metrics = outcomes[SCORED, 3][0].evaluations[-1].metrics
+    assert metrics["auc"].value == float((positive[:, None] > negative).double().mean())
+
+
 def plain_pytorch(checkpoint: Path, size: int) -> tuple[float, int, int]:
     """Return loss sum, top-1 and top-5 counts by plain PyTorch, all images in one batch."""
+    logits, labels = outputs(checkpoint, size)
+    loss = F.cross_entropy(logits.double(), labels, reduction="sum").item()
+    hits = logits.topk(5).indices == labels[:, None]
+    return loss, int(hits[:, 0].sum()), int(hits.any(1).sum())
+
+
+def outputs(checkpoint: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits and labels of one process, all images in one batch."""
     config = evaluation_config(checkpoint, size, None)
     task = build_task(config.task, config.model, config.data)
     task.model.load_state_dict(torch.load(checkpoint, weights_only=True)["model"])
     images, labels = task.eval.__getitems__(list(range(size)))
     with torch.no_grad():
-        logits = task.model.eval()(images)
-    loss = F.cross_entropy(logits.double(), labels, reduction="sum").item()
-    hits = logits.topk(5).indices == labels[:, None]
-    return loss, int(hits[:, 0].sum()), int(hits.any(1).sum())
+        return task.model.eval()(images), labels

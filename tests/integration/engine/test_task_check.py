@@ -13,7 +13,7 @@ from tests.integration.engine.ranks import run_alone
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("task", ["Restless", "Remembering", "Scripted", "Finishing"])
+@pytest.mark.parametrize("task", ["Restless", "Remembering", "Scripted", "Finishing", "Scored"])
 def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

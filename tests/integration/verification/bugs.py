@@ -82,6 +82,7 @@ TASKS = {
     "SummedLoss": Bug(what="task", step=0, sentence="returns a sum: the loss of 24 samples"),
     "Masked": Bug(what="task", step=0, sentence="such as a mean over tokens without padding"),
     "WrongWeights": Bug(what="task", step=0, sentence="are not those of the mean that loss()"),
+    "LargestCounts": Bug(what="task", step=0, sentence="the state of confidence that metrics()"),
     "MeanCount": Bug(what="task", step=0, sentence="the count of loss over 24 samples is 1"),
 }
 BUGS = REDUCTION | LATE | TASKS

@@ -201,6 +201,42 @@ class MeanCount(Classification):
         return sums | {"loss": (sums["loss"][0], 1)}
 
 
+class Confidence:
+    """The mean probability of the right class."""
+
+    def __init__(self, reduction: str) -> None:
+        self.reductions = {"total": reduction, "samples": reduction}
+        self.reset()
+
+    def reset(self) -> None:
+        self.total, self.samples = torch.tensor(0.0), 0
+
+    def update(self, probabilities: torch.Tensor) -> None:
+        self.total += probabilities.sum()
+        self.samples += len(probabilities)
+
+    def compute(self) -> torch.Tensor:
+        return self.total / self.samples
+
+
+class Scored(Classification):
+    """Has a metric with a state."""
+
+    reduction = "sum"
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        images, labels = batch
+        confidence = Confidence(self.reduction)
+        confidence.update(model(images).softmax(1).gather(1, labels[:, None]))
+        return {**super().metrics(model, batch), "confidence": confidence}
+
+
+class LargestCounts(Scored):
+    """Keeps only the largest total of the states of all batches."""
+
+    reduction = "max"
+
+
 def normed(shape: Sequence[int], classes: int) -> nn.Module:
     """A small network with BatchNorm, whose first bias has a gradient of zero."""
     inputs = math.prod(shape)

@@ -36,6 +36,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "fp16": {"precision": "fp16"},
     "small rate": {"train.optimizer": "adamw", "train.lr": 1e-6, "train.accumulate": 2},
     "weights": {"task.name": "planted_late:Weighted", "train.accumulate": 3},
+    "metric states": {"task.name": "planted_late:Scored"},
     "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
 }
