@@ -142,14 +142,23 @@ class DistrainApp(ErrorBoundary, BaseApp):
         from distrain.tui.widgets.key_bar import KeyBar
         from distrain.tui.widgets.tour import Tour
 
+        key_bars = self.screen.query(KeyBar)
+        if not key_bars:  # a dialog was opened by the first key: the next start shows the hints
+            return
         self._tour = Tour()
-        self.screen.mount(self._tour, before=self.screen.query_one(KeyBar))
+        self.screen.mount(self._tour, before=key_bars.first())
         self.screen.add_class("-tour")
         self.remember(tour_shown=True)
 
+    @property
+    def _has_tour(self) -> bool:
+        """Whether the hints are on the current screen; they disappear together with it."""
+        tour = self._tour
+        return tour is not None and tour.is_attached and tour.screen is self.screen
+
     def action_end_tour(self) -> None:
-        if self._tour:
-            self._tour.screen.remove_class("-tour")
+        if self._tour and self._has_tour:
+            self.screen.remove_class("-tour")
             self._tour.remove()
             self._tour = None
 
@@ -193,7 +202,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable the key that closes the hints where there are none."""
         if action == "end_tour":
-            return self._tour is not None and self._tour.screen is self.screen
+            return self._has_tour
         return super().check_action(action, parameters)
 
     def action_help(self) -> None:
