@@ -6,6 +6,9 @@ import sys
 import time
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from distrain.runners import formatting, lookup
 from distrain.runners.analysis.comparison import recorded_runs
@@ -25,6 +28,7 @@ from distrain.runners.session import runs_folder
 from distrain.runners.system.files import open_replacement
 
 MAX_COMPARED = 64  # of the runs that match a filter
+OLD_KEYS = {"contestants": "candidates", "verdicts": "results"}  # in files of older versions
 
 
 def execute(arguments: Namespace) -> int:
@@ -92,7 +96,7 @@ def _read_comparison(name: str) -> Comparison | None:
     if path.suffix != ".json":
         return None
     try:
-        comparison = decode(path.read_bytes(), Comparison)
+        comparison = _decode_comparison(path.read_bytes())
     except OSError as error:
         raise DistrainError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
@@ -100,6 +104,13 @@ def _read_comparison(name: str) -> Comparison | None:
     if comparison.baseline not in {each.name for each in comparison.candidates}:
         raise DistrainError(f"{path} is not a comparison: its baseline is not a candidate")
     return comparison
+
+
+def _decode_comparison(data: bytes) -> Comparison:
+    """Return the comparison of a JSON text, also one of an older version. Raises ValueError."""
+    document = decode(data, dict[str, Any])
+    renamed = {OLD_KEYS.get(key, key): value for key, value in document.items()}
+    return decode(msgspec.json.encode(renamed), Comparison)
 
 
 def _format(comparison: Comparison, text_format: str) -> str:

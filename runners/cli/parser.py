@@ -14,6 +14,8 @@ from distrain.runners import formatting
 from distrain.runners.cli.command_table import GROUPS, Command
 from distrain.runners.errors import ConfigError
 
+NAMES_OF_THE_APP = ("tui", "app", "ui")  # which is a program of its own
+
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError where argparse prints the usage and exits."""
@@ -58,6 +60,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(2)
     name = argv[0]
     if name not in commands:
+        if name in NAMES_OF_THE_APP:
+            raise ConfigError(f"unknown command {name!r}: `distrain-tui` opens the terminal app")
         raise ConfigError(f"unknown command {name!r}{_suggest(name, commands)}")
     return _parse_command(commands[name], argv[1:])
 

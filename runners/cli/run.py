@@ -56,6 +56,11 @@ def script_of_words(words: Sequence[str]) -> RunConfig:
         arguments = parse(["run", *words])
         if arguments.program:
             return program_config(arguments.program, config_changes(arguments))
+        if arguments.preset and arguments.preset.endswith(".toml"):
+            raise ConfigError(
+                f"{arguments.preset} is a preset: copy it to {presets.user_folder()} to have it in "
+                f"the list of presets, or launch it with `:run {arguments.preset}`"
+            )
     raise ConfigError("name a script (.py), a path that contains a slash, or -m and a module")
 
 

@@ -149,7 +149,7 @@ def _bench_row(bench: Bench) -> dict[str, Any]:
         "status": state.status,
         "reason": state.reason,
         "created": state.created,
-        "contestants": list(bench.definition.configs),
+        "candidates": list(bench.definition.configs),
         "rounds": state.rounds,
         "duration_s": sum(measurement.duration_s for measurement in state.measurements),
         "waiting_for": [],
@@ -167,7 +167,7 @@ def _format_bench(bench: dict[str, Any]) -> list[str]:
         bench["name"],
         "",
         bench["status"],
-        f"bench of {', '.join(bench['contestants'])}",
+        f"bench of {', '.join(bench['candidates'])}",
         *(missing, missing, missing, missing),  # ranks, epochs, steps, samples/s
         formatting.plural(bench["rounds"], "round"),
         formatting.duration(bench["duration_s"]),

@@ -79,7 +79,10 @@ def _cpus(count: int) -> list[Device]:
 def _cpu_count(choice: str) -> int:
     digits = choice.removeprefix("cpu:")
     if not re.fullmatch(r"0*[1-9][0-9]{0,4}", digits):
-        text = f'"cpu:N" takes a whole number from 1 to 99999, e.g. "cpu:4", not {choice!r}'
+        text = (
+            f'"cpu:N" starts N processes on the CPU, e.g. "cpu:4" four; N is a whole number from 1 '
+            f"to 99999, not as in {choice!r}"
+        )
         raise _error(text)
     return int(digits)
 

@@ -549,3 +549,12 @@ def test_no_key_of_a_rapid_burst_is_lost(home: Path, monkeypatch: pytest.MonkeyP
 
 def labels_of(screen: Screen[Any]) -> str:
     return " ".join(str(label.render()) for label in screen.query(Label))
+
+
+def test_a_preset_file_given_as_a_script_is_told_where_presets_are_kept() -> None:
+    config, problem = run_script.read_command_line("--devices cpu:2 mine.toml")
+    assert config is None
+    assert problem == (
+        f"mine.toml is a preset: copy it to {user_folder()} to have it in the list of presets, "
+        "or launch it with `:run mine.toml`"
+    )

@@ -105,8 +105,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     kind: Literal["runs", "bench"]
     baseline: str
-    candidates: list[Candidate] = msgspec.field(name="contestants")
-    results: list[str] = msgspec.field(name="verdicts")
+    candidates: list[Candidate]
+    results: list[str]
     equal: dict[str, str]
     differences: list[Difference]
     unit: Unit = "samples/s"

@@ -292,7 +292,7 @@ def test_a_bench_from_the_command_line(user_folder: Path) -> None:
     assert ["single,precision=bf16", "bf16"] in lines
     assert "2 rounds of 2 runs, which cannot give a result" in done.stderr
     found = json.loads(done.stdout)
-    assert [len(each["rates"]) for each in found["contestants"]] == [2, 2]
+    assert [len(each["rates"]) for each in found["candidates"]] == [2, 2]
     (listed,) = json.loads(command("runs", "--json").stdout)
     assert (listed["kind"], listed["name"], listed["rounds"]) == ("bench", "mine", 2)
     assert command("watch", "mine").returncode == 0

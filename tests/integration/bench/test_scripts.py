@@ -101,7 +101,7 @@ def test_what_scripts_declare_must_be_equal(user_folder: Path) -> None:
     assert found["unit"] == "samples/s"
     assert found["equal"]["model"] == "none"
     assert "model" not in found["unchecked"]
-    for each, batch in zip(found["contestants"], (16, 32), strict=True):
+    for each, batch in zip(found["candidates"], (16, 32), strict=True):
         (rate,) = each["rates"]
         assert each["rate"] is None, "one round has no interval"
         assert 0 < rate <= batch / 0.02

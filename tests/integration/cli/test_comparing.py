@@ -299,7 +299,7 @@ def test_the_command_prints_or_writes_each_format(
     for text in ("both is 2.00× alone", "1,280", "eval top1", "▁", "ranks"):
         assert text in table.stdout
     found = json.loads(distrain("compare", "alone", "both", "--json").stdout)
-    assert [each["name"] for each in found["contestants"]] == ["alone", "both"]
+    assert [each["name"] for each in found["candidates"]] == ["alone", "both"]
     marked = distrain("compare", "alone", "both", "--format", "md", "--out", "pr.md")
     assert (marked.stdout, marked.stderr) == ("", "wrote pr.md\n")
     assert "### alone and both" in (tmp_path / "pr.md").read_text()
@@ -315,6 +315,16 @@ def test_a_comparison_written_as_json_is_shown_again(
     distrain("compare", "alone", "both", "--json", "--out", "kept.json")
     again = distrain("compare", "kept.json", "--format", "md")
     assert again.stdout == distrain("compare", "alone", "both", "--format", "md").stdout
+
+
+def test_a_comparison_of_an_older_version_is_shown_too(
+    distrain: Distrain, two: list[SampledRun], tmp_path: Path
+) -> None:
+    kept = json.loads(distrain("compare", "alone", "both", "--json").stdout)
+    older = kept | {"contestants": kept.pop("candidates"), "verdicts": kept.pop("results")}
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    shown = distrain("compare", "older.json", "--format", "md")
+    assert shown.stdout == distrain("compare", "alone", "both", "--format", "md").stdout
 
 
 @pytest.mark.parametrize(

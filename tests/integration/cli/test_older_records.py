@@ -27,7 +27,7 @@ def test_they_are_listed_and_shown(distrain: Distrain) -> None:
 
 def test_they_are_compared(distrain: Distrain) -> None:
     compared = json.loads(distrain("compare", COMPLETED, WITH_JOURNAL, "--json").stdout)
-    assert [each["name"] for each in compared["contestants"]] == ["before", "journal before"]
+    assert [each["name"] for each in compared["candidates"]] == ["before", "journal before"]
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl", "tensorboard"])

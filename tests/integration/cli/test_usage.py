@@ -25,6 +25,7 @@ def usage_error(done: subprocess.CompletedProcess[str]) -> str:
     ("arguments", "sentence"),
     [
         ("rnu ddp", "distrain: unknown command 'rnu'; did you mean run"),
+        ("tui", "distrain: unknown command 'tui': `distrain-tui` opens the terminal app\n"),
         ("fly", "distrain: unknown command 'fly'; `distrain --help` lists all commands\n"),
         (
             "run",
