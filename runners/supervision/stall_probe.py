@@ -72,11 +72,11 @@ class StallProbe:
 
     async def _answer(self, viewer: Connection) -> None:
         answers = await self.collector.collect()
+        self._save(answers.values())  # before the answer: a viewer then reads the record
         for each in answers.values():
             if each.threads:
                 viewer.send(each)
         viewer.send(StackRequest())  # the end of the answer
-        self._save(answers.values())
 
     async def save(self) -> None:
         """Keep the stacks of ranks that are about to be ended, unless that takes too long.

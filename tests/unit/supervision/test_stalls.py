@@ -20,14 +20,17 @@ from distrain.runners.protocol.collectives import (
     summarize,
 )
 from distrain.runners.protocol.events import (
+    Event,
     Failure,
     Finished,
     Frame,
     GroupCollectives,
     Hello,
     Stacks,
+    ThreadStack,
 )
 from distrain.runners.records.folder import create_run
+from distrain.runners.records.stacks import read_last_stacks
 from distrain.runners.records.stall import Condition, RankPosition, Stall
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision import (
@@ -343,6 +346,34 @@ def test_a_rank_that_connects_while_the_others_are_asked_is_not_unresponsive(
     asyncio.run(check())
     assert writer.state.stall is None
     assert len(notices) == 1  # of the stall; a run with a failed rank does not continue
+
+
+def test_stacks_are_in_the_record_before_a_viewer_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    coordinator = Coordinator(LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None))
+    kept: list[str] = []
+
+    class Viewer(SentEvents):
+        def send(self, event: Event) -> None:
+            super().send(event)
+            kept.append(read_last_stacks(writer.dir))
+
+    async def collect() -> dict[int, Stacks]:
+        thread = ThreadStack(name="MainThread", frames=[Frame("train.py", 7, "load")])
+        return {0: Stacks(rank=0, time=1.0, threads=[thread])}
+
+    async def ask() -> None:
+        coordinator.stall_probe.answer(viewer)
+        while len(viewer.sent) < 2:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    viewer = Viewer(coordinator)
+    asyncio.run(ask())
+    assert all("train.py:7 in load" in text for text in kept)
 
 
 def test_a_launcher_that_was_restarted_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
