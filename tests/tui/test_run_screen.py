@@ -429,8 +429,10 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
         assert asked == [False, True]
         await pilot.press("s", "s", "s")
         assert asked == [False, True], "a repeated key stops nothing"
+        await pilot.press("n")
+        assert asked == [False, True], "n means no"
         await pilot.press("c")
-        await pilot.press("s", "n")
+        await pilot.press("s", "w")
         assert asked == [False, True, False, True]
 
     watch(make().steps(3), scenario)

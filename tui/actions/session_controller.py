@@ -88,7 +88,7 @@ class SessionController:
         )
         answers = [
             Answer("gently", "Stop with checkpoints", "warning", "c"),
-            Answer("now", "Stop now", "error", "n"),
+            Answer("now", "Stop now", "error", "w"),
         ]
         self._app.push_screen(
             ChoiceDialog(f"Stop all runs of {group.name}?", text, answers), answer
@@ -129,7 +129,7 @@ class SessionController:
         """Return what a stop does to a run, and the answers to choose from."""
         from distrain.tui.dialogs.dialog import Answer
 
-        now = Answer("now", "Stop now", "error", "n")
+        now = Answer("now", "Stop now", "error", "w")
         if run.status == "queued":
             text = "It is removed from the queue and never starts."
             return text, [Answer("now", "Remove from the queue", "warning", "r")]

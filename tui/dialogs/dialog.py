@@ -24,7 +24,7 @@ CANCEL = "cancel"
 
 class Answer(NamedTuple):
     """An answer of a dialog, as a button. A dialog without fields also takes its `key`, which must
-    not be the one that opens the dialog: keys repeat.
+    not be the one that opens the dialog, because keys repeat, and not `n`, which reads as "no".
     """
 
     id: str
