@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrain.runners.errors import InstallError
+from distrain.runners.system.bound_command import bind
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL
 # How pip, a compiler, CMake and make begin the line that names an error.
@@ -62,7 +63,7 @@ class Commands:
         with (
             self.log.open("a", encoding="utf-8") as log,
             subprocess.Popen(
-                command,
+                **bind(command),
                 cwd=cwd,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -71,7 +72,6 @@ class Commands:
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                start_new_session=True,
             ) as process,
         ):
             self._process = process

@@ -18,6 +18,7 @@ from textual.containers import Vertical
 from textual.widgets import Label
 
 from distrain.runners import formatting
+from distrain.runners.system.bound_command import bind
 from distrain.tui.base_app import BaseApp
 from distrain.tui.dialogs.dialog import Dialog
 from distrain.tui.widgets.text_pane import TextPane
@@ -62,17 +63,15 @@ class OutputDialog(Dialog[str]):
             "COLUMNS": str(self._pane.width),
             "NO_COLOR": "1",
         }
+        # As the installed command: no modules of the current folder.
+        bound = bind([sys.executable, "-P", "-m", "distrain", *self._words])
         self.process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # as the installed command: no modules of the current folder
-            "-m",
-            "distrain",
-            *self._words,
+            *bound.pop("args"),
+            **bound,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
         try:
             assert process.stdout is not None
