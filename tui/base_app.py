@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from textual import events
 from textual.app import App
+from textual.notifications import Notify
 from textual.signal import Signal
 
 from distrain.tui import keymap, settings
 from distrain.tui.data.history import History
+from distrain.tui.data.typed_text import MOST_PASTED, single_line
 from distrain.tui.marks import RunMarks
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
@@ -76,10 +79,23 @@ class BaseApp(App[None]):
         """Show a message, unless it is shown already. Names and errors may hold brackets, so it is
         never read as markup.
         """
-        if any(shown.message == message for shown in self._notifications):
-            return
         super().notify(message, markup=False, **options)
         self.call_later(self.screen.call_after_refresh, move_toasts, self.screen)
+
+    def _on_notify(self, event: Notify) -> None:
+        """Drop a message that is shown already: two threads may find the same at once."""
+        if any(shown.message == event.notification.message for shown in self._notifications):
+            event.prevent_default()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Paste as one line into a field, or refuse what a field cannot hold."""
+        if isinstance(event, events.Paste) and not event.is_forwarded:
+            if len(event.text) > MOST_PASTED:
+                length = f"{len(event.text):,} characters; at most {MOST_PASTED:,} can be pasted"
+                self.refuse(f"the pasted text has {length}")
+                return
+            event.text = single_line(event.text)
+        await super().on_event(event)
 
     def refuse(self, reason: str) -> None:
         """Show a warning that says why something cannot be done."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, Input, OptionList, Select, TextArea
@@ -30,7 +31,7 @@ from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.widgets.form_table import FormTable
 from tests.support.records import RunBuilder
 
-from .app_driver import screen_lines, until
+from .app_driver import messages, screen_lines, until
 
 Make = Callable[..., RunBuilder]
 FOLDER = Path(__file__).parents[2] / "tui" / "dialogs"
@@ -196,3 +197,34 @@ def test_busy_devices_are_not_used_by_accident_and_one_key_queues(
 
     play(runs_dir, scenario)
     assert answers == [answer]
+
+
+def test_a_paste_is_one_line_of_text_or_is_refused(runs_dir: Path) -> None:
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        await pilot.press("slash")
+        field = app.focused
+        assert isinstance(field, Input)
+        app.post_message(events.Paste("lr>0.1\r\nשלום\t漢字 \x07👩\u200d👧\n"))
+        await until(pilot, lambda: field.value, "pasted")
+        assert field.value == "lr>0.1 שלום 漢字  👩\u200d👧"
+        app.post_message(events.Paste("x " * 500_000))
+        await until(pilot, lambda: messages(app), "refused")
+        assert messages(app) == [
+            "the pasted text has 1,000,000 characters; at most 20,000 can be pasted"
+        ]
+        assert len(field.value) < 40
+
+    RunBuilder(runs_dir, "first").steps(3).end()
+    play(runs_dir, scenario)
+
+
+def test_a_message_that_two_threads_send_at_once_is_shown_once(runs_dir: Path) -> None:
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        app.notify("it is gone")
+        app.notify("it is gone")
+        await until(pilot, lambda: messages(app), "shown")
+        await pilot.pause()
+        assert messages(app) == ["it is gone"]
+
+    RunBuilder(runs_dir, "first").steps(3).end()
+    play(runs_dir, scenario)
