@@ -175,6 +175,13 @@ class TrainConfig(Section, frozen=True):
     clip_norm: Annotated[
         Amount | None, Meta(description="Largest total norm of the gradients; unset: not clipped.")
     ] = None
+    ema: Annotated[
+        Annotated[float, Meta(gt=0, lt=1)] | None,
+        Meta(
+            description="Decay of a moving average of the weights, such as 0.999, which is "
+            "evaluated in their place and saved with them; unset: none."
+        ),
+    ] = None
     label_smoothing: Annotated[
         float,
         Meta(ge=0, lt=1, description="Label smoothing of the training loss; evaluation has none."),

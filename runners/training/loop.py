@@ -101,6 +101,8 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     with run.strategy.stepping():
         skipped = run.precision.step(run.optimizer, run.parameters, run.config.train.clip_norm)
     run.optimizer.zero_grad()
+    if run.average:
+        run.average.update(skipped)
     mark("optimizer")
     run.step += 1
     run.meter.end_step(run.epoch, run.step, rate, skipped, run.precision.norm)

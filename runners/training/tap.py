@@ -19,7 +19,13 @@ import torch
 from torch.optim import Optimizer
 
 from distrain.runners.training.batch_plan import BatchPlan
-from distrain.runners.training.tap_files import FIRST_STEPS, FOLDER, digests_file, tap_file
+from distrain.runners.training.tap_files import (
+    FIRST_STEPS,
+    FOLDER,
+    digests_file,
+    tap_file,
+    weights_file,
+)
 from distrain.runners.training.trainer import Training
 
 Tensors = dict[str, torch.Tensor]
@@ -130,8 +136,20 @@ class _Tap:
         state = self._state() if is_compared or self._step + 1 in self._compared else {}
         if is_compared:
             self._write(before=self._before, **self._facts, **state)
+        if self._training.average and self._training.world.is_leader:
+            self._write_weights()
         self._before = {} if is_compared else state  # the file of a compared step has it
         return result
+
+    def _write_weights(self) -> None:
+        """Write what is averaged after this step."""
+        model = self._training.model
+        content = {
+            "weights": _copy_to_cpu(dict(model.named_parameters())),
+            "buffers": _copy_to_cpu(dict(model.named_buffers())),
+            "skipped": self._facts["skipped"],
+        }
+        torch.save(content, weights_file(self._folder, self._step))
 
     def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)

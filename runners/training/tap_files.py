@@ -39,3 +39,8 @@ def tap_file(folder: Path, rank: int, step: int) -> Path:
 def digests_file(folder: Path, rank: int) -> Path:
     """Return the file to which a rank adds a line of digests after each step."""
     return folder / f"rank-{rank}.digests"
+
+
+def weights_file(folder: Path, step: int) -> Path:
+    """Return the file with the weights after a step, which only an average of weights needs."""
+    return folder / f"weights-{step}.pt"

@@ -29,6 +29,7 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Evaluation, Facts, Phase, Saved
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training import checkpoint
+from distrain.runners.training.average import WeightAverage
 from distrain.runners.training.batch_plan import BatchPlan, steps_per_epoch
 from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.evaluation import evaluate
@@ -101,7 +102,10 @@ class Training:
         saved = self._read_checkpoint()
         if saved:
             self._restore_common(saved)
+        self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
         self._wrap(resumed=saved is not None)
+        if self.average:
+            self._begin_average(self.average, saved)
         self.total_steps = self._count_steps()
         self.rate = make_rate(config.train, task, self._lr, self.steps_per_epoch, self.total_steps)
         self.mover = BatchMover(task, world.device, config.train.channels_last)
@@ -258,10 +262,9 @@ class Training:
             return
         self.enter("evaluating")
         began = time.perf_counter()
-        self.strategy.sync_buffers(self.model)
         samples, metrics = evaluate(
             self.task,
-            self.strategy.for_evaluation(self.model, self.wrapped),
+            self.model_to_evaluate(),
             self.evaluation_batches,
             self.precision,
             self.world,
@@ -281,13 +284,26 @@ class Training:
                 )
             )
 
+    def model_to_evaluate(self) -> nn.Module:
+        """Return the module to evaluate, with the buffers of rank 0; all ranks must call this."""
+        self._sync_buffers()
+        if self.average:
+            return self.average.model
+        return self.strategy.for_evaluation(self.model, self.wrapped)
+
+    def _sync_buffers(self) -> None:
+        self.strategy.sync_buffers(self.model)
+        if self.average:
+            self.average.copy_buffers()
+            self.strategy.sync_buffers(self.average.model)
+
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
         if self.config.checkpoint.keep == 0 or self._saved_at == self.step:
             return
         self.enter("saving")
         began = time.perf_counter()
-        self.strategy.sync_buffers(self.model)
+        self._sync_buffers()
         own = {
             "random": checkpoint.get_random_state(self.world.device),
             "strategy": self.strategy.state(),
@@ -329,11 +345,24 @@ class Training:
             "best_metric": self.best.metric,
             "patience": self.patience.state(),
             "model": self.model.state_dict(),
+            "ema": self.average.state() if self.average else {},
             "optimizer": self.optimizer.state_dict(),
             "precision": self.precision.state_dict(),
             "world_size": self.world.size,
             "config": self.config.to_toml(),
         }
+
+    def _begin_average(self, average: WeightAverage, saved: dict[str, Any] | None) -> None:
+        """Continue the average of a checkpoint, or begin with the weights that all ranks have."""
+        average.restart()
+        self.notices.append("evaluations use the average of the weights (train.ema)")
+        if saved is None:
+            return
+        if not saved.get("ema"):
+            self.notices.append("the checkpoint has no average of the weights: a new one begins")
+            return
+        with checkpoint.refusing_damage("average of the weights"):
+            average.load_state(saved["ema"])
 
     def _read_checkpoint(self) -> dict[str, Any] | None:
         """Read the checkpoint to continue from, if there is one.

@@ -30,8 +30,9 @@ from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.training.batch_plan import steps_per_epoch
 from distrain.runners.training.tap import Tensors, digest
-from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file
+from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
+from distrain.runners.verification.average import average_weights
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
@@ -134,14 +135,28 @@ class ReferenceComparer:
         last_step = max(self._initial["steps"])
         last, before_last = self._tap(0, last_step), self._before(0, last_step)
         self._plain.load(last["weights"], last["buffers"])
+        others = {}
+        if decay := self.config.train.ema:
+            others["of the last step, which are not averaged"] = last["weights"], last["buffers"]
+            self._plain.load(self._average_weights(decay, last_step), {})
         return compare_evaluation(
             self._plain,
             self.record.evaluations()[-1],
-            {
+            others
+            | {
                 "before the last step": (before_last["weights"], before_last["buffers"]),
                 "at the start": (self._initial["weights"], self._initial["buffers"]),
             },
             counts_only=self._probe.draws_in_evaluation,
+        )
+
+    def _average_weights(self, decay: float, steps: int) -> Tensors:
+        folder = self.record.dir / FOLDER
+        files = (weights_file(folder, step) for step in range(1, steps + 1))
+        later = (torch.load(path, weights_only=True) for path in files)
+        scales_losses = self._plain.precision == "fp16"
+        return average_weights(
+            self._plain.model, decay, self._initial, later, scales_losses=scales_losses
         )
 
     def _has_parts(self) -> bool:

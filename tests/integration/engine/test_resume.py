@@ -34,6 +34,7 @@ CASES = {
     "allreduce adam": {"strategy": "allreduce", "train.optimizer": "adam", "train.lr": 0.001},
     "step schedule": {"train.schedule": "step", "train.step_epochs": 1.0},
     "powerSGD": {"ddp.comm_hook": "powerSGD", "ddp.powersgd_start": 3},
+    "average": {"train.ema": 0.5, "strategy": "allreduce"},
     "loader workers": {"data.workers": 2},
     "augmented": {"data.name": "tests.integration.engine.tasks:jittered_digits"},
     "optimizers in turn": {"task.name": "tests.integration.engine.tasks:Turning"},

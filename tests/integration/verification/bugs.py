@@ -76,6 +76,9 @@ LATE = {
     "EvaluatesInTraining": EVALUATION._replace(
         changes=NORMED, sentence="which fits an evaluation in training mode"
     ),
+    "EvaluatesNotAveraged": EVALUATION._replace(
+        changes={"train.ema": 0.9}, sentence="the weights of the last step, which are not averaged"
+    ),
     "OwnBuffers": EVALUATION._replace(changes=NORMED),
 }
 TASKS = {

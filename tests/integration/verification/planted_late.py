@@ -88,6 +88,17 @@ class EvaluatesOldWeights(Ddp):
         return self.old
 
 
+class EvaluatesNotAveraged(Ddp):
+    """Replaces the averaged weights by those of the last step."""
+
+    def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
+        self.trained = model
+        return super().wrap(model, clock)
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        model.load_state_dict(self.trained.state_dict())
+
+
 class InTraining(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

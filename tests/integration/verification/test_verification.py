@@ -36,6 +36,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "fp16": {"precision": "fp16"},
     "small rate": {"train.optimizer": "adamw", "train.lr": 1e-6, "train.accumulate": 2},
     "weights": {"task.name": "planted_late:Weighted", "train.accumulate": 3},
+    "average": {"train.ema": 0.5, "strategy": "allreduce"},
+    "average in fp16": {"train.ema": 0.5, "precision": "fp16", "train.accumulate": 2},
     "metric states": {"task.name": "planted_late:Scored"},
     "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
@@ -46,6 +48,7 @@ DECLARED: dict[str, dict[str, Any]] = {
         "train.accumulate": 2,
         "train.optimizer": "adam",
         "train.lr": 1e-4,
+        "train.ema": 0.5,  # of its running statistics, too
     },
     "dropout": {"model.args": {"dropout": 0.3}},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},

@@ -1,0 +1,92 @@
+"""Given a model that trains, its average holds what was computed from each step."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.runners.errors import ConfigError
+from distrain.runners.training.average import WeightAverage
+
+INFINITE = float("-inf")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(3, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.frozen = nn.Linear(4, 2).requires_grad_(False)
+        self.register_buffer("mask", torch.tensor([0.0, INFINITE]))
+        self.register_buffer("positions", torch.arange(100))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def train_once(self) -> None:
+        self.norm(self.body(torch.randn(8, 3)))
+        self.calls = self.calls + 1  # another tensor, as in many models
+        with torch.no_grad():
+            for parameter in (*self.body.parameters(), *self.norm.parameters()):
+                parameter += torch.randn_like(parameter)
+
+
+def test_the_average_is_that_of_the_formula() -> None:
+    model = Net()
+    average = WeightAverage(model, 0.3)
+    expected = copy.deepcopy(model.state_dict())
+    for step in range(1, 6):
+        model.train_once()
+        average.update(None)
+        share = 1 - min(0.3, (1 + step) / (10 + step))
+        for name, value in model.state_dict().items():
+            is_averaged = name.startswith(("body", "norm")) and value.is_floating_point()
+            mean = expected[name]
+            expected[name] = mean + share * (value - mean) if is_averaged else value.clone()
+    average.copy_buffers()
+    found = average.model.state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+    assert (found["mask"][1], found["calls"], found["norm.num_batches_tracked"]) == (INFINITE, 5, 5)
+    assert not any(each.requires_grad for each in average.model.parameters())
+
+
+def test_a_skipped_step_adds_nothing() -> None:
+    model = Net()
+    skipping, plain = WeightAverage(model, 0.3), WeightAverage(model, 0.3)
+    before = copy.deepcopy(skipping.model.body.weight)
+    model.train_once()
+    skipping.update(torch.tensor(1.0))
+    assert torch.equal(skipping.model.body.weight, before)
+    skipping.restart()
+    plain.restart()
+    model.train_once()
+    skipping.update(torch.tensor(0.0))
+    plain.update(None)
+    torch.testing.assert_close(skipping.model.body.weight, plain.model.body.weight)
+
+
+def test_an_average_continues_from_its_state() -> None:
+    model = Net()
+    first, second = WeightAverage(model, 0.9), WeightAverage(model, 0.9)
+    for _ in range(3):
+        model.train_once()
+        first.update(None)
+    second.load_state(copy.deepcopy(first.state()))
+    model.train_once()
+    first.update(None)
+    second.update(None)
+    assert torch.equal(first.model.body.weight, second.model.body.weight)
+
+
+def test_a_model_that_cannot_be_copied_is_one_sentence() -> None:
+    class Uncopied(Net):
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise RuntimeError("holds a file")
+
+    with pytest.raises(ConfigError, match=r"train.ema.*cannot be copied.*holds a file"):
+        WeightAverage(Uncopied(), 0.9)
