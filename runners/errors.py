@@ -28,7 +28,10 @@ class DistrainError(Exception):
     exit_code = 1
 
     def __init__(self, text: str = "") -> None:
-        super().__init__(formatting.printable_lines(text))
+        super().__init__(formatting.shortened(formatting.printable_lines(text)))
+
+
+UNKNOWN_KEY = "unknown key"
 
 
 class ConfigError(DistrainError):
@@ -43,10 +46,18 @@ class ConfigError(DistrainError):
     def __init__(self, problems: Iterable[tuple[str, str]] | str) -> None:
         given = [("", problems)] if isinstance(problems, str) else problems
         pairs = [
-            (formatting.printable(key), formatting.printable_lines(text)) for key, text in given
+            (
+                formatting.shortened(formatting.printable(key)),
+                formatting.shortened(formatting.printable_lines(text)),
+            )
+            for key, text in given
         ]
         self.problems: list[tuple[str, str]] = pairs
         super().__init__("\n".join(f"{key}: {text}" if key else text for key, text in pairs))
+
+    @property
+    def has_only_unknown_keys(self) -> bool:
+        return all(text.startswith(UNKNOWN_KEY) for _, text in self.problems)
 
 
 class InstallError(DistrainError):

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 MISSING = "–"
+SHOWN_OF_A_WORD = 1000  # characters: a path may have so many
+_LONG_WORD = re.compile(rf"\S{{{SHOWN_OF_A_WORD + 1},}}")
 LISTED_AT_MOST = 8  # ranks, nodes and the like that a sentence lists one by one
 # For character classes: controls beyond ASCII, line separators and marks of the writing direction.
 INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
@@ -91,6 +93,11 @@ def printable_lines(text: str) -> str:
     """Return a text as `printable` does, but with its line breaks and tabs."""
     lines = text.replace("\r\n", "\n")
     return _NOT_PRINTABLE.sub(lambda found: found[0] if found[0] in "\n\t" else "·", lines)
+
+
+def shortened(text: str) -> str:
+    """Return a text in which no word is so long that it hides the others."""
+    return _LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_A_WORD]}…", text)
 
 
 def terminal_line(text: str) -> str:

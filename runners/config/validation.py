@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 from distrain.models.errors import nearest
+from distrain.runners.errors import UNKNOWN_KEY
 
 Devices = str | list[int | str]
 # Keys of a Meta's `extra`: the known texts, what else is accepted, and a description of both.
@@ -42,7 +43,7 @@ def build(
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
-            problems.append((prefix + key, f"unknown key{_suggest(kind, key)}"))
+            problems.append((prefix + key, f"{UNKNOWN_KEY}{_suggest(kind, key)}"))
         elif isinstance(hint, type) and issubclass(hint, Section):
             values[key] = build(hint, value, f"{prefix}{key}.", problems)
         else:

@@ -26,8 +26,10 @@ from distrain.runners.records.state import (
     RunState,
     Status,
     check_supervisor,
+    newer_record,
     not_a_record,
     read_state,
+    unreadable,
 )
 from distrain.runners.system.files import read_regular
 
@@ -163,8 +165,11 @@ class RunFolder:
         try:
             return RunConfig.from_toml(read_regular(self.dir / "config.toml").decode())
         except OSError as error:
-            raise not_a_record(self.dir, f"its config.toml: {error.strerror}") from None
+            raise unreadable(self.dir, "config.toml", error) from None
         except (ConfigError, UnicodeDecodeError) as error:
+            if isinstance(error, ConfigError) and error.has_only_unknown_keys:
+                why = f"config.toml: unknown key {error.problems[0][0]}"
+                raise newer_record(self.dir, why) from None
             raise not_a_record(self.dir, f"its config.toml is not valid: {error}") from None
 
     def _stored_state(self) -> RunState:

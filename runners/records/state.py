@@ -19,6 +19,7 @@ from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import overwrite_json, read_regular, write_json
+from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running
 
 FORMAT = 1
@@ -156,7 +157,7 @@ def read_state(folder: Path) -> RunState:
         why = "there is no run.json in it" if os.path.isdir(folder) else error.strerror
         raise not_a_record(folder, why) from None
     except OSError as error:
-        raise not_a_record(folder, f"its run.json: {error.strerror}") from None
+        raise unreadable(folder, "run.json", error) from None
     try:
         written = decode(data, _Format).format
         if written != FORMAT:
@@ -168,6 +169,8 @@ def read_state(folder: Path) -> RunState:
         # The command is quoted for the shell where it is shown.
         state = decode(data, RunState, unchanged=("command",))
     except ValueError as error:
+        if "Invalid enum value" in str(error):
+            raise newer_record(folder, f"run.json: {error}") from None
         raise not_a_record(folder, f"its run.json is broken ({error})") from None
     return msgspec.structs.replace(
         state,
@@ -252,6 +255,19 @@ def _fits(value: Any, kind: Any) -> bool:
 def not_a_record(folder: Path, why: str | None) -> DistrainError:
     """Return the error that a folder cannot be read as a record."""
     return DistrainError(f"{folder} is not a record: {why}")
+
+
+def unreadable(folder: Path, name: str, error: OSError) -> DistrainError:
+    """Return the error that a file of a record cannot be read, which may be no fault of it."""
+    why = f"its {name}: {explain(error)}"
+    if error.errno in LIMITS:
+        return DistrainError(f"{folder} cannot be read now: {why}")
+    return not_a_record(folder, why)
+
+
+def newer_record(folder: Path, why: str) -> DistrainError:
+    """Return the error that a record holds something that this version does not know."""
+    return DistrainError(f"{folder} was written by a newer version of distrain ({why})")
 
 
 def check_supervisor(state: RunState, folder_name: str) -> RunState:

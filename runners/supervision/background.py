@@ -14,7 +14,6 @@ from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
-from distrain.runners.records.write_errors import report_write_errors
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
@@ -67,8 +66,7 @@ async def commit_regularly(
         if coordinator.run.ranks and is_queued:  # they are known before the job's state
             state.set(status="running")
         state.set()
-        with report_write_errors():
-            writer.commit()
+        state.commit()
 
 
 async def guard_record(state: StateWriter) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +23,16 @@ import psutil
 
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GpuSample
 from distrain.runners.system.host import count_cores
 from distrain.runners.system.private_folder import private_folder, unusable
+from distrain.runners.system.processes import lock_holder
 from distrain.runners.system.telemetry import GpuSampler
 
 MAX_NAMED_RUNS = 3  # in one sentence
+LOCK_S = 3.0  # for other processes, which hold the lock for milliseconds
+LOCK_CHECK_S = 0.01
 
 
 class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +140,12 @@ class DeviceLease:
         """Use the devices from now on, or return the obstacles in sentences."""
         self.refresh()
         samples = self._gpus.sample() if self._gpus else []
+        try:
+            return self._decide(samples)
+        except DistrainError as error:  # the queue is locked
+            return [str(error)]
+
+    def _decide(self, samples: Sequence[GpuSample]) -> list[str]:
         with exclusive_access(self._folder):
             entries = live_entries(self._folder)
             others = [other for other in entries if other.run_id != self.entry.run_id]
@@ -153,7 +164,7 @@ class DeviceLease:
         os.utime(self._file)
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError), exclusive_access(self._folder):
+        with contextlib.suppress(FileNotFoundError, DistrainError), exclusive_access(self._folder):
             self._path.unlink()
         os.close(self._file)
         self._close_gpus()
@@ -278,12 +289,27 @@ def queue_folder() -> Path:
     return private_folder("claims")
 
 
+def _lock(descriptor: int, folder: Path) -> None:
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = f"process {pid}" if (pid := lock_holder(descriptor)) else "another process"
+                raise DistrainError(f"{holder} holds the lock of the queue {folder}") from None
+        time.sleep(LOCK_CHECK_S)
+
+
 @contextlib.contextmanager
 def exclusive_access(folder: Path) -> Iterator[None]:
-    """Keep the other processes of this user from reading or changing entries meanwhile."""
+    """Keep the other processes of this user from reading or changing entries meanwhile.
+
+    Raises DistrainError where another process does not let go of the queue.
+    """
     lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _lock(lock, folder)
         yield
     finally:
         os.close(lock)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from distrain.runners.errors import RunsFolderError
@@ -63,13 +65,26 @@ class StateWriter:
                 self._writer.set_state(**self._unsaved)
                 self._unsaved = {}
 
-    def finish(self, outcome: Outcome) -> None:
-        """Write how the run ended, and close the record."""
-        self.restore()
+    def commit(self) -> None:
+        """Write what was received; while the record cannot be written, run.json says why.
+
+        What is refused is kept and tried again with the next call.
+        """
+        refusal = ""
         try:
             self._writer.commit()
         except RunsFolderError as error:
-            self._refusal = str(error)
+            refusal = str(error)
+        if refusal != self._refusal:
+            self._refusal = refusal
+            self.set(reason=refusal)
+            with suppress(OSError):  # the log is on the same disk
+                print(refusal or "the record can be written again", file=sys.stderr, flush=True)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Write how the run ended, and close the record."""
+        self.restore()
+        self.commit()
         # Not before the commit: SQLite would fill the room with a part of what does not fit.
         (self._writer.dir / RESERVE).unlink(missing_ok=True)
         self.set(

@@ -300,22 +300,22 @@ def main() -> int:
         adopt_orphans()
         raise_descriptor_limit()
         lock = os.open(folder, os.O_RDONLY)
+        failure = ""
         try:
             _lock(lock, folder)
             with asyncio.Runner() as runner:
                 runner.get_loop()  # refused where few files may be open
                 runner.run(supervise(folder, on_ready))
         except BlockingIOError:
-            print("another supervisor already owns this run", file=sys.stderr)
-            return 1
+            failure = "another supervisor already owns this run"
         except DistrainError as error:
-            print(error, file=sys.stderr)
-            return 1
+            failure = str(error)
         except OSError as error:
             traceback.print_exc()
-            print(explain(error), file=sys.stderr)
-            return 1
-        return 0
+            failure = explain(error)
+        if failure:  # the last line of the log, which is shown
+            print(failure, file=sys.stderr)
+        return 1 if failure else 0
 
     return run_detached(work, folder / "logs" / "supervisor.log")
 

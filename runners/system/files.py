@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
+import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import msgspec
 
+UNLOCKED_S = 10.0  # from the creation of a draft until its writer has surely locked it
 MOST_BYTES = 1 << 24  # of a file that is read whole; to decode them takes about a second
 
 
@@ -110,9 +114,12 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
             yield file
         return
     target = Path(os.path.realpath(path))  # a link stays one
+    _remove_dead_drafts(target)
     draft = target.with_name(f"{_draft_prefix(target)}{os.urandom(4).hex()}")
     try:
         with draft.open("x", encoding="utf-8", newline="") as file:
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         with contextlib.suppress(FileNotFoundError):
             shutil.copymode(target, draft)
@@ -120,6 +127,19 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _remove_dead_drafts(target: Path) -> None:
+    """Remove drafts of a file whose writers were killed; one that lives holds a lock."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.parent):
+            if re.fullmatch(re.escape(_draft_prefix(target)) + "[0-9a-f]{8}", name):
+                with contextlib.suppress(OSError), open_regular(target.parent / name) as draft:
+                    fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    found = os.fstat(draft.fileno())
+                    # A new one is locked before anything is written.
+                    if found.st_size or time.time() - found.st_mtime > UNLOCKED_S:
+                        os.unlink(target.parent / name)
 
 
 def size_of_draft(path: Path) -> int:

@@ -253,6 +253,17 @@ def kill_by_variable(name: str, value: str) -> None:
                 process.kill()
 
 
+def lock_holder(descriptor: int) -> int | None:
+    """Return the process that holds the lock of an open file; None where that is not known."""
+    inode = f":{os.fstat(descriptor).st_ino}"
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as locks:  # Linux
+        for line in locks:
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].endswith(inode):
+                return int(words[4])
+    return None
+
+
 def _is_alive(process: psutil.Process) -> bool:
     import psutil
 

@@ -20,8 +20,10 @@ from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.bench.definition import Definition
 from distrain.runners.bench.folder import read_bench_state, read_definition, write_bench_state
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import Event, Failure, Job, Stop, as_dict, decode, encode
 from distrain.runners.records.export import export
+from distrain.runners.records.folder import create_run
 from distrain.runners.records.journal import JournalReader, JournalWriter
 from distrain.runners.records.meta import read_valid_meta, write_meta
 from distrain.runners.records.reader import Record
@@ -191,3 +193,16 @@ def assert_keeps(written: Any, old: Any) -> None:
                 assert_keeps(*pair)
         case _:
             assert written == old
+
+
+def test_what_a_newer_version_wrote_is_called_that(tmp_path: Path) -> None:
+    folder = create_run(tmp_path, RunConfig(), word="ddp")
+    write_state(folder, msgspec.structs.replace(read_state(folder), status="completed"))
+    config = folder / "config.toml"
+    config.write_text(config.read_text() + "\n[later]\nx = 1\n")
+    with pytest.raises(DistrainError, match=r"written by a newer version of distrain .*later"):
+        assert Record(folder).config
+    state = folder / "run.json"
+    state.write_text(state.read_text().replace('"completed"', '"paused"', 1))
+    with pytest.raises(DistrainError, match=r"written by a newer version of distrain .*paused"):
+        Record(folder)

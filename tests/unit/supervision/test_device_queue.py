@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
+from distrain.runners.supervision import device_queue, queue_order
 from distrain.runners.supervision.device_queue import (
     DeviceLease,
     QueueEntry,
@@ -330,3 +332,22 @@ def test_a_gpu_is_identified_by_its_uuid(fake_nvml: FakeNvml, start: Start) -> N
     start(HOLD.format(cores=0, gpus={uuid_of(1): 0}))
     assert obstacles_on(fake_nvml, gpus=1) == [[]]
     assert obstacles_on(fake_nvml, gpus=2) == [["GPU 1: in use by run other"]]
+
+
+def test_a_process_that_keeps_the_queue_locked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_queue, "LOCK_S", 0.1)
+    folder = device_queue.queue_folder()
+    code = (
+        "import fcntl, os, sys, time; lock = os.open(sys.argv[1], os.O_RDONLY);"
+        "fcntl.flock(lock, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout
+            assert holder.stdout.readline() == b"locked\n"
+            expected = f"process {holder.pid} holds the lock of the queue {folder}"
+            with pytest.raises(DistrainError, match=re.escape(expected)):
+                queue_order.read_queue()
+        finally:
+            holder.kill()
