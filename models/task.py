@@ -15,7 +15,7 @@ from distrain.models.data import collate
 from distrain.models.errors import TaskError
 from distrain.models.metric_state import MetricState
 
-__all__ = ["Sums", "Task", "TaskError", "move_tensors"]
+__all__ = ["Sums", "Task", "TaskError", "move_tensors", "overrides"]
 
 Sums = Mapping[str, tuple[Tensor | float, Tensor | int] | MetricState]
 """By metric: (sum over the batch, number of values summed), or an object that was updated."""
@@ -134,6 +134,12 @@ class Task(ABC):
         if self.finish is None:
             return batch
         return move_tensors(self.finish(batch), device, memory_format=memory_format)
+
+
+def overrides(task: Task, name: str) -> bool:
+    """Return whether the class of a task defines this method, or the task has such an attribute."""
+    method = getattr(task, name)
+    return getattr(method, "__func__", method) is not getattr(Task, name)
 
 
 def move_tensors(

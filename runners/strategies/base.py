@@ -20,8 +20,11 @@ class Strategy:
     """Training of one process on one device: the strategy `single`.
 
     Other strategies override what differs. The training loop calls the methods in the order in
-    which they stand here.
+    which they stand here. `reduces_unfrozen`: gradients of parameters are reduced that are made
+    trainable after `wrap`.
     """
+
+    reduces_unfrozen = True
 
     def __init__(self, config: RunConfig, world: World) -> None:
         self.config = config

@@ -29,6 +29,8 @@ POWERSGD_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
 class Ddp(Strategy):
     """DistributedDataParallel with the options of `[ddp]`."""
 
+    reduces_unfrozen = False
+
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         options = self.config.ddp
         device = self.world.device

@@ -30,6 +30,8 @@ BEAT_S = 0.25  # interval at which rank 0 tells the waiting ranks that it is sti
 class Horovod(Strategy):
     """Averages over ranks; losses are weighted so that the average is the mean over samples."""
 
+    reduces_unfrozen = False
+
     def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
         _require_reducible(model)
         broadcast_from_leader(self.world, [*model.parameters(), *model.buffers()])

@@ -23,6 +23,9 @@ def train(run: Training) -> None:
     run.enter("training")
     run.meter.begin()
     goes_on = True
+    # A stop came in the step of an evaluation, and went before it.
+    if run.owes_evaluation and _is_due(run.config.eval, run, run.offset == 0):
+        pause(run, epoch_ends=run.offset == 0)
     while goes_on and run.step < run.total_steps and not run.patience.is_exhausted:
         goes_on = train_epoch(run)
     run.meter.flush()
@@ -49,6 +52,8 @@ def train_epoch(run: Training) -> bool:
     within_epochs = bool(run.config.eval.every_steps or run.config.checkpoint.every_steps)
     for left, share in zip(range(plan.steps)[::-1], plan.shares(run.world.rank), strict=True):
         _step(run, batches, share)
+        if left == plan.steps - 1:
+            run.require_same_parameters()
         run.offset += share.total
         epoch_ends = left == 0
         if epoch_ends:
@@ -95,7 +100,11 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
         run.meter.add_loss(loss, count, counted)
         if index < last:
             mark("backward")
+    if any(each.requires_grad for each in run.frozen.values()):
+        run.train_unfrozen()
     run.strategy.reduce(run.model, run.clock)
+    if run.turns:
+        run.turns.remove_other_gradients()
     rate = run.rate(run.step)
     set_rate(run.optimizer, rate)
     with run.strategy.stepping():
@@ -114,6 +123,7 @@ def pause(run: Training, epoch_ends: bool) -> None:
     checkpoint_due = _is_due(run.config.checkpoint, run, epoch_ends)
     if not (evaluation_due or checkpoint_due):
         return
+    run.require_same_parameters()
     run.meter.flush()
     if evaluation_due:
         run.evaluate()

@@ -68,7 +68,8 @@ def _can_be_fused(name: str, groups: Groups, args: Mapping[str, Any]) -> bool:
 def begin_momenta(sgd: Optimizer) -> None:
     """Begin missing momenta of fused kernels with zero, which gives the same first step."""
     for group in sgd.param_groups:
-        for parameter in group["params"] if group["fused"] and group["momentum"] else ():
+        is_wanted = group["fused"] and group["momentum"] and not group["dampening"]
+        for parameter in group["params"] if is_wanted else ():
             state = sgd.state[parameter]
             if state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(parameter)

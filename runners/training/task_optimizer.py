@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.optim import Optimizer
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
-from distrain.models.task import Task
+from distrain.models.task import Task, overrides
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.sections import TrainConfig
@@ -106,9 +107,21 @@ def _require_all_parameters(optimizer: Optimizer, model: nn.Module, place: str) 
         raise TaskError("task.name", problem)
 
 
+def option_names(optimizer: Optimizer) -> set[str]:
+    """Return the options of a group, which a config or a task decides; the others are state.
+
+    They are the arguments of the optimizer's class. Some optimizers keep numbers of the training
+    in their groups.
+    """
+    kinds = optimizer.kinds if isinstance(optimizer, Turns) else [type(optimizer)]
+    classes = {each for kind in kinds for each in kind.__mro__ if issubclass(each, Optimizer)}
+    names = {name for each in classes for name in inspect.signature(each.__init__).parameters}
+    return (names | {"lr", "lr_scale"}) - {"params"}
+
+
 def has_own_schedule(task: Task) -> bool:
     """Return whether the task replaces the schedule of the config."""
-    return type(task).schedule is not Task.schedule
+    return overrides(task, "schedule")
 
 
 def make_rate(

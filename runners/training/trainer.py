@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from distrain.models.build import build_task
 from distrain.models.data import length
+from distrain.models.errors import TaskError
 from distrain.models.hooks import misspelt_hooks
 from distrain.models.metric_state import move_metrics
 from distrain.models.task import Task
@@ -35,12 +36,14 @@ from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
+from distrain.runners.training.optim import begin_momenta
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.task_optimizer import (
     base_rate,
     has_own_schedule,
     make_optimizer,
     make_rate,
+    option_names,
 )
 from distrain.runners.training.turns import Turns
 from distrain.runners.training.weights import has_weights, weights_of
@@ -79,13 +82,13 @@ class Training:
         self.model = self._place_model(task.model)
         move_metrics(task, world.device)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._all_parameters = [*self.model.parameters()]
+        self.frozen = {name: p for name, p in self.model.named_parameters() if not p.requires_grad}
         if not self.parameters:
             problem = "no parameter of the model requires a gradient, so nothing can be trained"
             raise ConfigError([("model.name", problem)])
         self.optimizer, own_rate = make_optimizer(config.train, task, self.model)
         self._lr = base_rate(config.train, plan, own_rate)
-        # The options of a group may be part of the state of an optimizer that is not built in.
-        self._has_plain_options = own_rate is None and ":" not in config.train.optimizer
         self.turns = self.optimizer if isinstance(self.optimizer, Turns) else None
         if self.turns and config.strategy == "horovod":
             problem = "Horovod wraps a single optimizer, and the task has several; use ddp"
@@ -96,6 +99,7 @@ class Training:
         self.best = BestScore(config.checkpoint, task)
         self.patience = Patience(config.train.patience, BestScore(config.checkpoint, task))
         self._score: float | None = None  # of the last evaluation
+        self.owes_evaluation = False  # a checkpoint was written in place of an evaluation
         self._evaluated_at = -1
         self._saved_at = -1
 
@@ -146,6 +150,35 @@ class Training:
         """Let the optimizer of the next step have its turn."""
         self.task.turn = turns.begin(self.step)
         self.parameters = turns.parameters
+
+    def train_unfrozen(self) -> None:
+        """Train the parameters that the task has made trainable since the start.
+
+        Raises TaskError where optimizer or strategy were made without them.
+        """
+        held = {each for group in self.optimizer.param_groups for each in group["params"]}
+        for name, parameter in [*self.frozen.items()]:
+            if not parameter.requires_grad:
+                continue
+            problem = f"{name} of the model became trainable in step {self.step + 1}, and "
+            if parameter not in held:
+                problem += "the optimizer does not have it: let optimizer(model) or "
+                problem += "parameter_groups(model) of the task return frozen parameters too"
+                raise TaskError("task.name", problem)
+            if not self.strategy.reduces_unfrozen:
+                problem += f"{self.config.strategy} reduces only what is trainable at its start"
+                raise TaskError("strategy", f"{problem}: use allreduce")
+            del self.frozen[name]
+            if self.turns is None:
+                self.parameters.append(parameter)
+
+    def require_same_parameters(self) -> None:
+        """Raise TaskError where the model has other parameters than at the start."""
+        known = {*self._all_parameters}
+        for name, parameter in self.model.named_parameters():
+            if parameter not in known:
+                problem = f"{name} was added to the model in training, and the optimizer does not "
+                raise TaskError("task.name", problem + "have it: add it where the model is made")
 
     def weigh(self, batches: Sequence[Any], counts: Sequence[int]) -> tuple[list[float], float]:
         """Return the weights of this rank's micro-batches, and that of all ranks together.
@@ -344,6 +377,7 @@ class Training:
             "best": self.best.score,
             "best_metric": self.best.metric,
             "patience": self.patience.state(),
+            "evaluated": self._evaluated_at == self.step,
             "model": self.model.state_dict(),
             "ema": self.average.state() if self.average else {},
             "optimizer": self.optimizer.state_dict(),
@@ -397,6 +431,7 @@ class Training:
         self.step = content["step"]
         self.epoch = content["epoch"]
         self.offset = content["offset"]
+        self.owes_evaluation = not content.get("evaluated", True)
         if self.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
             self.epoch += 1
             self.offset = 0
@@ -408,18 +443,15 @@ class Training:
                 self.patience.waited = 0  # a person resumes the run to train it longer
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
-        """Restore momenta from the checkpoint; keep the options of this config."""
-        options = [
-            {
-                key: value
-                for key, value in group.items()
-                if key != "params" and (self._has_plain_options or key in ("lr", "lr_scale"))
-            }
-            for group in self.optimizer.param_groups
-        ]
+        """Restore momenta from the checkpoint; keep the options of this config or task."""
+        names = option_names(self.optimizer)
+        groups = self.optimizer.param_groups
+        options = [{key: group[key] for key in names & group.keys()} for group in groups]
         checkpoint.restore_optimizer_state(self.optimizer, state)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
             group.update(own)
+        if isinstance(self.optimizer, torch.optim.SGD):
+            begin_momenta(self.optimizer)
 
     def _restore_own(self, content: dict[str, Any]) -> None:
         """Restore what belongs to this rank alone, if the number of ranks is the same."""

@@ -35,6 +35,23 @@ class Turns(Optimizer):
         """The parameters that the current optimizer trains."""
         return [each for group in self._current.param_groups for each in group["params"]]
 
+    @property
+    def kinds(self) -> list[type[Optimizer]]:
+        """The classes of the optimizers."""
+        return [type(each) for each in self._optimizers]
+
+    def remove_other_gradients(self) -> None:
+        """Remove the gradients that the current optimizer does not step with.
+
+        The loss of a turn gives some to the parameters of others, and an overflow there must not
+        make fp16 skip this step.
+        """
+        own = {*self.parameters}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter not in own:
+                    parameter.grad = None
+
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self._current.step(closure)
 

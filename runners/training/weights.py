@@ -11,12 +11,12 @@ from torch import Tensor
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
-from distrain.models.task import Task
+from distrain.models.task import Task, overrides
 
 
 def has_weights(task: Task) -> bool:
     """Return whether the task weighs its batches by more than the number of their samples."""
-    return type(task).weight is not Task.weight
+    return overrides(task, "weight")
 
 
 def weight_of(task: Task, batch: Any) -> float:

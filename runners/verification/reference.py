@@ -170,7 +170,7 @@ class PlainProcess:
         """
         parameters = [each for each in self.model.parameters() if each.requires_grad]
         turns = self.optimizer if isinstance(self.optimizer, Turns) else None
-        clipped = turns.parameters if turns else parameters
+        stepped = {*(turns.parameters if turns else parameters)}
         dtype = rounding.gradient_dtype
         states = dict(enumerate(random_states))
         self.model.zero_grad()
@@ -193,11 +193,13 @@ class PlainProcess:
         divisor = 1 if dtype else rounding.divisor  # the rounded ones have been divided
         _multiply_gradients(parameters, 1 / (scale * divisor))
         if self.config.train.clip_norm is not None:
-            nn.utils.clip_grad_norm_(clipped, self.config.train.clip_norm)
+            nn.utils.clip_grad_norm_(
+                [each for each in parameters if each in stepped], self.config.train.clip_norm
+            )
         gradients = {
             name: copy_to_cpu(parameter.grad)
             for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None
+            if parameter.grad is not None and parameter in stepped
         }
         return Backward(gradients, self.state()[1])
 

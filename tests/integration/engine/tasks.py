@@ -18,6 +18,7 @@ from distrain.models.classification import Classification
 from distrain.models.data import Augmented, Data
 from distrain.models.datasets import digits
 from distrain.models.task import Sums
+from distrain.runners.strategies import Strategy
 
 BRIGHT = 0.19  # mean of the pixels of a digit; few have more
 
@@ -88,6 +89,42 @@ class Routed(nn.Module):
 
 def routed(shape: Sequence[int], classes: int) -> Routed:
     return Routed(math.prod(shape), classes)
+
+
+class Thawing(Classification):
+    """A task that trains its bias from the third step on; weight decay does not move it before."""
+
+    steps = 0
+
+    def __init__(self, data: Data, held: bool = True) -> None:
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data)
+        self.bias = self.model[1].bias.requires_grad_(False)
+        self.held = held
+
+    def parameter_groups(self, model: nn.Module) -> Any:
+        return [{"params": model.parameters()}] if self.held else None
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.steps += 1
+        self.bias.requires_grad_(self.steps > 2)
+        return super().loss(model, batch)
+
+
+class Growing(Classification):
+    """A task that adds a layer to its model in the first step."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        self.model.add_module("more", nn.Linear(10, 10))
+        return super().loss(model, batch)
+
+
+class OfFixedParameters(Strategy):
+    """A strategy that would leave out what becomes trainable later."""
+
+    reduces_unfrozen = False
 
 
 class Turning(Classification):

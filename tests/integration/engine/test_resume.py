@@ -76,6 +76,17 @@ def test_resuming_in_the_middle_of_an_epoch_is_exact(stop_after: int, tmp_path: 
     assert_identical(straight, resumed, f"stopped after {stop_after}")
 
 
+def test_a_stop_in_the_step_of_an_evaluation_leaves_it_to_the_resumed_run(tmp_path: Path) -> None:
+    config = BASE.with_changes({**ALONE, "train.epochs": 3, "checkpoint.best": "top1"})
+    straight = run_alone(config, tmp_path / "straight")
+    stopped = run_alone(config, tmp_path / "stopped", StoppingRecorder(10))
+    last = {"checkpoint.load": f"{tmp_path}/stopped/checkpoints/last.pt"}
+    resumed = run_alone(config.with_changes(last), tmp_path / "resumed")
+    found = [(each.step, each.metrics) for each in stopped.evaluations + resumed.evaluations]
+    assert found == [(each.step, each.metrics) for each in straight.evaluations]
+    assert [step for step, _ in found] == [5, 10, 15]
+
+
 def test_fp16_resumes_with_its_loss_scale(tmp_path: Path) -> None:
     config = BASE.with_changes(
         {
@@ -193,6 +204,19 @@ def test_a_resumed_optimizer_has_the_options_of_the_new_config(tmp_path: Path) -
     }
     (group,) = run_alone(BASE.with_changes(changed), tmp_path).optimizer["param_groups"]
     assert (group["momentum"], group["weight_decay"]) == (0.5, 0.1)
+
+
+def test_a_resumed_optimizer_of_a_factory_has_the_options_of_the_new_config(tmp_path: Path) -> None:
+    own = {**ALONE, "train.optimizer": "torch.optim:RMSprop", "train.lr": 0.001}
+    run_alone(BASE.with_changes({**own, "train.max_steps": 2}), tmp_path)
+    changed = {
+        **own,
+        "train.optimizer_args": {"alpha": 0.5},
+        "train.max_steps": 3,
+        "checkpoint.load": f"{tmp_path}/checkpoints/last.pt",
+    }
+    (group,) = run_alone(BASE.with_changes(changed), tmp_path).optimizer["param_groups"]
+    assert group["alpha"] == 0.5
 
 
 def test_another_optimizer_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""The evaluation before training changes nothing of the run."""
+"""The checks of a task change nothing of the run, and end one that would train wrongly."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from distrain.models.errors import TaskError
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training import loop
 from tests.integration.engine.ranks import run_alone
@@ -38,3 +40,33 @@ def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
     values = [[each.metrics for each in outcome.evaluations] for outcome in (checked, plain)]
     assert values[0] == values[1]
     assert [each.loss_sum for each in checked.windows] == [each.loss_sum for each in plain.windows]
+
+
+TASKS = "tests.integration.engine.tasks"
+LATER: dict[str, tuple[dict[str, Any], str]] = {
+    "not held": ({"task.args": {"held": False}}, r"1\.bias .* became trainable in step 3, .* not"),
+    "not reduced": ({"strategy": f"{TASKS}:OfFixedParameters"}, "trainable at its start: use all"),
+    "added": ({"task.name": f"{TASKS}:Growing"}, r"more\.weight was added to the model"),
+}
+
+
+def thawing(**changes: Any) -> RunConfig:
+    base = {"task.name": f"{TASKS}:Thawing", "strategy": "single", "launcher": "inline"}
+    limits = {"devices": "cpu:1", "train.max_steps": 4, "checkpoint.keep": 0}
+    return RunConfig().with_changes({**base, **limits, **changes})
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_parameter_that_would_never_be_trained_ends_the_run(name: str, tmp_path: Path) -> None:
+    changes, sentence = LATER[name]
+    with pytest.raises(TaskError, match=sentence):
+        run_alone(thawing(**changes), tmp_path)
+
+
+def test_a_parameter_that_becomes_trainable_late_is_trained(tmp_path: Path) -> None:
+    weights = [
+        run_alone(thawing(**{"train.max_steps": steps}), tmp_path).model["1.bias"]
+        for steps in (1, 2, 3)
+    ]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])

@@ -14,7 +14,14 @@ from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.sections import TrainConfig
 from distrain.runners.training.optim import set_rate
-from distrain.runners.training.task_optimizer import base_rate, make_optimizer
+from distrain.runners.training.precision import Precision
+from distrain.runners.training.task_optimizer import (
+    base_rate,
+    make_optimizer,
+    make_rate,
+    option_names,
+)
+from distrain.runners.training.turns import Turns
 
 
 class Grouped(Task):
@@ -119,6 +126,47 @@ def test_optimizers_in_turn_share_groups_and_state_also_after_a_restoration() ->
     assert [group["lr"] for group in other.param_groups] == pytest.approx([0.05, 0.2])
     for name, tensor in task.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], tensor)
+
+
+def test_an_overflow_in_the_gradients_of_another_turn_skips_no_step() -> None:
+    task = Grouped(
+        optimizer=lambda model: {
+            str(index): torch.optim.SGD(each.parameters(), lr=0.1)
+            for index, each in enumerate(model)
+        }
+    )
+    optimizer, _ = make_optimizer(TrainConfig(), task, task.model)
+    assert isinstance(optimizer, Turns)
+    precision = Precision("fp16", torch.device("cpu"))
+    precision.scale_loss(torch.ones(1))  # makes the scale
+    for parameter in task.model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    for parameter in optimizer.parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.remove_other_gradients()
+    assert precision.step(optimizer, optimizer.parameters, None) == 0
+
+
+class Counting(torch.optim.SGD):
+    """Keeps a number of its training in its groups, as schedule-free optimizers do."""
+
+    def __init__(self, params: Any, factor: float = 1.0) -> None:
+        super().__init__(params)
+        for group in self.param_groups:
+            group |= {"count": 0, "factor": factor}
+
+
+def test_options_of_a_group_are_the_arguments_of_the_class() -> None:
+    optimizer = Counting([nn.Parameter(torch.ones(1))])
+    names = option_names(optimizer) & optimizer.param_groups[0].keys()
+    assert names >= {"lr", "momentum", "factor"}
+    assert not names & {"count", "params"}
+
+
+def test_a_schedule_that_is_an_attribute_is_the_schedule() -> None:
+    task = Grouped()
+    task.schedule = lambda step, total_steps: step / total_steps  # type: ignore[method-assign]
+    assert make_rate(TrainConfig(), task, 0.5, 10, 4)(2) == 0.25
 
 
 @pytest.mark.parametrize(

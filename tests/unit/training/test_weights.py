@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from distrain.models.errors import TaskError
 from distrain.models.task import Task
-from distrain.runners.training.weights import weights_of
+from distrain.runners.training.weights import has_weights, weights_of
 
 LARGE = 2**53 - 1  # exact as an integer, not in fp32
 
@@ -46,3 +46,17 @@ def test_the_weights_of_all_micro_batches_are_read_from_their_device_at_once(
     monkeypatch.setattr(Tensor, "item", None)  # waits for the device, too
     assert weights_of(Weighted(), [torch.tensor(LARGE), torch.tensor([2])]) == [LARGE, 2]
     assert len(reads) == 1
+
+
+def test_a_weight_that_is_an_attribute_counts() -> None:
+    task = Weighted()
+    task.weight = lambda batch: 2 * batch  # type: ignore[method-assign]
+    assert has_weights(task)
+    assert weights_of(task, [3]) == [6.0]
+    assert not has_weights(Plain())
+
+
+class Plain(Task):
+    """A task without weights."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any: ...
