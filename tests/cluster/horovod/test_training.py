@@ -36,6 +36,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
         {"horovod.compression": "fp16", "train.accumulate": 2},
         {"model.name": "resnet18", "data.args": {"channels": 3}},
         {"model.args": {"dropout": 0.3}},
+        {"train.ema": 0.9, "task.name": "tests.integration.engine.tasks:Scored"},
         {"model.name": "tests.integration.engine.tasks:routed", "train.weight_decay": 0.1},
         {"train.optimizer": f"{MODELS}:Scaled", "train.optimizer_args": {"factor": 0.5}},
     ],

@@ -3,9 +3,11 @@
 import re
 
 import pytest
+import torch
 
 from distrain.models.build import build_task
 from distrain.models.catalog import problems
+from distrain.models.metric_state import compute, merge_states, read_state, write_state
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.task_optimizer import make_optimizer
 from tests.support import ROOT
@@ -51,3 +53,16 @@ def test_the_language_model_of_the_page_gives_groups_and_a_perplexity(own):
     assert list(decaying["betas"]) == [0.9, 0.95]
     assert task.derived({"loss": 0.0}) == {"perplexity": 1.0}
     assert [task.schedule(step, 1000) for step in (0, 99, 399)] == [0.01, 1.0, 0.5]
+
+
+def test_the_metric_of_the_page_is_the_same_in_parts_and_as_a_whole():
+    (text,) = re.findall(r"```python\n(class F1:.*?)```", PAGE.read_text(), re.DOTALL)
+    module = {}
+    exec(text, module)
+    found, wanted = torch.tensor([1, 1, 0, 1, 0]) > 0, torch.tensor([1, 0, 1, 1, 0]) > 0
+    parts = [module["F1"](), module["F1"]()]
+    for part, metric in zip((slice(3), slice(3, 5)), parts, strict=True):
+        metric.update(found[part], wanted[part])
+    whole = module["F1"]()
+    write_state(whole, merge_states(whole, [read_state(part) for part in parts]))
+    assert compute("f1", whole) == {"f1": 2 * 2 / (3 + 3)}
