@@ -38,4 +38,4 @@ def test_the_draft_of_a_killed_writer_is_removed_and_that_of_a_live_one_stays(
     finally:
         for writer in writers:
             writer.kill()
-            writer.wait()
+            writer.communicate()
