@@ -92,9 +92,11 @@ def test_what_happens_on_another_screen_is_reported_once_and_listed(
         waiting.writer.set_state(status="running")
         await until(pilot, lambda: "waiting started from the queue" in messages(app), "started")
         header = screen.query_one(RunHeader)
-        await until(pilot, lambda: "1 new (N)" in header.lines[0].plain, "counted")
+        await until(pilot, lambda: "1 new event (N)" in header.lines[0].plain, "counted")
         await pilot.press("escape")
-        await until(pilot, lambda: "1 new (N)" in str(app.screen.query_one(RunsHeader).render()))
+        await until(
+            pilot, lambda: "1 new event (N)" in str(app.screen.query_one(RunsHeader).render())
+        )
         await pilot.press("N")
         assert isinstance(app.screen, HistoryDialog)
         assert app.screen.query_one(OptionList).option_count == 1
@@ -137,7 +139,7 @@ def test_an_ended_run_shows_no_news_that_were_read(make: Make, ended: Make, runs
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         header = app.screen.query_one(RunHeader)
         end_now(other, "failed", reason="rank 1 failed first")
-        await until(pilot, lambda: "1 new (N)" in header.lines[0].plain, "counted")
+        await until(pilot, lambda: "1 new event (N)" in header.lines[0].plain, "counted")
         await pilot.press("N", "escape")
         await until(pilot, lambda: "new" not in header.lines[0].plain, "read")
 

@@ -198,7 +198,7 @@ def test_a_long_list_of_runs_repeats_no_mark() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_hint_of_a_comparison_is_not_cut(ended: Make, width: int) -> None:
     runs = compare(ended("a"), ended("b")).runs
-    hint = "3 new (N) · tab: 4 more"
+    hint = "3 new events (N) · 4 more panes (tab)"
     lines = [line.plain for line in summary_lines(runs, [Style()] * 2, width, hint)]
     assert hint in lines[0]
     assert "samples/s" in lines[-3]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from distrain.runners import formatting
 from distrain.tui.data.run_rows import BENCH, RunRow
 
 MOST = 500  # of the newest events are listed
@@ -57,7 +58,7 @@ class History:
 
 def describe_unseen(unseen: int) -> str:
     """Return how many events are new, with the key that lists them; "" for none."""
-    return f"{unseen:,} new ({{app.history}})" if unseen else ""
+    return f"{formatting.plural(unseen, 'new event')} ({{app.history}})" if unseen else ""
 
 
 def _events(row: RunRow) -> Iterator[HistoryEvent]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from textual.widget import Widget
 
+from distrain.runners import formatting
 from distrain.tui import keymap
 from distrain.tui.data.chart_catalog import ChartView, chart_kind
 from distrain.tui.data.history import describe_unseen
@@ -143,7 +144,8 @@ class LinkedPlotsScreen(AppScreen):
         """Return how many panes are hidden, for the header."""
         hidden = sum(not pane.region for pane in self._reachable)
         unseen = keymap.insert_keys(describe_unseen(self.distrain.history.unseen), self.app)
-        parts = [unseen, f"tab: {hidden} more" if hidden else ""]
+        others = f"{formatting.plural(hidden, 'more pane')} (tab)" if hidden else ""
+        parts = [unseen, others]
         return " · ".join(part for part in parts if part)
 
     def on_resize(self) -> None:

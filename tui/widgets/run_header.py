@@ -18,6 +18,7 @@ from distrain.tui.widgets.colours import FAILED_JOB, JOB_STATES, STATUSES
 from distrain.tui.widgets.text_pane import TextLines, problem_lines, wrapped
 
 FEW = 8  # values, of which nobody needs the number
+HOW_TO_LOG = 'distrain.log({"loss": loss}) in the script adds curves'
 STEPS_EXPECTED = 0.1  # of report.stall_s, after which a script without steps reports none
 
 
@@ -177,9 +178,10 @@ def _logged(now: Snapshot, width: int) -> Text:
     if now.last:
         parts = [*_evaluation("reported val", now.last), *parts]
     if not parts:
-        return Text("the script has logged nothing", "dim")
+        return Text(f"no values logged: {HOW_TO_LOG}", "dim", no_wrap=True)
     names = formatting.plural(len(now.logged_names), "name")
-    return _fitted(parts, width, Text(names if len(parts) > FEW else "", "dim"))
+    note = names if len(parts) > FEW else "" if now.logged_names or now.last else HOW_TO_LOG
+    return _fitted(parts, width, Text(note, "dim"))
 
 
 def _figures(now: Snapshot, width: int) -> Text:
