@@ -114,8 +114,9 @@ async def watch_launcher(launcher: LauncherProcess, coordinator: Coordinator) ->
         pid = launcher.pid  # another one once it was restarted
         checks = checks + 1 if is_suspended(pid) else 0
         if checks == SUSPENDED_CHECKS:
-            text = f"the launcher (process {pid}) was stopped by a signal; `kill -CONT {pid}`"
-            coordinator.run.notice(f"{text} continues it")
+            text = f"the launcher (process {pid}) was stopped by a signal"
+            # The notice stays when the launcher continues.
+            coordinator.run.notice(f"{text}; if it still is, `kill -CONT {pid}` continues it")
 
 
 async def watch_time(coordinator: Coordinator) -> None:

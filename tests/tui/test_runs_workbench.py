@@ -109,6 +109,9 @@ def test_a_filter_is_saved_and_chosen_by_name(sweep: Sequence[RunBuilder], runs_
         await until(pilot, lambda: len(lines(app)) == 4, "cleared")
         await pilot.press("F", "down", "enter")
         await until(pilot, lambda: shows(app, "lr-0.2-0", "lr-0.2-1"), "filtered")
+        app.remember(filters={"": "name:lr-0.1"})  # as a person may write it
+        await pilot.press("F", "down", "enter")
+        await until(pilot, lambda: shows(app, "lr-0.1-0", "lr-0.1-1"), "filtered")
 
     run_app(scenario, runs_dir)
 

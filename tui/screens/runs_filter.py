@@ -13,7 +13,7 @@ from distrain.tui.keymap import insert_keys
 from distrain.tui.widgets.filter_input import NO_COMPLETIONS, FilterInput, completion_line
 
 HINT = "words, lr>0.1, status:failed, tag:x, -name:y · esc clears the filter"
-NONE, REMOVE = "", "\0remove"  # options that no name equals
+NONE, REMOVE = "\0none", "\0remove"  # options that no name equals
 
 
 class RunsFilter:
@@ -134,7 +134,7 @@ class RunsFilter:
             elif name is not None:
                 self.set(saved.get(name, ""))
 
-        self._app.push_screen(PickOneDialog("Filters", options, self.name), use)
+        self._app.push_screen(PickOneDialog("Filters", options, self.name or NONE), use)
 
 
 def _name_problem(name: str) -> str:

@@ -391,7 +391,10 @@ def test_a_launcher_that_was_restarted_is_watched(monkeypatch: pytest.MonkeyPatc
         watch.cancel()
         return text
 
-    assert "process 2" in asyncio.run(restart())
+    assert asyncio.run(restart()) == (
+        "the launcher (process 2) was stopped by a signal; "
+        "if it still is, `kill -CONT 2` continues it"
+    )
 
 
 def test_an_impossible_process_number_is_that_of_no_process() -> None:
