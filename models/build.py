@@ -23,6 +23,7 @@ from distrain.models.errors import TaskError, nearest
 from distrain.models.hooks import require_own_hooks
 from distrain.models.importing import Factory
 from distrain.models.members import require_members
+from distrain.models.streams import is_stream
 from distrain.models.task import Task
 
 
@@ -77,7 +78,8 @@ def build_task(
     built = _call("task", task, factory, offered)
     _check_task(task.name, built)
     assert isinstance(built, Task)
-    built.train = take_first(built.train, data.train_limit)
+    if not is_stream(built.train):  # whoever reads a stream applies its limit
+        built.train = take_first(built.train, data.train_limit)
     if built.eval is not None:
         built.eval = take_first(built.eval, data.eval_limit)
     return built

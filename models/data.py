@@ -30,7 +30,9 @@ UInt64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Data:
-    """What a data factory returns: two map-style data sets, and what a network must know.
+    """What a data factory returns: training and evaluation data, and what a network must know.
+
+    `train` is a map-style data set or a stream (see `streams`), `eval` is a map-style one.
 
     `classes` and `shape` (of one input, e.g. channels × height × width) are None where they
     have no meaning. `eval` is None where there is nothing to evaluate. `finish` completes a batch

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils.data import IterableDataset
 
 from distrain.models.errors import TaskError
+from distrain.models.streams import has_length, is_stream
 from distrain.models.task import Task
 from distrain.models.values import describe, to_number
 
@@ -21,6 +22,7 @@ HOOKS = {  # that look like plain attributes, and how they are written
     "schedule": "schedule(step, total_steps)",
 }
 OPTIONAL_FUNCTIONS = ("finish", "collate")
+CONTINUAL = "it must be an IterableDataset, of which each __iter__ starts from the beginning"
 MAX_ITEM_LENGTH = 32  # it is part of the unit of every rate
 
 
@@ -55,7 +57,7 @@ def _problem(member: str, value: Any) -> str:
     if member == "eval" and value is None:
         return ""
     if member in ("train", "eval"):
-        return _data_problem(value)
+        return _data_problem(member, value)
     if callable(value) or (value is None and member in OPTIONAL_FUNCTIONS):
         return ""
     wanted = f"a method {HOOKS[member]}" if member in HOOKS else "a function"
@@ -70,12 +72,22 @@ def _model_problem(model: Any) -> str:
     return lazy and f"has no size for {lazy} yet: call it once, with a batch, where it is made"
 
 
-def _data_problem(data: Any) -> str:
-    wanted = "it must be a map-style data set, with __len__ and __getitem__"
+def _data_problem(member: str, data: Any) -> str:
+    wanted = "a map-style data set, with __len__ and __getitem__"
+    if member == "train":
+        if isinstance(data, Iterator):
+            return f"is {describe(data)}, which can be iterated only once: {CONTINUAL}"
+        if is_stream(data):
+            return ""
+        wanted += ", or an IterableDataset"
+    if is_stream(data):
+        return f"is {describe(data)}, whose samples have no numbers: it must be {wanted}"
     if not hasattr(data, "__len__"):
-        return f"has no length: {wanted}"
-    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
-        return f"is {describe(data)}, whose samples have no numbers: {wanted}"
+        return f"has no length: it must be {wanted}"
+    if not has_length(data):
+        return f"has a __len__ that gives no length: it must be {wanted}"
+    if not hasattr(data, "__getitem__"):
+        return f"is {describe(data)}, whose samples have no numbers: it must be {wanted}"
     return ""
 
 

@@ -22,9 +22,10 @@ Sums = Mapping[str, tuple[Tensor | float, Tensor | int] | MetricState]
 
 
 class Task(ABC):
-    """A model, two map-style data sets, a loss and metrics.
+    """A model, training and evaluation data, a loss and metrics.
 
-    Subclasses set `model`, `train` and `eval`, which is None to train without evaluation. `best`
+    Subclasses set `model`, `train` (a map-style data set or a stream) and `eval` (a map-style data
+    set), which is None to train without evaluation. `best`
     is the metric that decides which checkpoint is the best one, and `best_is` whether its maximum
     or its minimum is best.
     `on_log` is set by the run, for `log`.

@@ -314,7 +314,9 @@ class Run:
             ("train.max_steps", summary["steps"], train.max_steps),
         )
         reached = (
-            (key, done) for key, done, limit in limits if limit is not None and done >= limit
+            (key, done)
+            for key, done, limit in limits
+            if limit is not None and done is not None and done >= limit
         )
         return next(reached, None)
 

@@ -36,7 +36,7 @@ PAUSE_FACTOR = 50  # pause at least this many times the CPU time of a check
 # Without a target a run trains until it has been measured.
 ENDLESS_CHANGES = {
     "train.epochs": 2**31 - 1,
-    "train.max_steps": None,
+    "train.max_steps": 2**31 - 1,
     "train.max_time_s": None,
     "train.patience": None,
     "eval.every_epochs": 0,

@@ -97,10 +97,13 @@ def describe_event(event: Event) -> tuple[str, str] | None:
     """Return what happened and how in one line each, or None for events not meant for people."""
     match event:
         case Facts():
+            epochs = [
+                f"{formatting.count(event.train_samples)} samples",
+                f"{formatting.count(event.steps_per_epoch)} steps per epoch",
+            ]
             return "training", ", ".join(
                 [
-                    f"{formatting.count(event.train_samples)} samples",
-                    f"{formatting.count(event.steps_per_epoch)} steps per epoch",
+                    *(epochs if event.train_samples else []),
                     f"{formatting.count(event.total_steps)} steps in total",
                     f"{formatting.count(event.parameters)} parameters",
                 ]

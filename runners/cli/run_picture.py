@@ -157,7 +157,8 @@ def _render_figures(snapshot: Snapshot, epochs: int) -> Text:
         return Text()
     loss = formatting.figure(snapshot.loss)
     rate = snapshot.throughput if snapshot.samples_per_s else "warming up"
-    return _line(f"epoch {snapshot.epoch}/{epochs}  loss {loss}  {rate}")
+    epoch = f"epoch {snapshot.epoch}/{epochs}  " if snapshot.has_epochs else ""
+    return _line(f"{epoch}loss {loss}  {rate}")
 
 
 def _render_evaluation(title: str, event: Evaluation) -> Text:

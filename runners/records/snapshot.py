@@ -102,6 +102,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return self.state.current_stall
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether the training data have epochs; a stream has none."""
+        facts = self.state.facts
+        return facts is None or facts.steps_per_epoch > 0
+
+    @property
     def throughput(self) -> str:
         """The rate with its unit, which is that of the task: "51,200 tokens/s"."""
         facts = self.state.facts

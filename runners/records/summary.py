@@ -116,11 +116,14 @@ def _explain_sources(
     }
 
 
-def _count_epochs(steps: int, facts: Facts) -> int:
-    """Return the full epochs of the training once so many steps are finished."""
+def _count_epochs(steps: int, facts: Facts) -> int | None:
+    """Return the full epochs of the training once so many steps are finished.
+
+    None where the training data are a stream, which has no epochs.
+    """
     per_epoch = facts.steps_per_epoch
     if per_epoch <= 0:
-        return facts.start_epoch
+        return None
     done_before = per_epoch - (facts.start_epoch_steps or per_epoch)
     return facts.start_epoch + (steps - facts.start_step + done_before) // per_epoch
 

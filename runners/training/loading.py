@@ -1,35 +1,21 @@
-"""Batches of one rank: their order, the loader processes, and the copy to the device."""
+"""Batches of one rank: their samples and order, and the copy to the device."""
 
 from __future__ import annotations
 
-import math
-import multiprocessing
-import os
-import random
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing.process import BaseProcess
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from distrain.models.data import length
+from distrain.models.streams import StreamSamples, is_stream
 from distrain.models.task import Task
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import DataConfig
-from distrain.runners.system.processes import (
-    accept_sigterm_from_parent,
-    blocks_sigterm,
-    die_with_parent,
-)
 from distrain.runners.training.batch_plan import BatchPlan
-
-CHECK_S = 5.0  # between two looks for loader processes that have ended
+from distrain.runners.training.loader_processes import make_loader, wait_for_batches
 
 
 class Batches:
@@ -45,9 +31,10 @@ class Batches:
         self._mover = mover
         self._sampler = _EpochSampler()
         self._generator = torch.Generator()
-        self._loader = _make_loader(
+        self._is_stream = is_stream(task.train)
+        self._loader = make_loader(
             task,
-            task.train,
+            open_stream(task.train, config) if self._is_stream else task.train,
             config.data,
             plan.loader_workers[rank],
             mover.device,
@@ -56,15 +43,25 @@ class Batches:
         )
 
     def epoch(self, epoch: int, plan: BatchPlan) -> Iterator[Any]:
-        """Yield this rank's micro-batches of an epoch; seed and epoch determine the samples."""
-        permutation = epoch_permutation(epoch, self._seed, plan.samples)
-        slices = (permutation[piece] for piece in plan.slices(self._rank))
-        if getattr(self._task.train, "wants_epoch", False):
+        """Yield this rank's micro-batches of an epoch; seed and epoch determine the samples.
+
+        Of a stream they are those at the positions of the plan.
+        """
+        order: Sequence[int] = range(plan.samples)
+        if not self._is_stream:
+            order = epoch_permutation(epoch, self._seed, plan.samples)
+        slices = (order[piece] for piece in plan.slices(self._rank))
+        if not self._is_stream and getattr(self._task.train, "wants_epoch", False):
             self._sampler.batches = ([(epoch, index) for index in piece] for piece in slices)
         else:
             self._sampler.batches = slices
         self._generator.manual_seed(_mix_seed(self._seed, epoch, self._rank + 1))
-        return self._mover.move(_wait_for_batches(self._loader, self._timeout_s))
+        return self._mover.move(wait_for_batches(self._loader, self._timeout_s))
+
+
+def open_stream(stream: Any, config: RunConfig) -> StreamSamples:
+    """Return the samples of a stream, which is read from its beginning."""
+    return StreamSamples(stream, config.data.train_limit, config.train.seed)
 
 
 def epoch_permutation(epoch: int, seed: int, samples: int) -> list[int]:
@@ -77,9 +74,9 @@ def epoch_permutation(epoch: int, seed: int, samples: int) -> list[int]:
 class _EpochSampler:
     """A batch sampler that gets new content for each epoch, so that loader processes persist."""
 
-    batches: Iterator[list[Any]] = iter(())
+    batches: Iterator[Sequence[Any]] = iter(())
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[Sequence[Any]]:
         return self.batches
 
 
@@ -105,7 +102,7 @@ class EvaluationBatches:
         self._counts = [len(piece) for piece in pieces] or [0]
         self.first = pieces[0] if pieces else [0]
         self._mover = mover
-        self._loader = _make_loader(
+        self._loader = make_loader(
             task,
             task.eval,
             config.data,
@@ -116,137 +113,8 @@ class EvaluationBatches:
         )
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
-        batches = _wait_for_batches(self._loader, self._timeout_s)
+        batches = wait_for_batches(self._loader, self._timeout_s)
         return zip(self._mover.move(batches), self._counts, strict=True)
-
-
-def _make_loader(
-    task: Task,
-    dataset: Dataset[Any],
-    config: DataConfig,
-    workers: int,
-    device: torch.device,
-    **options: Any,
-) -> DataLoader[Any]:
-    if workers:
-        options |= {
-            "persistent_workers": True,
-            "prefetch_factor": config.prefetch,
-            "timeout": config.timeout_s,
-            "multiprocessing_context": config.worker_context,
-            "worker_init_fn": _init_loader_process,
-        }
-    return DataLoader(
-        dataset,
-        num_workers=workers,
-        collate_fn=type(task).collate,
-        pin_memory=config.pin_memory and device.type == "cuda",
-        **options,
-    )
-
-
-def _wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
-    """Yield the batches of a loader, each within so many seconds. Raises RuntimeError."""
-    _check_idle_processes(loader)
-    batches = iter(loader)
-    if not loader.num_workers:
-        return batches
-    return _retry(batches, timeout_s)
-
-
-def _check_idle_processes(loader: DataLoader[Any]) -> None:
-    """Raise RuntimeError if a loader process has ended since the last pass.
-
-    torch would wait for it until its own timeout is over. It has no public way to its processes.
-    """
-    for process in getattr(loader._iterator, "_workers", ()):
-        if not process.is_alive():
-            raise RuntimeError(
-                f"a loader process (pid {process.pid}) has ended with exit code "
-                f"{process.exitcode} after a pass over its data"
-            )
-
-
-def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
-    """Look for loader processes that have ended while none of them sends a batch.
-
-    torch looks for them when its own timeout is over, which is therefore shorter here. At the start
-    of an epoch it waits for all of them, and cannot try that again: there the timeout is the whole.
-    """
-    with _Guard(batches._workers, timeout_s) as guard:
-        while True:
-            guard.deadline = time.monotonic() + timeout_s
-            while True:
-                batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
-                try:
-                    batch = next(batches)
-                    break
-                except StopIteration:
-                    return
-                except (RuntimeError, OSError, EOFError) as error:
-                    is_late = time.monotonic() >= guard.deadline
-                    if not is_late and "DataLoader timed out" in str(error):
-                        continue
-                    if not (is_late or guard.has_ended_loaders):
-                        raise
-                    text = f"no batch came from the loader processes within {timeout_s:g} s"
-                    raise RuntimeError(f"{text} (data.timeout_s)") from None
-                finally:
-                    batches._timeout = timeout_s
-            guard.deadline = math.inf
-            yield batch
-
-
-class _Guard(threading.Thread):
-    """Ends the loader processes some time after a deadline, while their rank waits for a batch.
-
-    torch waits without a limit for the tensors of a batch that a process has announced: they come
-    through a socket of that process, which may hang or be suspended.
-    """
-
-    def __init__(self, loaders: Sequence[BaseProcess], timeout_s: float) -> None:
-        super().__init__(name="loaders", daemon=True)
-        self.deadline = math.inf
-        self.has_ended_loaders = False
-        self._loaders = loaders
-        self._check_s = min(timeout_s, CHECK_S)
-        self._has_passed = threading.Event()
-
-    def run(self) -> None:
-        while not self._has_passed.wait(self._check_s):
-            if time.monotonic() > self.deadline + self._check_s:  # torch itself had the time
-                self.has_ended_loaders = True
-                for loader in self._loaders:
-                    loader.kill()
-                return
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._has_passed.set()
-
-
-def _init_loader_process(_: int) -> None:
-    die_with_parent()
-    rank = multiprocessing.parent_process()
-    if rank is not None and not rank.is_alive():  # killed while this process was starting
-        os._exit(1)
-    if rank is not None and rank.pid != os.getppid():
-        # The parent is a fork server, which itself waits for the end of this process.
-        threading.Thread(target=_exit_with, args=(rank,), name="rank", daemon=True).start()
-    if blocks_sigterm():
-        accept_sigterm_from_parent()
-    info = get_worker_info()
-    assert info is not None
-    random.seed(info.seed)
-    np.random.seed(info.seed % 2**32)
-
-
-def _exit_with(rank: BaseProcess) -> None:
-    rank.join()
-    os._exit(1)
 
 
 class BatchMover:

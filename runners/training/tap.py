@@ -93,7 +93,7 @@ class _Tap:
         train = training.config.train
         world = training.world
         epochs = epoch_sizes(
-            training.samples,
+            training.epochs.samples,
             train.batch_size,
             world.size * train.accumulate,
             train.drop_last,
@@ -101,7 +101,7 @@ class _Tap:
         )
         plans = [
             FixedBatchPlan(
-                training.samples,
+                training.epochs.samples,
                 train.batch_size,
                 world.size,
                 accumulate=train.accumulate,

@@ -35,6 +35,7 @@ from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.module_state import unchanged_modules
 from distrain.runners.training.state_copy import copy_task
+from distrain.runners.training.stream_check import check_stream
 from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
@@ -45,6 +46,8 @@ def check_task(run: Training) -> None:
     """Check all that can be checked before training; the first loss is checked when it is made."""
     if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
         require_picklable(run.task, run.config.data.worker_context)
+    if run.epochs.is_endless:
+        check_stream(run)
     if run.evaluation_batches is not None:
         names = _check_evaluation(run, run.evaluation_batches.first)
         _require_same_names(run, names)

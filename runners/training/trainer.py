@@ -31,8 +31,9 @@ from distrain.runners.protocol.events import Evaluation, Facts, Phase, Saved
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
-from distrain.runners.training.batch_plan import BatchPlan, steps_per_epoch
+from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.best import BestScore, Patience
+from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
@@ -75,10 +76,9 @@ class Training:
         self.epoch = 0
         self.offset = 0
         self.notices = misspelt_hooks(task)
-        self.samples = self._usable_samples()
-        self.steps_per_epoch = steps_per_epoch(
-            self.samples, config.train.batch_size, config.train.drop_last
-        )
+        self.epochs = Epochs(task, config.train)
+        self.epochs.require_usable(world.size)
+        self._require_evaluation_data()
         self.model = self._place_model(task.model)
         move_metrics(task, world.device)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -110,8 +110,8 @@ class Training:
         self._wrap(resumed=saved is not None)
         if self.average:
             self._begin_average(self.average, saved)
-        self.total_steps = self._count_steps()
-        self.rate = make_rate(config.train, task, self._lr, self.steps_per_epoch, self.total_steps)
+        self.total_steps = self.epochs.total_steps(self.step, self.epoch, self.offset)
+        self.rate = make_rate(config.train, task, self._lr, self.epochs.steps, self.total_steps)
         self.mover = BatchMover(task, world.device, config.train.channels_last)
         self.batches = Batches(task, config, plan, world.rank, self.mover)
         self.evaluation_batches = (
@@ -193,20 +193,11 @@ class Training:
         self.world.all_reduce_(total)
         return weights, float(total) or 1.0
 
-    def _usable_samples(self) -> int:
-        train = self.config.train
-        samples = len(self.task.train)  # type: ignore[arg-type]
-        if samples < self.world.size:
-            problem = f"{self.world.size} ranks cannot share {samples} training samples"
-            raise ConfigError([("devices", problem)])
-        if train.drop_last and samples < train.batch_size:
-            problem = f"drops all {samples} samples, because a batch has {train.batch_size}"
-            raise ConfigError([("train.drop_last", problem)])
+    def _require_evaluation_data(self) -> None:
         if self.task.eval is None:
             self._require_no_metric()
         elif not length(self.task.eval):
             raise ConfigError([("data.name", "the evaluation set is empty")])
-        return samples
 
     def _require_no_metric(self) -> None:
         """Raise ConfigError where a setting needs evaluations, which the task has no data for."""
@@ -238,37 +229,22 @@ class Training:
 
     def batch_plan(self) -> BatchPlan:
         """Return the steps that remain of the current epoch."""
-        train = self.config.train
-        return BatchPlan(
-            self.samples,
-            train.batch_size,
-            self.world.size,
-            accumulate=train.accumulate,
-            drop_last=train.drop_last,
-            offset=self.offset,
-        )
-
-    def _count_steps(self) -> int:
-        """Return the step at which the run is complete; steps before a resumption count."""
-        train = self.config.train
-        remaining = self.batch_plan().steps if self.epoch < train.epochs else 0
-        later = max(0, train.epochs - self.epoch - 1) * self.steps_per_epoch
-        total = self.step + remaining + later
-        return total if train.max_steps is None else max(self.step, min(total, train.max_steps))
+        return self.epochs.plan(self.world.size, self.offset)
 
     def facts(self) -> Facts:
         """Return what only a rank can know about the run."""
+        is_endless = self.epochs.is_endless
         return Facts(
             time=time.time(),
-            train_samples=self.samples,
+            train_samples=0 if is_endless else self.epochs.samples,
             eval_samples=0 if self.task.eval is None else length(self.task.eval),
-            steps_per_epoch=self.steps_per_epoch,
+            steps_per_epoch=self.epochs.steps,
             total_steps=self.total_steps,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             backend=self.plan.backend,
             start_step=self.step,
             start_epoch=self.epoch,
-            start_epoch_steps=self.batch_plan().steps,
+            start_epoch_steps=0 if is_endless else self.batch_plan().steps,
             item=self.task.item,
             items_per_sample=float(self.task.items_per_sample),
             flops_per_sample=float(self.task.flops_per_sample),

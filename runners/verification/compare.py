@@ -28,7 +28,6 @@ from distrain.runners.config.toml import flatten
 from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
-from distrain.runners.training.batch_plan import steps_per_epoch
 from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
@@ -93,11 +92,11 @@ class ReferenceComparer:
         self._plain = PlainProcess(config, plan, self.device)
         self._probe = Probe(self._plain)
         self._update = ExactUpdate(self._plain)
-        samples = len(self._plain.task.train)  # type: ignore[arg-type]
-        per_epoch = steps_per_epoch(samples, config.train.batch_size, config.train.drop_last)
         steps: list[int] = self._initial["steps"]
         lr = base_rate(config.train, plan, self._plain.own_rate)
-        self._rate = make_rate(config.train, self._plain.task, lr, per_epoch, max(steps))
+        self._rate = make_rate(
+            config.train, self._plain.task, lr, self._plain.epochs.steps, max(steps)
+        )
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())

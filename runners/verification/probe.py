@@ -60,7 +60,7 @@ class Probe:
 def _make_exact(plain: PlainProcess) -> PlainProcess | None:
     process = PlainProcess(plain.config, plain.plan, plain.device, exact=True)
     try:
-        (part,) = next(process.steps([[1 if len(process.task.train) < 2 else 2]], 1, 1))  # type: ignore[arg-type]
+        (part,) = next(process.steps([[min(2, process.epochs.samples)]], 1, 1))
         process.loss(part.batch)
     except (RuntimeError, TypeError):  # mixes fp64 with tensors of its own, or has no such kernel
         return None
@@ -101,4 +101,4 @@ def _is_mean(process: PlainProcess) -> bool:
 
 
 def _sample_count(process: PlainProcess) -> int:
-    return min(SAMPLES, len(process.task.train))  # type: ignore[arg-type]
+    return min(SAMPLES, process.epochs.samples)

@@ -23,6 +23,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.training.checkpoint import seed_generators
+from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import (
     MetricStates,
     in_evaluation_mode,
@@ -91,6 +92,7 @@ class PlainProcess:
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         self.task = _build_task(config, device)
+        self.epochs = Epochs(self.task, config.train)
         self.model = self.task.model.to(device)
         move_metrics(self.task, device)
         if config.train.channels_last:
@@ -117,7 +119,7 @@ class PlainProcess:
         batches = [Batches(self.task, config, plan, rank, mover) for rank in range(ranks)]
         for epoch, sizes in enumerate(epochs):
             order = FixedBatchPlan(
-                len(self.task.train),  # type: ignore[arg-type]
+                self.epochs.samples,
                 config.train.batch_size,
                 ranks,
                 accumulate=accumulate,

@@ -45,7 +45,7 @@ def check_task(process: PlainProcess) -> Iterator[VerificationCheck]:
 
 def _problem_of_loss(process: PlainProcess) -> str:
     """Return why the loss is not a mean over samples; empty if it is."""
-    size = min(BLOCK, len(process.task.train) // 3)  # type: ignore[arg-type]
+    size = min(BLOCK, process.epochs.samples // 3)
     if not size:
         return ""
     batches = _training_batches(process, size)

@@ -111,8 +111,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")
         return waiting
-    epoch = f"epoch {now.epoch:,}/{config.train.epochs:,}" if now.epoch else "epoch –"
-    left = Text(f"{epoch}  step {now.step:,}/{now.total_steps:,}  ")
+    epoch = f"epoch {now.epoch:,}/{config.train.epochs:,}  " if now.epoch else "epoch –  "
+    left = Text(f"{epoch if now.has_epochs else ''}step {now.step:,}/{now.total_steps:,}  ")
     if now.repeats_until:
         left.append(f"repeating up to step {now.repeats_until:,}  ", "magenta")
     if state.live:

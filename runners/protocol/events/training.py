@@ -27,10 +27,11 @@ SAMPLE = "sample"  # what rates count, unless the task sets `item`
 class Facts(Event, frozen=True, tag="facts"):
     """What only a rank knows of the training; rank 0 sends it once, before the first step.
 
-    `start_step` and `start_epoch` count what an earlier run has finished. `start_epoch_steps` is
-    the number of steps left in the first epoch (0: all of them), as a run may resume within an
-    epoch and with another batch size. Rates are shown in `item`s, of which a sample has
-    `items_per_sample`. `flops_per_sample` is 0 where it is not known.
+    `train_samples` and `steps_per_epoch` are 0 where the training data are a stream, without
+    epochs. `start_step` and `start_epoch` count what an earlier run has finished.
+    `start_epoch_steps` is the number of steps left in the first epoch (0: all of them), as a run
+    may resume within an epoch and with another batch size. Rates are shown in `item`s, of which a
+    sample has `items_per_sample`. `flops_per_sample` is 0 where it is not known.
     """
 
     time: float

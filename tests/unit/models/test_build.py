@@ -200,7 +200,11 @@ class TestUserCode:
                 "nothing",
                 "task.name: own_parts:nothing returned None, not a distrain.models.task.Task",
             ),
-            ("stream", "task.name: `train` of own_parts:stream has no length"),
+            (
+                "stream",
+                "task.name: `train` of own_parts:stream is a list_iterator, which can be iterated "
+                "only once",
+            ),
             ("Bare", "task.name: the task of own_parts:Bare has no `model`"),
         ],
     )

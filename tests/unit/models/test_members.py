@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from distrain.models.errors import TaskError
 from distrain.models.members import require_members
@@ -34,6 +34,14 @@ class Endless(IterableDataset[Any]):
 
     def __len__(self) -> int:
         return 4
+
+
+class WithoutLength(Dataset[Any]):
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
 
 def broken(_: Task) -> float:
@@ -69,8 +77,10 @@ def broken(_: Task) -> float:
         ("model", "net", "must be a torch.nn.Module, not a str"),
         ("model", nn.LazyLinear(2), "has no size for weight yet: call it once"),
         ("train", DataLoader(DATA), "is a DataLoader, whose samples have no numbers"),
-        ("train", Endless(), "is an Endless, whose samples have no numbers"),
-        ("eval", iter(()), "has no length: it must be a map-style data set"),
+        ("train", iter(()), "is a tuple_iterator, which can be iterated only once"),
+        ("train", WithoutLength(), "gives no length: it must be a map-style data set, with"),
+        ("eval", Endless(), "is an Endless, whose samples have no numbers: it must be a map-style"),
+        ("eval", object(), "has no length: it must be a map-style data set"),
     ],
 )
 def test_a_member_that_cannot_be_used_is_named(member: str, value: Any, sentence: str) -> None:
@@ -83,4 +93,5 @@ def test_a_member_that_cannot_be_used_is_named(member: str, value: Any, sentence
 
 def test_members_that_can_be_used_are_accepted() -> None:
     members = {"item": "word", "items_per_sample": 1.5, "flops_per_sample": 10**12, "collate": None}
+    require_members("tasks:make", type("Streaming", (Plain,), {"train": Endless()})())
     require_members("tasks:make", type("Changed", (Plain,), members)())

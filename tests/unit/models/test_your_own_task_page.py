@@ -8,6 +8,7 @@ import torch
 from distrain.models.build import build_task
 from distrain.models.catalog import problems
 from distrain.models.metric_state import compute, merge_states, read_state, write_state
+from distrain.models.streams import StreamSamples, is_stream
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.task_optimizer import make_optimizer
 from tests.support import ROOT
@@ -21,10 +22,11 @@ def test_each_section_has_its_code_block():
     assert [preset.split("\n")[0] for preset in PRESETS] == [
         "[model]",
         "[data]",
+        "[data]",
         "[task]",
         "[task]",
     ]
-    assert len(MODULES) == 5  # and a strategy, which tests/verification takes
+    assert len(MODULES) == 6  # and a strategy, which tests/verification takes
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -35,7 +37,8 @@ def test_the_task_of_each_preset_trains(own, preset):
     names = {"task": config.task.name, "model": config.model.name, "data": config.data.name}
     assert problems(**names) == []
     task = build_task(config.task, config.model, config.data)
-    batch = task.collate(task.train.__getitems__(range(8)))
+    train = StreamSamples(task.train, None, 0) if is_stream(task.train) else task.train
+    batch = task.collate(train.__getitems__(range(8)))
     loss = task.loss(task.model, batch)
     loss.backward()
     assert loss.isfinite()

@@ -1,0 +1,171 @@
+"""The loader processes of one rank: how they start, and how long a rank waits for their batches."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data._utils import worker
+
+from distrain.models.errors import TaskError
+from distrain.models.streams import StreamSamples
+from distrain.models.task import Task
+from distrain.runners.config.sections import DataConfig
+from distrain.runners.system.processes import (
+    accept_sigterm_from_parent,
+    blocks_sigterm,
+    die_with_parent,
+)
+
+CHECK_S = 5.0  # between two looks for loader processes that have ended
+
+
+def make_loader(
+    task: Task,
+    dataset: Dataset[Any],
+    config: DataConfig,
+    workers: int,
+    device: torch.device,
+    **options: Any,
+) -> DataLoader[Any]:
+    if workers:
+        options |= {
+            "persistent_workers": True,
+            "prefetch_factor": config.prefetch,
+            "timeout": config.timeout_s,
+            "multiprocessing_context": config.worker_context,
+            "worker_init_fn": _init_loader_process,
+        }
+    return DataLoader(
+        dataset,
+        num_workers=workers,
+        collate_fn=type(task).collate,
+        pin_memory=config.pin_memory and device.type == "cuda",
+        **options,
+    )
+
+
+def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
+    """Yield the batches of a loader, each within so many seconds. Raises RuntimeError."""
+    _check_idle_processes(loader)
+    batches = iter(loader)
+    if not loader.num_workers:
+        return batches
+    return _retry(batches, timeout_s)
+
+
+def _check_idle_processes(loader: DataLoader[Any]) -> None:
+    """Raise RuntimeError if a loader process has ended since the last pass.
+
+    torch would wait for it until its own timeout is over. It has no public way to its processes.
+    """
+    for process in getattr(loader._iterator, "_workers", ()):
+        if not process.is_alive():
+            raise RuntimeError(
+                f"a loader process (pid {process.pid}) has ended with exit code "
+                f"{process.exitcode} after a pass over its data"
+            )
+
+
+def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
+    """Look for loader processes that have ended while none of them sends a batch.
+
+    torch looks for them when its own timeout is over, which is therefore shorter here. At the start
+    of an epoch it waits for all of them, and cannot try that again: there the timeout is the whole.
+    """
+    with _Guard(batches._workers, timeout_s) as guard:
+        while True:
+            guard.deadline = time.monotonic() + timeout_s
+            while True:
+                batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
+                try:
+                    batch = next(batches)
+                    break
+                except StopIteration:
+                    return
+                except (RuntimeError, OSError, EOFError) as error:
+                    is_late = time.monotonic() >= guard.deadline
+                    if not is_late and "DataLoader timed out" in str(error):
+                        continue
+                    if not (is_late or guard.has_ended_loaders):
+                        raise (_task_error(error) or error) from None
+                    text = f"no batch came from the loader processes within {timeout_s:g} s"
+                    raise RuntimeError(f"{text} (data.timeout_s)") from None
+                finally:
+                    batches._timeout = timeout_s
+            guard.deadline = math.inf
+            yield batch
+
+
+def _task_error(error: BaseException) -> TaskError | None:
+    """Return the TaskError of a loader process, of which torch makes a text with its traceback."""
+    text = str(error).strip()
+    if not text.startswith("Caught TaskError "):
+        return None
+    key, _, sentence = text.rpartition("TaskError: ")[2].partition(": ")
+    return TaskError(key, sentence)
+
+
+class _Guard(threading.Thread):
+    """Ends the loader processes some time after a deadline, while their rank waits for a batch.
+
+    torch waits without a limit for the tensors of a batch that a process has announced: they come
+    through a socket of that process, which may hang or be suspended.
+    """
+
+    def __init__(self, loaders: Sequence[BaseProcess], timeout_s: float) -> None:
+        super().__init__(name="loaders", daemon=True)
+        self.deadline = math.inf
+        self.has_ended_loaders = False
+        self._loaders = loaders
+        self._check_s = min(timeout_s, CHECK_S)
+        self._has_passed = threading.Event()
+
+    def run(self) -> None:
+        while not self._has_passed.wait(self._check_s):
+            if time.monotonic() > self.deadline + self._check_s:  # torch itself had the time
+                self.has_ended_loaders = True
+                for loader in self._loaders:
+                    loader.kill()
+                return
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_passed.set()
+
+
+def _init_loader_process(_: int) -> None:
+    die_with_parent()
+    rank = multiprocessing.parent_process()
+    if rank is not None and not rank.is_alive():  # killed while this process was starting
+        os._exit(1)
+    if rank is not None and rank.pid != os.getppid():
+        # The parent is a fork server, which itself waits for the end of this process.
+        threading.Thread(target=_exit_with, args=(rank,), name="rank", daemon=True).start()
+    if blocks_sigterm():
+        accept_sigterm_from_parent()
+    info = get_worker_info()
+    assert info is not None
+    random.seed(info.seed)
+    np.random.seed(info.seed % 2**32)
+    if isinstance(info.dataset, StreamSamples):
+        # A stream that divides itself by this number would be divided twice.
+        worker._worker_info = None  # there is no public way
+
+
+def _exit_with(rank: BaseProcess) -> None:
+    rank.join()
+    os._exit(1)
