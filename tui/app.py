@@ -210,6 +210,11 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
         self.push_screen(HelpDialog(self.screen, self.focused))
 
+    async def action_quit(self) -> None:
+        """Quit, after an export in progress."""
+        if "exports" not in vars(self) or not self.exports.quit_when_complete():
+            self.exit()
+
     def action_help_quit(self) -> None:
         """Name the key that quits the app, because Ctrl+C does not."""
         self.notify(f"{self.key('app.quit')} quits the app; runs continue")

@@ -380,6 +380,39 @@ def test_the_measurements_are_exported_while_the_screen_is_left(
     watch(run, scenario)
 
 
+def test_quitting_during_an_export_shows_its_progress_and_can_be_taken_back(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = make("mine").steps(20).end()
+    goes_on = threading.Event()
+
+    def slow_export(*arguments: Any) -> None:
+        goes_on.wait(60)
+        export(*arguments)
+
+    monkeypatch.setattr("distrain.runners.records.export.export", slow_export)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
+        await pilot.press("enter")
+        await until(pilot, lambda: "so far, to" in shown(app), "progress")
+        await pilot.press("escape", "q")
+        await until(pilot, lambda: "the app quits when it is complete" in shown(app), "announced")
+        await pilot.press("escape")
+        assert app.screen is screen
+        await pilot.press("q", "q")
+        await until(pilot, lambda: "the app quits when it is complete" in shown(app), "again")
+        goes_on.set()
+        await until(pilot, lambda: not app.is_running or app._exit, "quit")
+
+    watch(run, scenario)
+    assert (tmp_path / f"{run.id}.csv").exists()
+
+
 def test_the_advice_of_a_diagnosis_is_never_cut() -> None:
     advice = "increase train.batch_size or train.accumulate for fewer exchanges of gradients"
     sentence = "communication-bound: the ranks wait"

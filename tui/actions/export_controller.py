@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,8 @@ class ExportController:
     def __init__(self, app: BaseApp) -> None:
         self._app = app
         self._current: Export | None = None
+        self._has_failed = False  # the last one
+        self._is_quitting = False
 
     def export(self, run: Run) -> None:
         """Ask for a format and a path, and write the file; during an export show how far it is."""
@@ -48,6 +51,23 @@ class ExportController:
         options = [(name, FORMATS[name]) for name in names]
         dialog = PickOneDialog("Export the measurements as", options)
         self._app.push_screen(dialog, partial(self._ask_where, run))
+
+    def quit_when_complete(self) -> bool:
+        """Show the progress of an export and quit once it is complete; return whether there is one.
+
+        A process ends only after its threads, so that without this the terminal would be silent.
+        """
+        if self._current is None:
+            return False
+        if not self._is_quitting:
+            self._is_quitting = True
+            self._show_progress(self._current, self._quit_if_complete)
+        return True
+
+    def _quit_if_complete(self, _: None) -> None:
+        self._is_quitting = False
+        if self._current is None and not self._has_failed:
+            self._app.exit()
 
     def _ask_where(self, run: Run, kind: str | None) -> None:
         if kind is None:
@@ -72,13 +92,16 @@ class ExportController:
         work = partial(self._write, run, kind, self._current.target)
         self._app.run_worker(work, thread=True, group="export")
 
-    def _show_progress(self, current: Export) -> None:
-        from distrain.tui.dialogs.export_progress import ExportDialog
+    def _show_progress(
+        self, current: Export, then_quit: Callable[[None], None] | None = None
+    ) -> None:
+        from distrain.tui.dialogs.export_progress import HIDES, QUITS, ExportDialog
 
         def describe() -> str:
             return _describe(current) if self._current is current else ""
 
-        self._app.push_screen(ExportDialog(current.name, describe))
+        hint = QUITS if then_quit else HIDES
+        self._app.push_screen(ExportDialog(current.name, describe, hint), then_quit)
 
     def _write(self, run: Run, kind: str, target: Path) -> None:
         """Write the file; the body of the thread."""
@@ -86,9 +109,11 @@ class ExportController:
 
         to: Any = "csv" if kind in ("steps", "logged") else kind
         table: Any = kind if to == "csv" else None
+        self._has_failed = True
         try:
             with run.record as record:
                 export(record, to, target, table)
+            self._has_failed = False
             text = f"exported {formatting.size(_size(target))} to {target}"
             self._app.call_from_thread(self._app.notify, text)
         except (DistrainError, OSError) as error:

@@ -11,7 +11,8 @@ from distrain.tui.dialogs.dialog import Dialog
 from distrain.tui.keymap import insert_keys
 
 UPDATE_S = 0.25
-HINT = "esc hides this; the export goes on, and {run.export} on a run shows it again"
+HIDES = "esc hides this; the export goes on, and {run.export} on a run shows it again"
+QUITS = "the app quits when it is complete; esc returns to the app"
 
 
 class ExportDialog(Dialog[None]):
@@ -20,14 +21,15 @@ class ExportDialog(Dialog[None]):
     The export goes on when the dialog is closed.
     """
 
-    def __init__(self, name: str, describe: Callable[[], str]) -> None:
+    def __init__(self, name: str, describe: Callable[[], str], hint: str = HIDES) -> None:
         super().__init__(f"Export of {name}")
         self._describe = describe
+        self._hint = hint
         self._text = Static(describe(), markup=False)
 
     def compose_body(self) -> ComposeResult:
         yield self._text
-        yield Label(insert_keys(HINT, self.app), classes="quiet", markup=False)
+        yield Label(insert_keys(self._hint, self.app), classes="quiet", markup=False)
 
     def on_mount(self) -> None:
         self.set_interval(UPDATE_S, self._update)
