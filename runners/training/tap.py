@@ -164,12 +164,12 @@ class _Tap:
             self._facts["gradients"] = self._shortened(_copy_to_cpu(gradients))
 
     def _state(self) -> dict[str, Any]:
-        """Return all that the next step depends on; on ranks other than 0, digests of weights."""
+        """Return all that the next step depends on; elsewhere than on rank 0, digests."""
         training = self._training
         is_leader = training.world.is_leader
         return {
             "weights": self._shortened(_copy_to_cpu(dict(training.model.named_parameters()))),
-            "buffers": _copy_to_cpu(dict(training.model.named_buffers())) if is_leader else {},
+            "buffers": self._shortened(_copy_to_cpu(dict(training.model.named_buffers()))),
             "optimizer": _copy_state(training.optimizer) if is_leader else {},
             "random": torch.get_rng_state(),
             "random_of_device": _device_random_state(training.world.device),

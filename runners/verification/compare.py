@@ -29,9 +29,10 @@ from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
 from distrain.runners.training.tap import Tensors, digest
-from distrain.runners.training.tap_files import FOLDER, digests_file, tap_file, weights_file
+from distrain.runners.training.tap_files import FOLDER, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
 from distrain.runners.verification.average import average_weights
+from distrain.runners.verification.digests import BETWEEN_STEPS, OF_RANKS, find_unequal_states
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
@@ -50,10 +51,10 @@ from distrain.runners.verification.tolerance import (
     Limits,
     relative_errors,
 )
-from distrain.runners.verification.update import ExactUpdate, Updated
+from distrain.runners.verification.update import ExactUpdate
+from distrain.runners.verification.update_check import compare_update
 
-BETWEEN_STEPS = "weights between steps"
-OF_RANKS = "weights of all ranks"
+UNEQUAL = "the ranks start from unequal states"
 MAX_RATE_ERROR = 1e-6  # relative
 LOSSY = {
     "ddp.comm_hook": {"fp16_compress": torch.float16, "bf16_compress": torch.bfloat16},
@@ -123,8 +124,10 @@ class ReferenceComparer:
             self.declared.append("the task draws random numbers in evaluation: sums not compared")
         else:
             yield from check_task(self._probe.exact or self._plain)
-        weights, _ = self._plain.state()
+        weights, buffers = self._plain.state()
         yield self._compare_bits("initial weights", 0, "weights", weights)
+        if buffers:
+            yield self._compare_bits("initial buffers", 0, "buffers", buffers)
         yield from self._compare_steps()
         if self._plain.task.eval is not None:
             yield self._compare_evaluation()
@@ -180,7 +183,9 @@ class ReferenceComparer:
         apart = self._plain.steps(epochs, *parts)
         together = self._plain.steps(epochs, 1, 1)
         compared = set(self._initial["steps"])
-        unequal = self._find_unequal_states()
+        unequal = find_unequal_states(self.record.dir / FOLDER, self.plan.world_size)
+        if 0 in unequal:
+            yield unequal[0]
         for step, (pieces, whole) in enumerate(zip(apart, together, strict=True), 1):
             difference = unequal.get(step)
             if difference and difference.what == BETWEEN_STEPS:
@@ -192,32 +197,6 @@ class ReferenceComparer:
         if not unequal:
             yield VerificationCheck(what=BETWEEN_STEPS, step=max(compared), passed=True)
             yield VerificationCheck(what=OF_RANKS, step=max(compared), passed=True)
-
-    def _find_unequal_states(self) -> dict[int, VerificationCheck]:
-        """Return the first step at which ranks differ, or weights change outside of the update."""
-        ranks = range(self.plan.world_size)
-        folder = self.record.dir / FOLDER
-        rows = [digests_file(folder, rank).read_text().splitlines() for rank in ranks]
-        previous: list[list[str]] = []
-        for step, lines in enumerate(zip(*rows, strict=True), 1):
-            digests = [line.split()[1:] for line in lines]
-            for rank, (before, state, after, _) in enumerate(digests):
-                detail = ""
-                what = BETWEEN_STEPS
-                if previous and before != previous[rank][2]:
-                    detail = f"rank {rank} has other weights than after step {step - 1}"
-                elif previous and state != previous[rank][3]:
-                    detail = f"the optimizer of rank {rank} has another state than after " + (
-                        f"step {step - 1}"
-                    )
-                elif after != digests[0][2]:
-                    what = OF_RANKS
-                    detail = f"those of rank {rank} are not equal to those of rank 0"
-                if detail:
-                    check = VerificationCheck(what=what, step=step, passed=False, detail=detail)
-                    return {step: check}
-            previous = digests
-        return {}
 
     def _compare_step(
         self, step: int, pieces: list[MicroBatch], whole: list[MicroBatch]
@@ -245,7 +224,8 @@ class ReferenceComparer:
         if not overflows:
             others = [each.gradients for each in variants]
             yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
-        yield self._compare_update(step, before, tap, rate)
+        used = None if overflows else expected.gradients
+        yield compare_update(self._update, step, before, tap, rate, used)
         if expected.buffers:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
@@ -304,39 +284,6 @@ class ReferenceComparer:
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def _compare_update(
-        self, step: int, before: dict[str, Any], tap: dict[str, Any], rate: float
-    ) -> VerificationCheck:
-        """Compare each weight, and each number that the optimizer keeps, after the step."""
-        # A new optimizer has no state; that of the run may be zeros, which means the same.
-        state = before["optimizer"] if step > 1 else {}
-        if tap["skipped"]:
-            values = {name: tensor.double() for name, tensor in before["weights"].items()}
-            update = Updated(values, {name: torch.zeros_like(t) for name, t in values.items()})
-        else:
-            update = self._update.step(before["weights"], tap["gradients"], state, rate)
-        actual = tap["weights"] | self._update.state_of(tap["optimizer"])
-        worst, shown, error, limit = -1.0, "", 0.0, 0.0
-        for name, value in update.values.items():
-            errors = (actual[name].double() - value).abs() if name in actual else value.abs()
-            excess = (errors / update.limits[name]).nan_to_num(0.0, math.inf).flatten()
-            excess[errors.flatten().isnan()] = math.inf
-            if excess.numel() and float(excess.max()) > worst:
-                element = int(excess.argmax())
-                worst, shown = float(excess[element]), name
-                error = float(errors.flatten()[element])
-                limit = float(update.limits[name].flatten()[element])
-        passed = worst <= 1.0
-        return VerificationCheck(
-            what="weights",
-            step=step,
-            passed=passed,
-            tensor=shown,
-            error=error if math.isfinite(error) else None,
-            limit=limit,
-            detail="" if passed else _describe_update(shown, before, tap, update),
-        )
-
     def _compare(
         self, what: str, step: int, actual: Tensors, expected: Tensors, variants: list[Tensors]
     ) -> VerificationCheck:
@@ -366,7 +313,8 @@ class ReferenceComparer:
                 # Ranks other than 0 write digests in place of tensors.
                 actual = digest(tensors[name]) if rank == 0 else tensors[name]
                 if actual != digest(tensor):
-                    detail = f"{name} of rank {rank} is not equal to that of the plain process"
+                    other = f"that of rank 0: {UNEQUAL}" if rank else "that of the plain process"
+                    detail = f"{name} of rank {rank} is not equal to {other}"
                     return VerificationCheck(
                         what=what, step=step, passed=False, tensor=name, detail=detail
                     )
@@ -382,29 +330,6 @@ def _compare_rate(step: int, rates: list[float], expected: list[float]) -> Verif
     ]
     detail = "the optimizer has {:g}, the schedule {:g}".format(*wrong[0]) if wrong else ""
     return VerificationCheck(what="learning rates", step=step, passed=not wrong, detail=detail)
-
-
-def _describe_update(
-    name: str, before: dict[str, Any], tap: dict[str, Any], update: Updated
-) -> str:
-    """Return how the update of a tensor differs: by a factor, or in how many elements."""
-    if name not in tap["weights"]:
-        parameter, _, key = name.partition(":")
-        return f"{key} of the optimizer for {parameter} is not what its gradient gives"
-    start = before["weights"][name].double()
-    expected = update.values[name] - start
-    actual = tap["weights"][name].double() - start
-    square = float(expected.flatten() @ expected.flatten())
-    ratio = float(actual.flatten() @ expected.flatten()) / square if square else math.inf
-    beyond = int(((actual - expected).abs() > update.limits[name]).sum())
-    text = (
-        f"{beyond:,} of {actual.numel():,} elements of {name} are not what the optimizer makes of "
-        "the gradient"
-    )
-    is_multiple = float((actual - ratio * expected).norm()) < 0.01 * float(actual.norm())
-    if math.isfinite(ratio) and is_multiple:
-        text += f": {name} moves {ratio:.3g} times as far"
-    return text
 
 
 def _move_by_ulp(tensor: torch.Tensor) -> torch.Tensor:

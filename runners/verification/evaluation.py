@@ -139,4 +139,6 @@ def _find_cause(
 
 
 def _describe_count(name: str, actual: int, expected: int) -> str:
-    return f"{name}: {formatting.count(actual)} evaluated, {formatting.count(expected)} expected"
+    problem = "are evaluated more than once" if actual > expected else "are left out"
+    numbers = f"{formatting.count(actual)} evaluated, {formatting.count(expected)} expected"
+    return f"{name}: {numbers}: some {problem}"

@@ -42,7 +42,7 @@ class ExactUpdate:
         self._parameters = dict(self._model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         groups = self._make_optimizer().param_groups
-        self._names = [names[each] for group in groups for each in group["params"]]
+        self.names = [names[each] for group in groups for each in group["params"]]
         self.scales = [float(group["lr_scale"]) for group in groups]
 
     def _make_optimizer(self) -> Optimizer:
@@ -66,7 +66,7 @@ class ExactUpdate:
         """
         values = self._step(weights, gradients, state, rate, {})
         sizes = {name: value.abs() for name, value in values.items()}
-        for name in self._names:
+        for name in self.names:
             sizes[name] = sizes[name] + (values[name] - weights[name].double()).abs()
         changeable = {key for each in state.values() for key in each}
         for source in ("weights", "gradients", *sorted(changeable - {"step"})):
@@ -99,12 +99,12 @@ class ExactUpdate:
         for group in optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
         optimizer.step()
-        values = {name: self._parameters[name].detach().clone() for name in self._names}
-        return values | named_state(optimizer.state_dict()["state"], self._names)
+        values = {name: self._parameters[name].detach().clone() for name in self.names}
+        return values | named_state(optimizer.state_dict()["state"], self.names)
 
     def state_of(self, state: OptimizerState) -> Tensors:
         """Return the states of the run's optimizer by the names that `step` uses."""
-        return named_state(state, self._names)
+        return named_state(state, self.names)
 
 
 def named_state(state: OptimizerState, names: list[str]) -> Tensors:

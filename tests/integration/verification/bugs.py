@@ -19,6 +19,7 @@ class Bug(NamedTuple):
 CLIPPED = {"train.clip_norm": 0.1}
 ACCUMULATING = {"train.accumulate": 2}
 NORMED = {"model.name": "planted_late:normed"}
+ROUTED = {"model.name": "planted_late:routed", "train.weight_decay": 0.1}
 EVALUATION = Bug(what="evaluations", step=None)
 
 REDUCTION = {
@@ -80,8 +81,20 @@ LATE = {
         changes={"train.ema": 0.9}, sentence="the weights of the last step, which are not averaged"
     ),
     "OwnBuffers": EVALUATION._replace(changes=NORMED),
+    "ZerosForUnused": Bug(ROUTED, what="weights", step=None, sentence="its gradient is zero"),
+    "MeanOfUsers": Bug(ROUTED, step=None),
+    "UnequalBuffers": Bug(
+        NORMED, what="initial buffers", step=0, sentence="the ranks start from unequal states"
+    ),
+    "UnequalMomenta": Bug(
+        {"train.momentum": 0.9},
+        what="initial states of the optimizer",
+        step=0,
+        sentence="the optimizer of rank 1 starts from another state",
+    ),
 }
 TASKS = {
+    "RepeatsSamples": EVALUATION._replace(sentence="some are evaluated more than once"),
     "SummedLoss": Bug(what="task", step=0, sentence="returns a sum: the loss of 24 samples"),
     "Masked": Bug(what="task", step=0, sentence="such as a mean over tokens without padding"),
     "WrongWeights": Bug(what="task", step=0, sentence="are not those of the mean that loss()"),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import Optimizer
@@ -170,6 +171,58 @@ class OwnBuffers(AllReduce):
         pass
 
 
+class ZerosForUnused(AllReduce):
+    """Gives a gradient of zero to parameters that no rank uses."""
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        super().reduce(model, clock)
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+
+class MeanOfUsers(AllReduce):
+    """Divides the gradient of a parameter by the number of ranks that use it."""
+
+    def reduce(self, model: nn.Module, clock: Clock) -> None:
+        users = torch.tensor([float(each.grad is not None) for each in model.parameters()])
+        dist.all_reduce(users)
+        super().reduce(model, clock)
+        for parameter, count in zip(model.parameters(), users, strict=True):
+            if parameter.grad is not None:
+                parameter.grad *= self.world.size / count
+
+
+class UnequalBuffers(Ddp):
+    """Each rank begins with running statistics of its own."""
+
+    def wrap(self, model: nn.Module, clock: Clock) -> nn.Module:
+        wrapped = super().wrap(model, clock)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer += self.world.rank
+        return wrapped
+
+
+class UnequalMomenta(AllReduce):
+    """The last rank begins with another momentum."""
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        if self.world.rank == self.world.size - 1:
+            for state in optimizer.state.values():
+                state["momentum_buffer"].fill_(1e-3)
+        return optimizer
+
+
+class RepeatsSamples(Classification):
+    """Pads the batches of several ranks with a sample, as a sampler that makes them equal."""
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        if dist.is_initialized():
+            batch = [torch.cat([part, part[:1]]) for part in batch]
+        return super().metrics(model, batch)
+
+
 class SummedLoss(Classification):
     """Adds up the losses of the samples."""
 
@@ -262,3 +315,23 @@ def frozen(shape: Sequence[int], classes: int) -> nn.Module:
         if isinstance(module, nn.BatchNorm1d):
             module.eval()
     return network
+
+
+class Routed(nn.Module):
+    """A network with a part that only some images use, and one that none uses."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.all, self.some, self.none = (nn.Linear(inputs, classes) for _ in range(3))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        pixels = images.flatten(1)
+        logits: torch.Tensor = self.all(pixels)
+        some = pixels.mean(1) > 0.1
+        if some.any():
+            logits = logits.index_add(0, some.nonzero()[:, 0], self.some(pixels[some]))
+        return logits
+
+
+def routed(shape: Sequence[int], classes: int) -> nn.Module:
+    return Routed(math.prod(shape), classes)

@@ -30,6 +30,7 @@ from tests.support import ROOT
 
 STEPS = [1, 2, 3, 5]
 QUICK = {"devices": "cpu:2", "train.threads": 1, "launcher": "spawn"}
+UNUSED = {"ddp.find_unused_parameters": True, "train.weight_decay": 0.1}
 RIGHT: dict[str, dict[str, Any]] = {
     "momentum": {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
     "adam": {"train.optimizer": "adam", "train.accumulate": 2, "precision": "bf16"},
@@ -40,6 +41,20 @@ RIGHT: dict[str, dict[str, Any]] = {
     "average in fp16": {"train.ema": 0.5, "precision": "fp16", "train.accumulate": 2},
     "metric states": {"task.name": "planted_late:Scored"},
     "overflow": {"precision": "fp16", "train.optimizer": "adamw"},
+    "dampening": {"train.optimizer_args": {"dampening": 0.3}, "train.momentum": 0.9},
+    "unused": {"model.name": "planted_late:routed", **UNUSED},
+    "unused, zeros that move nothing": {
+        "model.name": "planted_late:routed",
+        "strategy": "planted_late:ZerosForUnused",
+        "train.momentum": 0.0,
+        "train.weight_decay": 0.0,
+    },
+    "unused, with adam": {
+        "model.name": "planted_late:routed",
+        "strategy": "allreduce",
+        "train.optimizer": "adam",
+        "train.accumulate": 2,
+    },
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
 }
 DECLARED: dict[str, dict[str, Any]] = {

@@ -1,0 +1,50 @@
+"""Compares the digests that all ranks write of every step: which state changes when, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distrain.runners.training.tap_files import digests_file
+from distrain.runners.verification.result import VerificationCheck
+
+BETWEEN_STEPS = "weights between steps"
+OF_RANKS = "weights of all ranks"
+OF_OPTIMIZERS = "initial states of the optimizer"
+
+
+def find_unequal_states(folder: Path, ranks: int) -> dict[int, VerificationCheck]:
+    """Return the first step at which ranks differ, or weights change outside of the update.
+
+    Step 0 is the start. `folder` has the verification files.
+    """
+    rows = [digests_file(folder, rank).read_text().splitlines() for rank in range(ranks)]
+    previous: list[list[str]] = []
+    for step, lines in enumerate(zip(*rows, strict=True), 1):
+        digests = [line.split()[1:] for line in lines]
+        for rank in range(ranks):
+            what, detail = _describe_difference(step, rank, digests, previous)
+            if detail:
+                at = 0 if what == OF_OPTIMIZERS else step
+                return {at: VerificationCheck(what=what, step=at, passed=False, detail=detail)}
+        previous = digests
+    return {}
+
+
+def _describe_difference(
+    step: int, rank: int, digests: list[list[str]], previous: list[list[str]]
+) -> tuple[str, str]:
+    """Return what differs, and how; `digests` and `previous` have weights and optimizer before
+    and after a step, by rank.
+    """
+    before, state, after, _ = digests[rank]
+    if not previous and state != digests[0][1]:
+        detail = f"the optimizer of rank {rank} starts from another state than that of rank 0"
+        return OF_OPTIMIZERS, detail
+    if previous and before != previous[rank][2]:
+        return BETWEEN_STEPS, f"rank {rank} has other weights than after step {step - 1}"
+    if previous and state != previous[rank][3]:
+        detail = f"the optimizer of rank {rank} has another state than after step {step - 1}"
+        return BETWEEN_STEPS, detail
+    if after != digests[0][2]:
+        return OF_RANKS, f"those of rank {rank} are not equal to those of rank 0"
+    return "", ""

@@ -1,0 +1,114 @@
+"""Checks the optimizer's step: each weight, and each number that the optimizer keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from distrain.runners.training.tap import Tensors
+from distrain.runners.verification.result import VerificationCheck
+from distrain.runners.verification.update import ExactUpdate, Updated
+
+
+def compare_update(
+    update: ExactUpdate,
+    step: int,
+    before: dict[str, Any],
+    tap: dict[str, Any],
+    rate: float,
+    used: Tensors | None,
+) -> VerificationCheck:
+    """Compare the state of a run after a step with what the optimizer makes of its gradients.
+
+    `used`: the gradients of the plain process. A parameter without one must stay as it is, also
+    where the run has zeros. None if they overflow.
+    """
+    if moved := _find_moved(update.names, before, tap, used):
+        detail = (
+            f"no rank uses {moved}, but the optimizer steps it: its gradient is zero, and not none"
+        )
+        return VerificationCheck(
+            what="weights", step=step, passed=False, tensor=moved, detail=detail
+        )
+    # A new optimizer has no state; that of the run may be zeros, which means the same.
+    state = before["optimizer"] if step > 1 else {}
+    if tap["skipped"]:
+        values = {name: tensor.double() for name, tensor in before["weights"].items()}
+        right = Updated(values, {name: torch.zeros_like(t) for name, t in values.items()})
+    else:
+        missing = {name: torch.zeros_like(gradient) for name, gradient in (used or {}).items()}
+        gradients = {
+            name: gradient
+            for name, gradient in (missing | tap["gradients"]).items()
+            if used is None or name in used
+        }
+        right = update.step(before["weights"], gradients, state, rate)
+    actual = tap["weights"] | update.state_of(tap["optimizer"])
+    worst, shown, error, limit = -1.0, "", 0.0, 0.0
+    for name, value in right.values.items():
+        errors = (actual[name].double() - value).abs() if name in actual else value.abs()
+        excess = (errors / right.limits[name]).nan_to_num(0.0, math.inf).flatten()
+        excess[errors.flatten().isnan()] = math.inf
+        if excess.numel() and float(excess.max()) > worst:
+            element = int(excess.argmax())
+            worst, shown = float(excess[element]), name
+            error = float(errors.flatten()[element])
+            limit = float(right.limits[name].flatten()[element])
+    passed = worst <= 1.0
+    return VerificationCheck(
+        what="weights",
+        step=step,
+        passed=passed,
+        tensor=shown,
+        error=error if math.isfinite(error) else None,
+        limit=limit,
+        detail="" if passed else _describe_update(shown, before, tap, right),
+    )
+
+
+def _find_moved(
+    names: list[str], before: dict[str, Any], tap: dict[str, Any], used: Tensors | None
+) -> str:
+    """Return a parameter that the plain process does not use, and the run has stepped."""
+    if used is None or tap["skipped"]:
+        return ""
+    for index, name in enumerate(names):
+        if name in used or name not in tap["gradients"] or tap["gradients"][name].any():
+            continue
+        old, new = (each["optimizer"].get(index, {}) for each in (before, tap))
+        has_moved = not torch.equal(before["weights"][name], tap["weights"][name])
+        if has_moved or any(_differs(old.get(key), value) for key, value in new.items()):
+            return name
+    return ""
+
+
+def _differs(old: Any, new: Any) -> bool:
+    """Return whether a state has changed; a missing one means zeros."""
+    if not torch.is_tensor(new):
+        return False
+    return bool(new.any()) if old is None else not torch.equal(old, new)
+
+
+def _describe_update(
+    name: str, before: dict[str, Any], tap: dict[str, Any], update: Updated
+) -> str:
+    """Return how the update of a tensor differs: by a factor, or in how many elements."""
+    if name not in tap["weights"]:
+        parameter, _, key = name.partition(":")
+        return f"{key} of the optimizer for {parameter} is not what its gradient gives"
+    start = before["weights"][name].double()
+    expected = update.values[name] - start
+    actual = tap["weights"][name].double() - start
+    square = float(expected.flatten() @ expected.flatten())
+    ratio = float(actual.flatten() @ expected.flatten()) / square if square else math.inf
+    beyond = int(((actual - expected).abs() > update.limits[name]).sum())
+    text = (
+        f"{beyond:,} of {actual.numel():,} elements of {name} are not what the optimizer makes of "
+        "the gradient"
+    )
+    is_multiple = float((actual - ratio * expected).norm()) < 0.01 * float(actual.norm())
+    if math.isfinite(ratio) and is_multiple:
+        text += f": {name} moves {ratio:.3g} times as far"
+    return text
