@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,17 +32,25 @@ class WeightAverage:
         self._source = model
         self._updates = 0
         try:
-            self.model = copy.deepcopy(model)
+            with torch.no_grad():  # else the weights of a scripted copy are not its own
+                self.model = copy.deepcopy(model)
         except Exception as error:
             problem = f"the model cannot be copied, to average its weights: {error}"
             raise ConfigError([("train.ema", problem)]) from None
-        self._means, self._values = _averaged_tensors(self.model), _averaged_tensors(model)
-        self.model.requires_grad_(False)
+        pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        trained = [(own, each) for own, each in pairs if each.requires_grad]
+        statistics = zip(_statistics(self.model), _statistics(model), strict=True)
+        self._means, self._values = map(list, zip(*trained, *statistics, strict=True))
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
 
+    @torch.no_grad()
     def restart(self) -> None:
         """Begin with the weights that the model has now."""
         self._updates = 0
-        self.model.load_state_dict(self._source.state_dict())
+        for own, each in zip(self.model.parameters(), self._source.parameters(), strict=True):
+            own.copy_(each)
+        torch._foreach_copy_(self._means, self._values)
 
     @torch.no_grad()
     def update(self, skipped: Tensor | None) -> None:
@@ -63,7 +72,7 @@ class WeightAverage:
         for own, module in zip(self.model.modules(), self._source.modules(), strict=True):
             for name, buffer in module.named_buffers(recurse=False):
                 if not (isinstance(module, _NormBase) and name in STATISTICS):
-                    own.register_buffer(name, buffer.clone())
+                    _set_buffer(own, name, buffer.clone())
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep."""
@@ -75,17 +84,20 @@ class WeightAverage:
         self._updates = int(state["updates"])
 
 
+def _set_buffer(module: nn.Module, name: str, value: Tensor) -> None:
+    if name in dict(module.named_buffers(recurse=False)):
+        setattr(module, name, value)  # which a scripted module allows, too
+    else:
+        module.register_buffer(name, value)
+
+
 def _decay_at(update: int, decay: float) -> float:
     """Return the factor of the last average in an update, counted from 1."""
     return min(decay, (1 + update) / (10 + update))
 
 
-def _averaged_tensors(model: nn.Module) -> list[Tensor]:
-    """Return the tensors of a model that are averaged, in a fixed order."""
-    statistics = [
-        getattr(module, name)
-        for module in model.modules()
-        if isinstance(module, _NormBase) and module.track_running_stats
-        for name in STATISTICS
-    ]
-    return [each.detach() for each in model.parameters() if each.requires_grad] + statistics
+def _statistics(model: nn.Module) -> Iterator[Tensor]:
+    """Yield the running statistics of a model, in a fixed order."""
+    for module in model.modules():
+        if isinstance(module, _NormBase) and module.track_running_stats:
+            yield from (getattr(module, name) for name in STATISTICS)

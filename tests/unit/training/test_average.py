@@ -30,8 +30,10 @@ class Net(nn.Module):
         self.norm(self.body(torch.randn(8, 3)))
         self.calls = self.calls + 1  # another tensor, as in many models
         with torch.no_grad():
-            for parameter in (*self.body.parameters(), *self.norm.parameters()):
+            for parameter in self.body.parameters():
                 parameter += torch.randn_like(parameter)
+            for parameter in self.norm.parameters():  # some optimizers replace the memory
+                parameter.data = parameter + torch.randn_like(parameter)
 
 
 def test_the_average_is_that_of_the_formula() -> None:
@@ -55,6 +57,22 @@ def test_the_average_is_that_of_the_formula() -> None:
     assert not any(each.requires_grad for each in average.model.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_averaged() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    average = WeightAverage(model, 0.9)
+    before = average.model.state_dict()["0.weight"].clone()
+    with torch.no_grad():
+        model(torch.randn(8, 3))
+        for parameter in model.parameters():
+            parameter += 1
+    average.update(None)
+    average.copy_buffers()
+    found = average.model.state_dict()
+    torch.testing.assert_close(found["0.weight"], before + 9 / 11)
+    assert torch.equal(found["1.running_mean"], model.state_dict()["1.running_mean"])
+
+
 def test_a_skipped_step_adds_nothing() -> None:
     model = Net()
     skipping, plain = WeightAverage(model, 0.3), WeightAverage(model, 0.3)
@@ -62,8 +80,9 @@ def test_a_skipped_step_adds_nothing() -> None:
     model.train_once()
     skipping.update(torch.tensor(1.0))
     assert torch.equal(skipping.model.body.weight, before)
-    skipping.restart()
-    plain.restart()
+    for average in (skipping, plain):
+        average.restart()
+        assert torch.equal(average.model.body.weight, model.body.weight)
     model.train_once()
     skipping.update(torch.tensor(0.0))
     plain.update(None)
