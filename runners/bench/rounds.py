@@ -39,6 +39,7 @@ from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
+from distrain.runners.system.files import path_of
 from distrain.runners.system.processes import owner_variables, run_detached
 from distrain.runners.system.provenance import provenance
 
@@ -48,6 +49,7 @@ class Rounds:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._opened_folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         self.definition: Definition = read_definition(folder)
         self.state: BenchState = read_bench_state(folder)
         self._stop_requested = False
@@ -83,6 +85,10 @@ class Rounds:
         except DistrainError as error:
             self._end("failed", str(error))
         except OSError as error:  # such as of a full disk
+            if not self.folder.exists():
+                self.folder, lost = path_of(self._opened_folder, self.folder), self.folder
+                self._end("failed", f"the bench's folder {lost} was moved or deleted")
+                return
             traceback.print_exc()
             reason = f"{error.strerror or error}; `distrain resume` continues with the next round"
             self._end("failed", reason)
@@ -97,7 +103,10 @@ class Rounds:
         try:
             self._set_state(**changes)
         except OSError:
-            overwrite_bench_state(self.folder, self.state)
+            try:
+                overwrite_bench_state(self.folder, self.state)
+            except OSError as error:  # the folder was moved or deleted
+                print(f"{reason}; {self.folder}: {error.strerror}", file=sys.stderr, flush=True)
 
     def _run_rounds(self) -> str:
         """Run rounds, and return why there are no more."""

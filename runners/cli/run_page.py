@@ -17,6 +17,7 @@ from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.protocol.events import OTHER, PHASES, Evaluation, Event, Notice, Saved
 from distrain.runners.records import job_status
+from distrain.runners.records.database import DATABASE
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower, RankNow, Snapshot
 from distrain.runners.records.stacks import read_last_stacks
@@ -68,7 +69,7 @@ def _collect_data(record: Record) -> dict[str, Any]:
         "meta": meta,
         "ranks": [{key: getattr(rank, key) for key in _RANK_KEYS} for rank in record.ranks()],
         "config": record.config.to_dict(),
-        "notices": _collect_notices(state, events),
+        "notices": _collect_notices(record, state, events),
         "evaluations": record.evaluations(),
         "checkpoints": [event for event in events if isinstance(event, Saved)],
     }
@@ -103,7 +104,7 @@ def _format_page(record: Record) -> str:
         ("stall", _format_stall(record, state, snapshot.time)),
         ("diagnosis", _format_diagnosis(diagnose(record, state=state))),
         ("ranks", _format_ranks(snapshot.ranks, record.config.is_script)),
-        ("notices", _format_notices(_collect_notices(state, events))),
+        ("notices", _format_notices(_collect_notices(record, state, events))),
         ("provenance", format_fields(_provenance(state))),
         ("error", _format_error(state)),
     ]
@@ -349,8 +350,10 @@ def _format_ranks(ranks: Sequence[RankNow], is_script: bool) -> str:
     return format_table(columns, rows, indent="  ")
 
 
-def _collect_notices(state: RunState, events: Sequence[Event]) -> list[str]:
+def _collect_notices(record: Record, state: RunState, events: Sequence[Event]) -> list[str]:
     planned = state.plan.notices if state.plan else []
+    if state.summary and not record.has_measurements:
+        planned = [*planned, f"its {DATABASE} is missing: only the summary is left"]
     reported = [event.text for event in events if isinstance(event, Notice)]
     return list(dict.fromkeys([*planned, *reported]))
 

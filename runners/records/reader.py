@@ -86,6 +86,11 @@ class Record(RunFolder):
 
     # --- measurements -------------------------------------------------------------------------
 
+    @property
+    def has_measurements(self) -> bool:
+        """Whether there is a database; a run that never started has none."""
+        return os.path.lexists(self.dir / DATABASE)
+
     def keys(self, series: Series[Any] = STEPS) -> list[int]:
         """Return the ranks (or GPUs, hosts) that have rows."""
         with self._transaction() as db:

@@ -44,6 +44,7 @@ from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import Outcome, judge, supervisor_failure
 from distrain.runners.supervision.server import serve
 from distrain.runners.supervision.state_writer import RESERVE, StateWriter
+from distrain.runners.system.files import path_of
 from distrain.runners.system.limits import explain
 from distrain.runners.system.processes import (
     AT_ONCE,
@@ -221,17 +222,11 @@ class Supervisor:
     def close(self, outcome: Outcome) -> None:
         """Write how the run ended and release its devices."""
         if self.coordinator.run.evidence.folder_lost:
-            self.writer.dir = self._moved_folder()
+            self.writer.dir = path_of(self._opened_folder, self.folder)
         if self.writer.dir.exists():
             self.state.finish(outcome)
         if self.lease:
             self.lease.close()
-
-    def _moved_folder(self) -> Path:
-        """Return where the folder is now; a path without a folder where it was deleted."""
-        with suppress(OSError):  # Linux only
-            return Path(os.readlink(f"/proc/self/fd/{self._opened_folder}"))
-        return self.folder
 
 
 async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:

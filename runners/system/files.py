@@ -96,6 +96,16 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
         sync_folder(path.parent)
 
 
+def path_of(descriptor: int, path: Path) -> Path:
+    """Return where an open folder is now; a path without a folder where it was deleted.
+
+    `path` is where it was: the answer where the system does not tell, as on macOS.
+    """
+    with contextlib.suppress(OSError):
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return path
+
+
 def free_name(path: Path, word: str) -> Path:
     """Return the first path `PATH.WORD-N` at which there is nothing."""
     numbers = itertools.count(1)

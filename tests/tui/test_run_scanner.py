@@ -205,6 +205,24 @@ def test_a_runs_folder_that_does_not_exist_has_no_runs(tmp_path: Path) -> None:
     assert list(RunScanner(tmp_path / "nowhere").scan()) == []
 
 
+def test_a_runs_folder_that_vanishes_is_a_problem_until_it_is_back(
+    ended: Make, runs_dir: Path
+) -> None:
+    run = ended("mine")
+    scanner = RunScanner(runs_dir)
+    assert [*scan(scanner)] == [run.id]
+    runs_dir.rename(runs_dir.with_name("away"))
+    changes = [*scanner.scan()]
+    assert [id for each in changes for id in each.gone] == [run.id]
+    said = f"{runs_dir} was moved or deleted; its runs are listed once it is back"
+    assert changes[-1].problems == {"": said}
+    assert [*scanner.scan()] == []
+    runs_dir.with_name("away").rename(runs_dir)
+    changes = [*scanner.scan()]
+    assert {row.id for each in changes for row in each.rows} == {run.id}
+    assert [each.problems for each in changes if each.problems is not None] == [{}]
+
+
 def test_the_trash_is_not_listed(ended: Make, runs_dir: Path) -> None:
     run = ended("gone")
     (runs_dir / ".trash").mkdir()

@@ -61,6 +61,7 @@ class RunScanner:
         self._stamps: dict[str, int] = {}
         self._state_stamps: dict[str, int | None] = {}  # of live runs and benches
         self._folder_stamp: int | None = -1
+        self._device: int | None = None  # of the file system on which there were runs
         self.has_more = False
 
     def reset(self) -> None:
@@ -135,14 +136,23 @@ class RunScanner:
 
     def _names(self) -> list[str]:
         self._problems.pop("", None)
+        names: list[str] = []
+        device = None
         try:
             with os.scandir(self.folder) as entries:
-                return [e.name for e in entries if not e.name.startswith(".") and _is_folder(e)]
+                names = [e.name for e in entries if not e.name.startswith(".") and _is_folder(e)]
+            device = os.stat(self.folder).st_dev
         except FileNotFoundError:
-            return []
+            pass
         except OSError as error:
             self._problems[""] = f"cannot read {self.folder}: {error.strerror}"
             return list(self._rows)
+        if names:
+            self._device = device
+        elif self._device not in (None, device):
+            what = "was moved or deleted" if device is None else "is no longer mounted"
+            self._problems[""] = f"{self.folder} {what}; its runs are listed once it is back"
+        return names
 
     def _read_if_changed(self, name: str) -> RunRow | None:
         """Return the row of a run whose folder has changed; live ones are followed anyway."""

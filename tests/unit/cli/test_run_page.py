@@ -31,3 +31,12 @@ def test_everything_belongs_to_one_moment(
     assert shown == [10]
     assert "top1" not in text
     run.end()
+
+
+def test_a_summary_without_measurements_is_called_that(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path).steps(10).end()
+    run.record.close()
+    assert "is missing" not in run_page.format_page(run.record)
+    (run.record.dir / "metrics.db").unlink()
+    record = run_page.Record(run.record.dir)
+    assert "its metrics.db is missing: only the summary is left" in run_page.format_page(record)
