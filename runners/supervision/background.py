@@ -13,6 +13,7 @@ from pathlib import Path
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
@@ -81,7 +82,6 @@ async def sample_regularly(
     plan: Plan,
     writer: RecordWriter,
     coordinator: Coordinator,
-    lease: DeviceLease | None,
 ) -> None:
     """Sample the GPUs, the ranks and this host; a scheduler's nodes sample themselves."""
     uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
@@ -95,9 +95,20 @@ async def sample_regularly(
                 writer.add(rank_sample)
             if not plan.scheduled:
                 writer.add(sample_host())
-            if lease:
-                lease.refresh()
             await asyncio.sleep(config.report.sample_s)
+
+
+async def hold_devices(lease: DeviceLease, run: LiveRun) -> None:
+    """Keep the run's entry in the device queue; one notice tells where that fails."""
+    has_failed = False
+    while True:
+        await asyncio.sleep(CHECK_S)
+        try:
+            lease.refresh()
+        except (DistrainError, OSError) as error:
+            if not has_failed:
+                run.notice(f"queued runs cannot see this run: {error}")
+            has_failed = True
 
 
 async def watch_for_stalls(coordinator: Coordinator) -> None:

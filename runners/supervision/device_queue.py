@@ -127,25 +127,22 @@ class DeviceLease:
         with exclusive_access(self._folder):
             last = max((other.position for other in live_entries(self._folder)), default=0)
             self.entry = msgspec.structs.replace(entry, position=last + 1, pid=os.getpid())
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            try:
-                self._write()
-            except OSError as error:
-                os.close(self._file)
-                raise unusable(self._folder, error.strerror) from None
+            self._file = self._create()
         self._gpus = GpuSampler(entry.gpus) if entry.waiting and entry.gpus else None
 
     def acquire(self) -> list[str]:
-        """Use the devices from now on, or return the obstacles in sentences."""
-        self.refresh()
+        """Use the devices from now on, or return the obstacles in sentences.
+
+        A queue that is locked, or whose folder cannot be used any more, is such an obstacle.
+        """
         samples = self._gpus.sample() if self._gpus else []
         try:
-            return self._decide(samples)
-        except DistrainError as error:  # the queue is locked
+            self.refresh()
+            return self._acquire(samples)
+        except DistrainError as error:
             return [str(error)]
 
-    def _decide(self, samples: Sequence[GpuSample]) -> list[str]:
+    def _acquire(self, samples: Sequence[GpuSample]) -> list[str]:
         with exclusive_access(self._folder):
             entries = live_entries(self._folder)
             others = [other for other in entries if other.run_id != self.entry.run_id]
@@ -155,16 +152,27 @@ class DeviceLease:
             if obstacles := obstacles_for(self.entry, others, programs):
                 return obstacles
             self.entry = msgspec.structs.replace(self.entry, waiting=False)
-            self._write()
+            write_entry(self._file, self.entry)
         self._close_gpus()
         return []
 
     def refresh(self) -> None:
-        """Touch the file, so that programs that clean /tmp do not take it for an old one."""
+        """Touch the file, so that programs that clean /tmp do not take it for an old one.
+
+        Where it was deleted nevertheless, write it again: other runs would take the devices for
+        free. Raises DistrainError where the queue's folder cannot be used.
+        """
         os.utime(self._file)
+        if os.fstat(self._file).st_nlink:
+            return
+        queue_folder()
+        with exclusive_access(self._folder):
+            file = self._create()
+        os.close(self._file)
+        self._file = file
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError, DistrainError), exclusive_access(self._folder):
+        with contextlib.suppress(DistrainError, OSError), exclusive_access(self._folder):
             self._path.unlink()
         os.close(self._file)
         self._close_gpus()
@@ -185,8 +193,16 @@ class DeviceLease:
             self._gpus.close()
             self._gpus = None
 
-    def _write(self) -> None:
-        write_entry(self._file, self.entry)
+    def _create(self) -> int:
+        """Return the descriptor of the locked file with the entry. Needs `exclusive_access`."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            write_entry(file, self.entry)
+        except OSError as error:
+            os.close(file)
+            raise unusable(self._folder, error.strerror) from None
+        return file
 
 
 # --- obstacles ---------------------------------------------------------------------------------
@@ -305,9 +321,13 @@ def _lock(descriptor: int, folder: Path) -> None:
 def exclusive_access(folder: Path) -> Iterator[None]:
     """Keep the other processes of this user from reading or changing entries meanwhile.
 
-    Raises DistrainError where another process does not let go of the queue.
+    Raises DistrainError where the folder cannot be opened, or where another process does not let
+    go of the queue.
     """
-    lock = os.open(folder, os.O_RDONLY)
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise unusable(folder, error.strerror) from None
     try:
         _lock(lock, folder)
         yield

@@ -96,7 +96,7 @@ class RunObserver:
         plan, writer, coordinator = self._plan, self._writer, self._coordinator
         return [
             partial(background.commit_regularly, plan, writer, self._state, coordinator),
-            partial(background.sample_regularly, self._config, plan, writer, coordinator, None),
+            partial(background.sample_regularly, self._config, plan, writer, coordinator),
             partial(background.guard_record, self._state),
             partial(background.watch_for_stalls, coordinator),
             self._record_provenance,

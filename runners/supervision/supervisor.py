@@ -180,7 +180,6 @@ class Supervisor:
                 self.plan,
                 self.writer,
                 self.coordinator,
-                self.lease,
             ),
             partial(background.watch_for_stalls, self.coordinator),
             partial(background.watch_launcher, self.launcher, self.coordinator),
@@ -198,6 +197,8 @@ class Supervisor:
                 addresses,
             ),
         ]
+        if self.lease:
+            tasks.append(partial(background.hold_devices, self.lease, self.coordinator.run))
         if self.scheduler:
             tasks.append(self.journal.follow)
         return tasks

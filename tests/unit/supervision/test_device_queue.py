@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,6 +215,30 @@ def test_an_entry_is_removed_with_its_process(start: Start, place: Path) -> None
         assert mine.acquire() == []
         assert [path.name for path in (place / "claims").iterdir()] == ["mine.json"]
     assert not list((place / "claims").iterdir())
+
+
+@pytest.mark.parametrize("deleted", ["the entry", "the folder"])
+def test_an_entry_that_is_deleted_is_written_again(deleted: str, start: Start, place: Path) -> None:
+    held = QueueEntry(run_id="mine", dir="", cores=count_cores())
+    with DeviceLease(held) as mine:
+        if deleted == "the entry":
+            (place / "claims" / "mine.json").unlink()
+        else:
+            shutil.rmtree(place)
+        mine.refresh()
+        (reason,) = find_obstacles(on_cpu(1), Path("/runs"))
+        assert " in use by run mine" in reason
+    assert not list((place / "claims").iterdir())
+
+
+def test_a_run_waits_while_the_folder_of_the_queue_cannot_be_used(place: Path) -> None:
+    with DeviceLease(QueueEntry(run_id="mine", dir="", cores=1, waiting=True)) as mine:
+        shutil.rmtree(place)
+        place.write_text("not a folder")
+        (reason,) = mine.acquire()
+        assert "cannot be used" in reason
+        place.unlink()
+        assert mine.acquire() == []
 
 
 def test_only_one_of_several_simultaneous_runs_gets_a_gpu(start: Start) -> None:
