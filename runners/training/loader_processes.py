@@ -28,6 +28,7 @@ from distrain.runners.system.processes import (
 )
 
 CHECK_S = 5.0  # between two looks for loader processes that have ended
+ENDING_S = 1.0  # from the end of its socket until a process has ended
 
 
 def make_loader(
@@ -71,10 +72,12 @@ def _check_idle_processes(loader: DataLoader[Any]) -> None:
     """
     for process in getattr(loader._iterator, "_workers", ()):
         if not process.is_alive():
-            raise RuntimeError(
-                f"a loader process (pid {process.pid}) has ended with exit code "
-                f"{process.exitcode} after a pass over its data"
-            )
+            raise _early_end(process, "after a pass over its data")
+
+
+def _early_end(process: BaseProcess, when: str) -> RuntimeError:
+    text = f"a loader process (pid {process.pid}) has ended with exit code {process.exitcode}"
+    return RuntimeError(f"{text} {when}")
 
 
 def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
@@ -98,6 +101,7 @@ def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
                     if not is_late and "DataLoader timed out" in str(error):
                         continue
                     if not (is_late or guard.has_ended_loaders):
+                        _explain(error, batches._workers)
                         raise (_task_error(error) or error) from None
                     text = f"no batch came from the loader processes within {timeout_s:g} s"
                     raise RuntimeError(f"{text} (data.timeout_s)") from None
@@ -114,6 +118,19 @@ def _task_error(error: BaseException) -> TaskError | None:
         return None
     key, _, sentence = text.rpartition("TaskError: ")[2].partition(": ")
     return TaskError(key, sentence)
+
+
+def _explain(error: Exception, loaders: Sequence[BaseProcess]) -> None:
+    """Raise RuntimeError if the tensors of a batch cannot be received because their loader ended.
+
+    torch says so only if the process is gone by then, and it closes its sockets before that.
+    """
+    if isinstance(error, RuntimeError) or str(error).startswith("Caught "):  # torch's own words
+        return
+    for loader in loaders:
+        loader.join(ENDING_S)
+        if loader.exitcode is not None:
+            raise _early_end(loader, "before all of its batches were received") from error
 
 
 class _Guard(threading.Thread):

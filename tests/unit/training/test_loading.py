@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -335,6 +336,23 @@ def test_a_loader_process_that_exits_between_two_passes_is_noticed_at_once() -> 
     process.join()
     with pytest.raises(RuntimeError, match=r"has ended with exit code 0 after a pass"):
         list(batches)
+
+
+class EndingBatches:
+    """What torch's iterator does while a loader process ends: its socket is closed already."""
+
+    def __init__(self) -> None:
+        ending = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.3,))
+        ending.start()
+        self._workers = [ending]
+
+    def __next__(self) -> Tensor:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+
+def test_a_loader_process_that_ends_before_its_batch_was_received_is_named() -> None:
+    with pytest.raises(RuntimeError, match="has ended with exit code 0 before all of its batches"):
+        next(loader_processes._retry(EndingBatches(), 600))
 
 
 def test_tensors_are_found_in_nested_containers() -> None:
