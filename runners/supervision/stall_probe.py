@@ -44,6 +44,7 @@ class StallProbe:
         self._run = run
         self.collector = StackCollector(run.ranks, run.membership)
         self._is_recorded = False
+        self._began_s: float | None = None  # by `time.monotonic`: the clock may be set meanwhile
         self._next_s = 0.0  # when the ranks may be asked again
         self._pause_s = FIRST_PAUSE_S
         self._before: _Answers = {}
@@ -128,9 +129,10 @@ class StallProbe:
             self._run.set_state(stall=None, stall_ended=time.time())
             # Otherwise the run has ended, or is about to.
             if self._run.ranks and not self._run.evidence.ended:
-                seconds = time.time() - stall.since
+                seconds = time.time() - self._since(stall.since)
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._is_recorded = False
+        self._began_s = None
         self._next_s, self._pause_s = 0.0, FIRST_PAUSE_S
         self._before = {}
 
@@ -148,15 +150,23 @@ class StallProbe:
             return
         self._is_recorded = True
         first = run.writer.state.stall
-        stall = _stall(positions, answers, first.since if first else self._since(stalled))
+        since = first.since if first else self._last_progress(stalled)
+        stall = _stall(positions, answers, self._since(since))
         run.set_state(stall=stall)
         if first is None:
             run.notice(stall.describe(time.time()), "info")
             self._save(answers.values())
 
-    def _since(self, stalled: list[int]) -> float:
+    def _last_progress(self, stalled: list[int]) -> float:
         """Return the Unix time of the last progress."""
         return time.time() - max(map(self._run.stall_watch.pause_of, stalled))
+
+    def _since(self, at: float) -> float:
+        """Return when the stall began, at first `at`, in Unix time of the clock as it is now."""
+        now_s, now = time.monotonic(), time.time()
+        if self._began_s is None:
+            self._began_s = now_s - (now - at)
+        return now - (now_s - self._began_s)
 
     def _positions(
         self, stalled: list[int], asked: set[int], answers: _Answers
@@ -185,7 +195,7 @@ class StallProbe:
         group = pending_collectives.pending_of(answer.collectives) if answer else None
         return RankPosition(
             rank=rank,
-            since=self._since([rank]),
+            since=self._last_progress([rank]),
             step=run.evidence.steps.get(rank, 0),
             phase=RankPhase.EXIT if is_lingering else self._phase(rank, frames),
             condition=self._condition(rank, answer, pid),
@@ -197,7 +207,7 @@ class StallProbe:
     def _position_of_gone(self, rank: int) -> RankPosition:
         """Return the position of a rank that has exited, for which others may wait for ever."""
         step = self._run.evidence.steps.get(rank, 0)
-        since = self._since([rank])
+        since = self._last_progress([rank])
         return RankPosition(rank=rank, since=since, step=step, condition=Condition.EXITED)
 
     def _phase(self, rank: int, frames: list[Frame]) -> str:

@@ -348,6 +348,40 @@ def test_a_rank_that_connects_while_the_others_are_asked_is_not_unresponsive(
     assert len(notices) == 1  # of the stall; a run with a failed rank does not continue
 
 
+def test_the_duration_of_a_stall_does_not_change_with_the_hosts_clock(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given two stalled ranks, and a clock that is set forward by a year in between
+    set_by = 0.0
+    wall = SimpleNamespace(monotonic=clock.monotonic, time=lambda: 1e9 + clock.now + set_by)
+    monkeypatch.setattr(stall_probe, "time", wall)
+    monkeypatch.setattr(stack_collector, "ANSWER_S", 0.05)
+    notices: list[str] = []
+    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
+    monkeypatch.setattr(run, "notice", lambda text, _: notices.append(text))
+    coordinator = Coordinator(run)
+    clock.now += run.config.report.stall_s + 1
+    coordinator.received(SentEvents(coordinator), Hello(rank=0, world_size=2))
+    asyncio.run(coordinator.stall_probe.check())
+    stall = writer.state.stall
+    assert stall is not None
+    lasted = wall.time() - stall.since
+    set_by = 365 * 86400.0
+    clock.now += 30
+    # when the ranks are asked once more
+    asyncio.run(coordinator.stall_probe.check())
+    # then the beginning is in the time of the new clock
+    stall = writer.state.stall
+    assert stall is not None
+    assert wall.time() - stall.since == pytest.approx(lasted + 30)
+    # and so is the duration, once all go on
+    coordinator.received(SentEvents(coordinator), Hello(rank=1, world_size=2))
+    asyncio.run(coordinator.stall_probe.check())
+    assert notices[-1] == f"the run continues after a stall of {lasted + 30:.0f} s"
+
+
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
