@@ -94,11 +94,22 @@ def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     deadline = time.monotonic() + LOCK_S
     try:
-        while time.monotonic() < deadline:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+        while _is_held_by_another(descriptor) and time.monotonic() < deadline:
             time.sleep(LOCK_CHECK_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_held_by_another(descriptor: int) -> bool:
+    """Lock a folder, or return whether another app has locked it.
+
+    Not every file system has locks: NFS has none for a folder.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

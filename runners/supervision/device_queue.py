@@ -141,6 +141,8 @@ class DeviceLease:
             return self._acquire(samples)
         except DistrainError as error:
             return [str(error)]
+        except OSError as error:  # such as of a full disk
+            return [str(unusable(self._folder, error.strerror))]
 
     def _acquire(self, samples: Sequence[GpuSample]) -> list[str]:
         with exclusive_access(self._folder):

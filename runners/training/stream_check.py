@@ -54,6 +54,8 @@ def _parts(value: Any) -> Iterator[bytes]:
         case Tensor():
             plain = value.detach().cpu().reshape(-1).contiguous()
             yield plain.view(torch.uint8).numpy().tobytes()
+        case np.ndarray() if value.dtype.hasobject:  # its bytes are addresses
+            yield from _parts(value.tolist())
         case np.ndarray():
             yield value.tobytes()
         case str() | bytes() | int() | float():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -238,6 +239,20 @@ def test_a_run_waits_while_the_folder_of_the_queue_cannot_be_used(place: Path) -
         (reason,) = mine.acquire()
         assert "cannot be used" in reason
         place.unlink()
+        assert mine.acquire() == []
+
+
+def test_a_run_waits_while_its_entry_cannot_be_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with DeviceLease(QueueEntry(run_id="mine", dir="", cores=1, waiting=True)) as mine:
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(device_queue, "write_entry", refuse)
+            (reason,) = mine.acquire()
+        assert f"{place / 'claims'} cannot be used: No space left on device" in reason
         assert mine.acquire() == []
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,10 +17,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 from distrain.models.task import Task
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.stream_check import check_stream
 
 # Python 3.12 warns where a process with threads forks; loader processes take it into account.
 pytestmark = [
@@ -107,3 +111,19 @@ def test_settings_that_need_epochs_are_refused(
     ((found, problem),) = raised.value.problems
     assert found == key
     assert sentence in problem
+
+
+class OfObjects(IterableDataset[Any]):
+    """Samples with arrays of Python objects, which are others in each pass."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(10):
+            yield np.array([f"text {index}", index], dtype=object)
+
+
+def test_equal_arrays_of_objects_are_no_other_samples() -> None:
+    task = Streaming()
+    task.train = OfObjects()  # type: ignore[assignment]
+    world = World(0, 0, 1, torch.device("cpu"))
+    run: Any = SimpleNamespace(task=task, config=RunConfig(), world=world)
+    check_stream(run)
