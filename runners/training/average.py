@@ -21,7 +21,7 @@ class WeightAverage:
     The average after step t is `decay` times the last one and 1 - `decay` times the weights. The
     decay of the first steps is only (1 + t) / (10 + t), which soon forgets the initial weights.
     Running statistics of BatchNorm are averaged like weights, because they belong to them. Other
-    buffers, such as counters and masks, are those of the model.
+    buffers, such as counters and masks, and frozen parameters are those of the model.
 
     AveragedModel of torch averages either all buffers, which turns a mask of -inf into NaN and
     rounds integers, or none. Raises ConfigError where the model cannot be copied.
@@ -39,10 +39,16 @@ class WeightAverage:
             raise ConfigError([("train.ema", problem)]) from None
         pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
         trained = [(own, each) for own, each in pairs if each.requires_grad]
+        self._frozen = {each: own for own, each in pairs if not each.requires_grad}
         statistics = zip(_statistics(self.model), _statistics(model), strict=True)
         self._means, self._values = map(list, zip(*trained, *statistics, strict=True))
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
+
+    def include(self, parameter: nn.Parameter) -> None:
+        """Average a parameter from now on that was frozen before."""
+        self._means.append(self._frozen.pop(parameter))
+        self._values.append(parameter)
 
     @torch.no_grad()
     def restart(self) -> None:
@@ -67,8 +73,11 @@ class WeightAverage:
         torch._foreach_mul_(changes, share * (1 - skipped))
         torch._foreach_add_(self._means, changes)
 
-    def copy_buffers(self) -> None:
-        """Copy the buffers that are not averaged; needed before the copy is evaluated or saved."""
+    @torch.no_grad()
+    def copy_others(self) -> None:
+        """Copy what is not averaged; needed before the copy is evaluated or saved."""
+        for parameter, copied in self._frozen.items():
+            copied.copy_(parameter)
         for own, module in zip(self.model.modules(), self._source.modules(), strict=True):
             for name, buffer in module.named_buffers(recurse=False):
                 if not (isinstance(module, _NormBase) and name in STATISTICS):

@@ -147,6 +147,7 @@ class _Tap:
         content = {
             "weights": _copy_to_cpu(dict(model.named_parameters())),
             "buffers": _copy_to_cpu(dict(model.named_buffers())),
+            "frozen": list(self._training.frozen),
             "skipped": self._facts["skipped"],
         }
         torch.save(content, weights_file(self._folder, self._step))

@@ -171,6 +171,8 @@ class Training:
             del self.frozen[name]
             if self.turns is None:
                 self.parameters.append(parameter)
+            if self.average:
+                self.average.include(parameter)
 
     def require_same_parameters(self) -> None:
         """Raise TaskError where the model has other parameters than at the start."""
@@ -303,7 +305,7 @@ class Training:
     def _sync_buffers(self) -> None:
         self.strategy.sync_buffers(self.model)
         if self.average:
-            self.average.copy_buffers()
+            self.average.copy_others()
             self.strategy.sync_buffers(self.average.model)
 
     def save(self) -> None:

@@ -24,10 +24,11 @@ def average_weights(
 
     With `scales_losses` (fp16) the run computes the average in a form that can leave out a step.
     """
-    averaged = _averaged_names(model)
+    statistics = _names_of_statistics(model)
     means: Tensors = initial["weights"] | initial["buffers"]
     for step, state in enumerate(later, 1):
         share = 1 - min(decay, (1 + step) / (10 + step))
+        averaged = statistics | state["weights"].keys() - {*state["frozen"]}
         for name, value in (state["weights"] | state["buffers"]).items():
             if name not in averaged:
                 means[name] = value
@@ -38,8 +39,8 @@ def average_weights(
     return means
 
 
-def _averaged_names(model: nn.Module) -> set[str]:
-    names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+def _names_of_statistics(model: nn.Module) -> set[str]:
+    names: set[str] = set()
     for prefix, module in model.named_modules():
         if isinstance(module, _NormBase):
             parts = ("running_mean", "running_var")

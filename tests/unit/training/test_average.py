@@ -48,7 +48,7 @@ def test_the_average_is_that_of_the_formula() -> None:
             is_averaged = name.startswith(("body", "norm")) and value.is_floating_point()
             mean = expected[name]
             expected[name] = mean + share * (value - mean) if is_averaged else value.clone()
-    average.copy_buffers()
+    average.copy_others()
     found = average.model.state_dict()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -67,10 +67,27 @@ def test_a_scripted_model_is_averaged() -> None:
         for parameter in model.parameters():
             parameter += 1
     average.update(None)
-    average.copy_buffers()
+    average.copy_others()
     found = average.model.state_dict()
     torch.testing.assert_close(found["0.weight"], before + 9 / 11)
     assert torch.equal(found["1.running_mean"], model.state_dict()["1.running_mean"])
+
+
+def test_frozen_parameters_are_those_of_the_model_until_they_are_trained() -> None:
+    model = Net()
+    average = WeightAverage(model, 0.3)
+    mine, own = model.frozen.weight, average.model.frozen.weight
+    mine.fill_(1.0)  # as a task sets the weights of its teacher
+    average.update(None)
+    average.copy_others()
+    assert torch.equal(own, mine)
+    mine.requires_grad_()
+    average.include(mine)
+    with torch.no_grad():
+        mine.fill_(2.0)
+    average.update(None)
+    average.copy_others()
+    torch.testing.assert_close(own, torch.full_like(own, 2 - 3 / 12))
 
 
 def test_a_skipped_step_adds_nothing() -> None:
