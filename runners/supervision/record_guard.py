@@ -30,17 +30,23 @@ class RecordGuard:
         """
         found: list[str] = []
         try:
-            if os.path.samestat(self._writer.dir.stat(), self._folder):
+            if self._is_folder_there():
                 state = encode_json(self._writer.written_state)
                 found.append(self._restore("run.json", state))
                 found.append(self._restore("config.toml", self._config))
                 found.append(self._writer.restore_database())
         except (OSError, DistrainError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            text = f"the record was changed by somebody else and cannot be mended: {why}"
+            text = f"the record was changed by somebody else and cannot be restored: {why}"
             found.append("" if text == self._failure else text)
             self._failure = text
         return list(filter(None, found))
+
+    def _is_folder_there(self) -> bool:
+        try:
+            return os.path.samestat(self._writer.dir.stat(), self._folder)
+        except FileNotFoundError:
+            return False
 
     def _restore(self, name: str, content: bytes) -> str:
         path = self._writer.dir / name

@@ -121,7 +121,7 @@ def test_small_files_are_written_again_and_said_once(writer: RecordWriter) -> No
     assert guard.restore() == []
     (writer.dir / "run.json").unlink()
     (writer.dir / "run.json").mkdir()
-    assert "cannot be mended" in guard.restore()[0]
+    assert "cannot be restored" in guard.restore()[0]
     assert guard.restore() == []
     writer.close()
 
@@ -129,6 +129,7 @@ def test_small_files_are_written_again_and_said_once(writer: RecordWriter) -> No
 def test_another_folder_at_the_same_path_is_left_alone(writer: RecordWriter) -> None:
     guard = RecordGuard(writer)
     writer.dir.rename(writer.dir.with_name("moved"))
+    assert guard.restore() == []
     writer.dir.mkdir()
     assert guard.restore() == []
     assert list(writer.dir.iterdir()) == []
