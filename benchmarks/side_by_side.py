@@ -74,7 +74,7 @@ class Turns:
             order = BACKWARD if order is FORWARD else FORWARD
         time.sleep(0.5)  # the last events are still being written
         reporter_after, supervisor_after = self._cpu_seconds()
-        steps = run.steps_per_epoch
+        steps = run.epochs.steps
         found = {
             "steps": steps,
             "pairs": [(ours / steps, bare / steps) for ours, bare in pairs],
@@ -96,7 +96,7 @@ class Turns:
         """Return the seconds of an epoch, from a barrier before it to a barrier after it."""
         run = self.run
         with contextlib.nullcontext() if ours else self._supervisor_frozen():
-            run.total_steps = run.step + run.steps_per_epoch + 1
+            run.total_steps = run.step + run.epochs.steps + 1
             run.meter.begin()
             self._meet()
             began = time.perf_counter()
@@ -147,7 +147,7 @@ class Turns:
     def _on_cuda(self) -> dict[str, Any]:
         if self.run.world.device.type != "cuda":
             return {}
-        steps = self.run.steps_per_epoch
+        steps = self.run.epochs.steps
         found = {}
         for name, ours in (("ours", True), ("bare", False)):
             with synchronisations() as counts:
@@ -178,7 +178,7 @@ class Bare:
             )
         self.loader = DataLoader(
             run.task.train,
-            batch_sampler=Shares(run.samples, train.batch_size, world.size, world.rank),
+            batch_sampler=Shares(run.epochs.samples, train.batch_size, world.size, world.rank),
             collate_fn=collate,
         )
 

@@ -28,9 +28,9 @@ class Terminal:
         self._opened = 0
         config, runs = folder / "config", folder / "runs"
         config.mkdir(exist_ok=True)
-        settings = config / "settings.toml"
-        if not settings.exists():  # the hints of the first start would cover what a test looks at
-            settings.write_text("tour_shown = true\n")
+        self._settings = config / "settings.toml"
+        if not self._settings.exists():
+            self.forget()
         # pytest-xdist sets a size, which the app would use instead of the terminal's.
         inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.environment = {
@@ -41,6 +41,14 @@ class Terminal:
             "OMP_NUM_THREADS": "1",
             "TERM": "xterm-256color",
         }
+
+    def forget(self) -> None:
+        """Set the settings back to those of a user who has seen the hints of the first start.
+
+        The hints would cover what a test looks at. A test that shares the folder with others, or
+        is run again, begins with this.
+        """
+        self._settings.write_text("tour_shown = true\n")
 
     def open(
         self,

@@ -353,13 +353,14 @@ def test_the_run_screen_shows_progress_and_the_straggler(straggling: Terminal) -
     straggling.until(*whole, *ranks, *machine)
     # It fits a small and a large terminal.
     straggling.resize(80, 24)
-    straggling.until(*whole[:6], *ranks, "tab: 4 more")
+    straggling.until(*whole[:6], *ranks, "4 more panes (tab)")
     straggling.resize(200, 50)
     straggling.until(*whole, *ranks, *machine, "data compute comm wait optim")
     straggling.close()
 
 
 def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
+    straggling.forget()
     straggling.open("straggling")
     straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Evaluation")
     # Axis, smoothing and scale are remembered.
