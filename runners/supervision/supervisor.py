@@ -247,9 +247,9 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         waits = coordinator.run.evidence.queued or supervisor.scheduler is not None
         started = writer.state.started or (None if waits else time.time())
         writer.set_state(started=started, socket=addresses.local, **process_identity())
-        on_ready()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, coordinator.control.stop)
+        on_ready()
         try:
             if await supervisor.wait_for_devices():
                 await supervisor.run(addresses)
