@@ -6,20 +6,25 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from distrain.runners import runs
+from distrain.runners import formatting, runs
 from distrain.runners.bench.handle import Bench, all_benches, bench_at
 from distrain.runners.errors import DistrainError, RunNotFoundError
 from distrain.runners.groups import Group, find_group
 from distrain.runners.runs import Run, all_runs, run_at
-from distrain.runners.session import Session, choose, runs_folder
+from distrain.runners.session import choose, runs_folder
 
 
-def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Session:
+def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run | Bench:
     """Return the run or bench with this path, id, unique prefix of an id or name, or the `latest`.
 
-    Of several with one name it is the newest. Raises RunNotFoundError.
+    Of several with one name it is the newest. Raises RunNotFoundError, also for a group.
     """
-    return _find(wanted, runs_dir)
+    found = find_any(wanted, runs_dir)
+    if isinstance(found, Group):
+        count = formatting.plural(len(found.runs), "run")
+        hint = f"name one of them; `distrain show {found.name}` lists them"
+        raise RunNotFoundError(f"{found.id} is a group of {count}: {hint}")
+    return found
 
 
 def find_any(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run | Bench | Group:
@@ -46,7 +51,7 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run
 
     Raises RunNotFoundError, or DistrainError if it is a bench.
     """
-    session = runs.find(wanted, runs_dir) if wanted == "latest" else _find(wanted, runs_dir)
+    session = runs.find(wanted, runs_dir) if wanted == "latest" else find(wanted, runs_dir)
     if isinstance(session, Bench):
         raise DistrainError(f"{session.id} is a bench; its runs are in {session.records_dir}")
     return session

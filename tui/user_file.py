@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,13 +11,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from distrain.runners.system.files import free_name, write_atomically
+from distrain.runners.system.files import free_name, lock_within, write_atomically
 from distrain.runners.system.home_folders import config_folder
 
 T = TypeVar("T")
 Table = dict[str, Any]
 LOCK_S = 1.0  # for another app to have written
-LOCK_CHECK_S = 0.01
 DAMAGE = (ValueError, RecursionError, msgspec.ValidationError)
 
 
@@ -92,24 +89,9 @@ class UserFile(Generic[T]):
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other apps from changing files in a folder; one that is suspended is not waited for."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    deadline = time.monotonic() + LOCK_S
     try:
-        while _is_held_by_another(descriptor) and time.monotonic() < deadline:
-            time.sleep(LOCK_CHECK_S)
+        with suppress(OSError):  # not every file system has locks: NFS has none for a folder
+            lock_within(descriptor, LOCK_S)
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_held_by_another(descriptor: int) -> bool:
-    """Lock a folder, or return whether another app has locked it.
-
-    Not every file system has locks: NFS has none for a folder.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

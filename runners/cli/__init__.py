@@ -14,6 +14,7 @@ import errno
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _execute(argv: Sequence[str] | None) -> int:
     _open_closed_streams()
     try:
-        arguments = parse(_check_encoding(sys.argv[1:] if argv is None else argv))
+        arguments = _parse(_check_encoding(sys.argv[1:] if argv is None else argv))
         command = import_module(f"{__name__}.{arguments.command}")
         code: int = command.execute(arguments)
         sys.stdout.flush()
@@ -59,6 +60,14 @@ def _execute(argv: Sequence[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"distrain: {where}{explain(error)}", file=sys.stderr)
         return 1
+
+
+def _parse(argv: Sequence[str]) -> Namespace:
+    try:
+        return parse(argv)
+    except SystemExit:  # after --help; it may still be in the buffer
+        sys.stdout.flush()
+        raise
 
 
 def _report(error: DistrainError) -> int:

@@ -145,9 +145,9 @@ GROUPS: dict[str, list[Command]] = {
     "manage": [
         Command(
             "rm",
-            "move runs to the trash; --undo restores them",
+            "move runs, or all runs of a group, to the trash; --undo restores them",
             options.add_rm_arguments,
-            "distrain rm quick\ndistrain rm --undo quick",
+            "distrain rm quick ddp-sweep\ndistrain rm --undo quick",
         ),
         Command(
             "presets",

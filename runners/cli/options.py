@@ -203,9 +203,9 @@ def add_queue_arguments(parser: ArgumentParser) -> None:
 
 
 def add_rm_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="runs to move to the trash")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="runs, benches or groups")
     parser.add_argument(
-        "--undo", action="store_true", help="restore these runs (by id or name) from the trash"
+        "--undo", action="store_true", help="restore these (by id or name) from the trash"
     )
     _add_runs_dir(parser)
 

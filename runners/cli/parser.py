@@ -30,6 +30,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse suppresses the error of a disk that is full or a reader that has exited.
+        (file or sys.stderr).write(message)
+
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         # argparse removes "--" here, also from an option such as `--set=--`, which it then gives an
         # empty list.

@@ -1,17 +1,19 @@
-"""`rm`: move runs and benches to the trash, or restore them."""
+"""`rm`: move runs, benches and groups to the trash, or restore them."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.bench.handle import find as find_bench
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
-from distrain.runners.lookup import find
+from distrain.runners.groups import Group, find_group
+from distrain.runners.lookup import find_any
 from distrain.runners.records.trash import TRASH, find_in_trash, restore
-from distrain.runners.session import runs_folder
+from distrain.runners.session import Session, runs_folder
 
 
 def execute(arguments: Namespace) -> int:
@@ -19,10 +21,11 @@ def execute(arguments: Namespace) -> int:
     runs_dir = runs_folder(arguments.runs_dir)
     if arguments.undo:
         return _restore(arguments.runs, runs_dir)
-    sessions = {}
+    sessions: dict[str, Session] = {}
     for wanted in arguments.runs:
-        session = find(wanted, str(runs_dir))
-        sessions[session.id] = session
+        found = find_any(wanted, str(runs_dir))
+        for each in found.runs if isinstance(found, Group) else [found]:
+            sessions[each.id] = each
     for session in sessions.values():
         if session.is_live:
             raise DistrainError(
@@ -38,17 +41,19 @@ def execute(arguments: Namespace) -> int:
 
 
 def _restore(names: list[str], runs_dir: Path) -> int:
-    removed = [_find_in_trash(runs_dir, name) for name in names]
+    removed = [folder for name in names for folder in _find_in_trash(runs_dir, name)]
     for folder in removed:
         print_message(f"restored {restore(folder).name}")
     return 0
 
 
-def _find_in_trash(runs_dir: Path, wanted: str) -> Path:
+def _find_in_trash(runs_dir: Path, wanted: str) -> list[Path]:
+    """Return the folder of a removed run or bench, or those of the removed runs of a group."""
     try:
-        return find_in_trash(runs_dir, wanted).dir
+        return [find_in_trash(runs_dir, wanted).dir]
     except DistrainError as error:
-        try:
-            return find_bench(wanted, runs_dir / TRASH).dir
-        except DistrainError:
-            raise error from None
+        with suppress(DistrainError):
+            return [find_bench(wanted, runs_dir / TRASH).dir]
+        with suppress(DistrainError):
+            return [run.dir for run in find_group(wanted, runs_dir / TRASH).runs]
+        raise error from None

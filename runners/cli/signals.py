@@ -14,6 +14,7 @@ class Signals:
     def __init__(self) -> None:
         self.interrupts = 0
         self.ended_by: int | None = None  # SIGTERM, or SIGHUP of a closed terminal
+        self.is_detached = False  # set it once another Ctrl-C changes nothing, also after the block
 
     def __enter__(self) -> Self:
         numbers = [signal.SIGINT, signal.SIGTERM]
@@ -24,7 +25,9 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         """Restore what signals did; after a Ctrl-C, another one ends the process with code 130."""
-        if self.interrupts:
+        if self.is_detached:
+            self._previous[signal.SIGINT] = signal.SIG_IGN
+        elif self.interrupts:
             self._previous[signal.SIGINT] = lambda *_: os._exit(128 + signal.SIGINT)
         for number, handler in self._previous.items():
             signal.signal(number, handler)

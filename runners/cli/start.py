@@ -9,7 +9,7 @@ from collections.abc import Callable
 from distrain.runners.cli.run_result import EXIT_CODES
 from distrain.runners.cli.signals import Signals
 from distrain.runners.cli.terminal import print_json, print_message
-from distrain.runners.session import Session
+from distrain.runners.session import Followed, Session
 
 
 def start_session(arguments: Namespace, start: Callable[[], Session]) -> int:
@@ -23,12 +23,22 @@ def start_session(arguments: Namespace, start: Callable[[], Session]) -> int:
             return follow(
                 session, signals, stream=sys.stderr, can_stop=True, as_json=arguments.json
             )
+        if is_stopped_before_detaching(session, signals):
+            return EXIT_CODES["stopped"]
+    _print_start(session, arguments.json)
+    return 0
+
+
+def is_stopped_before_detaching(session: Followed, signals: Signals) -> bool:
+    """Stop a session that was started if there was a Ctrl-C; otherwise it is detached from now on.
+
+    Another Ctrl-C changes nothing then: the id is printed, and the exit code is 0.
+    """
+    signals.is_detached = True
     if signals.interrupts:
         session.stop(now=True)
         print_message(f"stopped {session.id} before detaching")
-        return EXIT_CODES["stopped"]
-    _print_start(session, arguments.json)
-    return 0
+    return signals.interrupts > 0
 
 
 def _print_start(session: Session, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from distrain.runners.instrumentation import problems
-from distrain.runners.instrumentation.plain_values import in_parts, to_name
+from distrain.runners.instrumentation.plain_values import in_parts, to_float, to_name
 from distrain.runners.protocol.events import Logged, LoggedStats, Notice
 
 MOST_NAMES = 5_000
@@ -184,7 +184,7 @@ def copy_value(name: Any, value: Any) -> Any:
         if getattr(value, "is_cuda", False):
             return value.detach().reshape(()).float().clone()
         item = getattr(value, "item", None)
-        return float(item() if item else value)
+        return to_float(item() if item else value)
     except Exception:
         problems.print_first(repr(name))
         return None

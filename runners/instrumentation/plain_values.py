@@ -70,9 +70,20 @@ def to_setting(value: Any) -> str | int | float | bool | None:
     if isinstance(value, Integral):
         if abs(whole := int(value)) <= NEVER:
             return whole
-    elif isinstance(value, Real) and math.isfinite(value):
-        return float(value)
+    elif isinstance(value, Real) and math.isfinite(number := to_float(value)):
+        return number
     return to_text(value)
+
+
+def to_float(number: Any) -> float:
+    """Return a number as a float; one that is too large for a float is infinite.
+
+    Raises TypeError or ValueError for what is no number.
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def in_parts(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

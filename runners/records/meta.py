@@ -6,8 +6,6 @@ Viewers write it, the run itself never does.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,9 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import open_regular, read_regular, write_json
+from distrain.runners.system.files import lock_within, open_regular, read_regular, write_json
 
 LOCK_S = 5.0  # longest wait for other writers
-LOCK_POLL_S = 0.01
 # Files of runs and benches that are never replaced. The folder is locked by its supervisor.
 LOCKED = ("config.toml", "bench.toml")
 
@@ -106,16 +103,6 @@ def _lock(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in LOCKED:
             with contextlib.suppress(OSError):
-                _wait_for_lock(stack.enter_context(open_regular(folder / name)).fileno())
+                lock_within(stack.enter_context(open_regular(folder / name)).fileno(), LOCK_S)
                 break
         yield
-
-
-def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file, at the latest after LOCK_S without a lock. Raises OSError."""
-    end = time.monotonic() + LOCK_S
-    while time.monotonic() < end:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(LOCK_POLL_S)

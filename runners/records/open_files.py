@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 _MAGIC = b"SQLite format 3\0"
+MOVED = "moved"
 _ENDINGS = ("", "-wal", "-shm")
 
 
@@ -17,30 +18,31 @@ class OpenFiles:
 
     def __init__(self, path: Path) -> None:
         """Open the files; raises OSError."""
-        self._opened: dict[Path, int] = {}
-        self._sizes: dict[Path, int] = {}
+        self._path = path
+        self._opened: dict[str, int] = {}
+        self._sizes = dict.fromkeys(_ENDINGS, 0)
         for ending in _ENDINGS:
-            file = path.with_name(path.name + ending)
-            self._opened[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            self._sizes[file] = 0
-        self._database = self._opened[path]
+            self._opened[ending] = os.open(f"{path}{ending}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def what_was_done(self) -> str:
-        """Return "deleted" or "overwritten"; an empty string if the files are as SQLite left them.
+    def what_was_done(self, path: Path) -> str:
+        """Return "deleted", "overwritten" or MOVED; an empty string if nothing was done.
 
-        The writer's own database only grows.
+        `path` is where the database is now: it has moved if its folder has. The writer's own
+        database only grows.
         """
-        for file, descriptor in self._opened.items():
+        for ending, descriptor in self._opened.items():
             opened = os.fstat(descriptor)
             try:
-                found = os.lstat(file)
+                found = os.lstat(f"{path}{ending}")
             except OSError:
                 return "deleted"
-            is_shorter = opened.st_size < self._sizes[file]
+            is_shorter = opened.st_size < self._sizes[ending]
             if is_shorter or not os.path.samestat(found, opened):
                 return "overwritten"
-            self._sizes[file] = opened.st_size
-        return "" if os.pread(self._database, len(_MAGIC), 0) == _MAGIC else "overwritten"
+            self._sizes[ending] = opened.st_size
+        if os.pread(self._opened[""], len(_MAGIC), 0) != _MAGIC:
+            return "overwritten"
+        return "" if path == self._path else MOVED
 
     def close(self) -> None:
         for descriptor in self._opened.values():

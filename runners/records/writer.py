@@ -29,7 +29,7 @@ from distrain.runners.records.database import (
     open_for_writing,
     set_cache,
 )
-from distrain.runners.records.open_files import OpenFiles
+from distrain.runners.records.open_files import MOVED, OpenFiles
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, update_ranks
 from distrain.runners.records.salvage import salvage
 from distrain.runners.records.state import RunState, Status, read_state, write_state
@@ -77,6 +77,7 @@ class RecordWriter:
         self._pending: list[Item] = []
         self._appenders = {series.kind: Appender(series) for series in SERIES}
         self._known_events: set[tuple[str, int]] = set()
+        self._last_event = 0  # its id; those of a new database go on, as viewers read from an id on
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         self._is_damaged = False
         path = self.dir / DATABASE
@@ -143,9 +144,12 @@ class RecordWriter:
     def restore_database(self) -> str:
         """Write the database again if somebody else has deleted or overwritten it.
 
-        Return what was done to it and what is missing now, or an empty string.
+        Return what was done to it and what is missing now, or an empty string. Where it was moved
+        with its folder, SQLite could not finish it at its old path.
         """
-        done = self._files.what_was_done() or ("overwritten" if self._is_damaged else "")
+        done = self._files.what_was_done(self.dir / DATABASE) or (
+            "overwritten" if self._is_damaged else ""
+        )
         if not done:
             return ""
         try:
@@ -157,6 +161,8 @@ class RecordWriter:
         except (sqlite3.Error, OSError) as error:
             raise self._cannot_write(error) from None
         self._is_damaged = False
+        if done == MOVED and not incomplete:
+            return ""
         missing = "nothing is missing"
         if incomplete:
             missing = f"some of what was recorded before is missing ({', '.join(incomplete)})"
@@ -231,9 +237,13 @@ class RecordWriter:
             if items:
                 self._appenders[kind].append(self._db, items)
         self._db.executemany(
-            "INSERT INTO events (time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?)",
-            [_event_row(event, now) for event in events],
+            "INSERT INTO events (id, time, kind, rank, step, body) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (id, *_event_row(event, now))
+                for id, event in enumerate(events, self._last_event + 1)
+            ],
         )
+        self._last_event += len(events)
         self._write_ranks(update_ranks(self.ranks, events, now))
 
     def _write_ranks(self, ranks: Iterable[int]) -> None:
@@ -271,6 +281,8 @@ class RecordWriter:
 
     def _recount(self) -> None:
         """Read what is in the tables, after rows were rolled back."""
+        (last,) = self._db.execute("SELECT max(id) FROM events").fetchone()
+        self._last_event = max(self._last_event, last or 0)
         for appender in self._appenders.values():
             appender.recount(self._db)
         curves = self._db.execute("SELECT id, name, rank FROM curves").fetchall()

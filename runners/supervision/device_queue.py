@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GpuSample
+from distrain.runners.system.files import lock_within
 from distrain.runners.system.host import count_cores
 from distrain.runners.system.private_folder import private_folder, unusable
 from distrain.runners.system.processes import lock_holder
@@ -32,7 +32,6 @@ from distrain.runners.system.telemetry import GpuSampler
 
 MAX_NAMED_RUNS = 3  # in one sentence
 LOCK_S = 3.0  # for other processes, which hold the lock for milliseconds
-LOCK_CHECK_S = 0.01
 
 
 class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,18 +306,6 @@ def queue_folder() -> Path:
     return private_folder("claims")
 
 
-def _lock(descriptor: int, folder: Path) -> None:
-    deadline = time.monotonic() + LOCK_S
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                holder = f"process {pid}" if (pid := lock_holder(descriptor)) else "another process"
-                raise DistrainError(f"{holder} holds the lock of the queue {folder}") from None
-        time.sleep(LOCK_CHECK_S)
-
-
 @contextlib.contextmanager
 def exclusive_access(folder: Path) -> Iterator[None]:
     """Keep the other processes of this user from reading or changing entries meanwhile.
@@ -331,7 +318,9 @@ def exclusive_access(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise unusable(folder, error.strerror) from None
     try:
-        _lock(lock, folder)
+        if not lock_within(lock, LOCK_S):
+            holder = f"process {pid}" if (pid := lock_holder(lock)) else "another process"
+            raise DistrainError(f"{holder} holds the lock of the queue {folder}")
         yield
     finally:
         os.close(lock)

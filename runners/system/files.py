@@ -17,6 +17,7 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
+LOCK_POLL_S = 0.01
 UNLOCKED_S = 10.0  # from the creation of a draft until its writer has surely locked it
 MOST_BYTES = 1 << 24  # of a file that is read whole; to decode them takes about a second
 
@@ -113,6 +114,21 @@ def free_name(path: Path, word: str) -> Path:
     return next(found for found in paths if not os.path.lexists(found))
 
 
+def lock_within(descriptor: int, seconds: float) -> bool:
+    """Lock a file or folder; return False where another process keeps it locked for so long.
+
+    Raises OSError where the file system has no locks.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(LOCK_POLL_S)
+
+
 @contextlib.contextmanager
 def open_replacement(path: Path) -> Iterator[IO[str]]:
     """Open a UTF-8 file that takes the place of `path` at the end of the block, not after an error.
@@ -126,10 +142,11 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
     target = Path(os.path.realpath(path))  # a link stays one
     _remove_dead_drafts(target)
     draft = target.with_name(f"{_draft_prefix(target)}{os.urandom(4).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with draft.open("x", encoding="utf-8", newline="") as file:
-            with contextlib.suppress(OSError):  # not every file system has locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # until it is no draft any more
+        with open(os.dup(descriptor), "w", encoding="utf-8", newline="") as file:
             yield file
         with contextlib.suppress(FileNotFoundError):
             shutil.copymode(target, draft)
@@ -137,6 +154,8 @@ def open_replacement(path: Path) -> Iterator[IO[str]]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(descriptor)
 
 
 def _remove_dead_drafts(target: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distrain.tui import user_file
+from distrain.runners.system import files
 from distrain.tui.user_file import UserFile
 
 
@@ -20,8 +20,8 @@ def test_a_file_system_without_locks_does_not_delay_the_app(
     def fail(_: float) -> None:
         raise AssertionError("waits for a lock that nobody holds")
 
-    monkeypatch.setattr(user_file.fcntl, "flock", refuse)
-    monkeypatch.setattr(user_file.time, "sleep", fail)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.time, "sleep", fail)
     file = UserFile("test.toml", dict[str, int])
     assert file.change(lambda table, _: table.update(a=1)) == ""
     assert file.read_or_keep({}) == ({"a": 1}, "")

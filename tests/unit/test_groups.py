@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from distrain.runners.cli import main
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group
+from tests.support.records import RunBuilder
 
 TIMEOUT_S = 60
 
@@ -35,3 +38,19 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
         group.stop()
     assert order[0] == "waiting"
     assert {*order} == {"silent", "other", "waiting"}
+
+
+def test_a_group_is_removed_and_restored_as_a_whole_and_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = "20261124-165250-lr-sweep-2ami"
+    runs = [RunBuilder(tmp_path).end(group=group).id for _ in range(2)]
+    options = ["lr-sweep", "--runs-dir", str(tmp_path)]
+    for command in ("rerun", "resume", "logs"):
+        assert main([command, *options]) == 2
+        sentence = f"distrain: {group} is a group of 2 runs: name one of them; "
+        assert capsys.readouterr().err == f"{sentence}`distrain show lr-sweep` lists them\n"
+    assert main(["rm", *options]) == 0
+    assert not any((tmp_path / run).exists() for run in runs)
+    assert main(["rm", "--undo", *options]) == 0
+    assert all((tmp_path / run).exists() for run in runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_help_and_version_go_to_stdout(distrain: Distrain) -> None:
     assert (help_output.returncode, version.returncode) == (0, 0)
     assert "Exit codes" in help_output.stdout
     assert version.stdout.startswith("distrain 0.")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_that_cannot_be_written_is_an_error(unbuffered: str) -> None:
+    command = [sys.executable, "-m", "distrain", "--help"]
+    variables = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=variables)
+    assert (done.returncode, done.stderr) == (1, b"distrain: No space left on device\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -40,3 +40,20 @@ def test_a_closed_terminal_ends_a_command_except_under_nohup(
     command = ["env", "--default-signal=HUP", *before, sys.executable, "-c", HANG_UP]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == f"{ended_by}\n"
+
+
+DETACHED = """
+import os, signal
+from distrain.runners.cli.signals import Signals
+from distrain.runners.cli.start import is_stopped_before_detaching
+with Signals() as signals:
+    assert not is_stopped_before_detaching(None, signals)
+    os.kill(os.getpid(), signal.SIGINT)
+os.kill(os.getpid(), signal.SIGINT)
+print("the id")
+"""
+
+
+def test_ctrl_c_changes_nothing_once_a_run_is_detached() -> None:
+    done = subprocess.run([sys.executable, "-c", DETACHED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the id\n", "")

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
@@ -162,6 +163,17 @@ UNUSUAL: dict[str, tuple[Callable[[], object], Callable[[Supervisor], bool]]] = 
     "values of which one is bad": (
         lambda: distrain.log({"a": 1, "b": "text", "c": 1j, "loss": np.float64(2.0)}),
         lambda got: [*got.logged] == ["a", "loss"],
+    ),
+    "numbers too large for a float": (
+        lambda: [
+            distrain.log({"loss": 10**400, "lr": 0.1}),
+            distrain.log_eval({"top1": -(10**400)}, samples=2),
+            distrain.init({"budget": 10**400, "part": Fraction(10**400)}),
+        ],
+        lambda got: (
+            [got.logged["loss"].last, got.of(RankEvaluation)[0].metrics] == [None, {"top1": None}]
+            and [*got.of(ScriptSettings)[-1].config] == ["budget", "part"]
+        ),
     ),
     "many long settings": (
         lambda: distrain.init({f"{n}{ESCAPED}": ESCAPED for n in range(2000)}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import RunsFolderError
 from distrain.runners.protocol.events import Notice
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
@@ -42,6 +43,17 @@ def overwrite(name: str, data: bytes) -> Damage:
 def replace_database(folder: Path) -> None:
     shutil.copy(folder / "metrics.db", folder / "other")
     (folder / "other").rename(folder / "metrics.db")
+
+
+def overwrite_database(writer: RecordWriter) -> None:
+    """Overwrite all but the first page, as only SQLite finds."""
+    writer._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = writer.dir / "metrics.db"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    writer._db.execute("PRAGMA shrink_memory")
 
 
 @pytest.mark.parametrize(
@@ -86,14 +98,24 @@ def test_an_overwritten_database_says_what_is_missing(writer: RecordWriter, data
     writer.close()
 
 
+def test_viewers_miss_no_event_of_a_database_that_begins_empty(writer: RecordWriter) -> None:
+    reader = Record(writer.dir)
+    ((last, _),) = reader.events()
+    reader.close()
+    overwrite_database(writer)
+    writer.add(Notice(time=2.0, text="after", level="info"))
+    with pytest.raises(RunsFolderError):
+        writer.commit()
+    assert "is missing (events" in writer.restore_database()
+    writer.commit()
+    ((_, event),) = reader.events(after_id=last)
+    assert isinstance(event, Notice)
+    assert event.text == "after"
+    writer.close()
+
+
 def test_damage_that_only_sqlite_finds_is_mended(writer: RecordWriter) -> None:
-    writer._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    path = writer.dir / "metrics.db"
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * (size - 4096))
-    writer._db.execute("PRAGMA shrink_memory")
+    overwrite_database(writer)
     writer.add(make_window(step=STEPS + 1))
     with pytest.raises(Exception, match="malformed"):
         writer.commit()
@@ -133,3 +155,12 @@ def test_another_folder_at_the_same_path_is_left_alone(writer: RecordWriter) -> 
     writer.dir.mkdir()
     assert guard.restore() == []
     assert list(writer.dir.iterdir()) == []
+
+
+def test_a_database_that_was_moved_with_its_folder_is_finished_there(writer: RecordWriter) -> None:
+    guard = RecordGuard(writer)
+    writer.dir = writer.dir.rename(writer.dir.with_name(f"{writer.dir.name}-moved"))
+    assert guard.restore() == []
+    writer.close()
+    assert [path.name for path in writer.dir.glob("*metrics*")] == ["metrics.db"]
+    assert Record(writer.dir).totals()[0]["steps"] == STEPS

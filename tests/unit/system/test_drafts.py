@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from distrain.runners.system import files
 from distrain.runners.system.files import open_replacement
 
 WRITE = (
@@ -39,3 +42,14 @@ def test_the_draft_of_a_killed_writer_is_removed_and_that_of_a_live_one_stays(
         for writer in writers:
             writer.kill()
             writer.communicate()
+
+
+def test_a_draft_is_locked_until_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.csv"
+    # What another writer does first, at the last moment before the file is renamed.
+    monkeypatch.setattr(files.shutil, "copymode", lambda *_: files._remove_dead_drafts(path))
+    with open_replacement(path) as file:
+        file.write("new")
+    assert path.read_text() == "new"
