@@ -61,18 +61,6 @@ def read_state(metric: MetricState) -> State:
     return state
 
 
-def write_state(metric: MetricState, state: State) -> None:
-    """Replace the state of a metric, on its own device."""
-    for path, part in _parts(metric):
-        device = _device(part)
-        for name in _reductions(part):
-            values = tree_map(
-                lambda value: value.to(device) if isinstance(value, Tensor) else value,  # noqa: B023
-                state[path, name],
-            )
-            setattr(part, name, values)
-
-
 def merge_states(metric: MetricState, states: Sequence[State]) -> State:
     """Return the state that the metric would have after the updates of all these states, in order.
 
@@ -93,12 +81,13 @@ def merge_states(metric: MetricState, states: Sequence[State]) -> State:
     return merged
 
 
-def compute(name: str, metric: MetricState) -> dict[str, float]:
-    """Return the values of a metric from its own state alone, by name.
+def compute(name: str, metric: MetricState, states: Sequence[State]) -> dict[str, float]:
+    """Return the values of a metric over all these states, in order, by name.
 
-    A metric that computes a dict has several: those of its values that are single numbers, by its
-    own name and that of each. Raises TaskError.
+    Their merged state becomes that of the metric. A metric that computes a dict has several: those
+    of its values that are single numbers, by its own name and that of each. Raises TaskError.
     """
+    _write_state(metric, merge_states(metric, states))
     with _without_sync(metric):
         result = metric.compute()
     if isinstance(result, Mapping):
@@ -111,6 +100,18 @@ def compute(name: str, metric: MetricState) -> dict[str, float]:
         problem = f"compute() of {_name(metric)} must return a number or a dict of numbers, not "
         raise TaskError("task.name", problem + describe(result))
     return found
+
+
+def _write_state(metric: MetricState, state: State) -> None:
+    """Replace the state of a metric, on its own device."""
+    for path, part in _parts(metric):
+        device = _device(part)
+        for name in _reductions(part):
+            values = tree_map(
+                lambda value: value.to(device) if isinstance(value, Tensor) else value,  # noqa: B023
+                state[path, name],
+            )
+            setattr(part, name, values)
 
 
 def _merge(reduction: Reduction, values: Sequence[Any]) -> Any:

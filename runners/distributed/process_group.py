@@ -44,6 +44,15 @@ class World:
         if self.size > 1:
             dist.all_reduce(tensor)
 
+    def is_equal_on_ranks(self, number: int) -> bool:
+        """Return whether all ranks have the same number, below 2**32.
+
+        If they have not, at least one rank finds out: each compares its number with the mean.
+        """
+        total = torch.tensor(number, dtype=torch.float64, device=self.device)
+        self.all_reduce_(total)
+        return float(total) == number * self.size
+
     def broadcast_(self, tensor: torch.Tensor) -> None:
         """Replace the tensor by that of rank 0, in place."""
         if self.size > 1:

@@ -27,7 +27,7 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.CHECKPOINT, "safetensors/", ()),
     (RankPhase.CHECKPOINT, "distrain/runners/training/checkpoint.py", ()),
     # Before a file is written, hooks of the user's gather its content, or restore it.
-    (RankPhase.CHECKPOINT, "distrain/runners/training/trainer.py", ("save", "_write_checkpoint")),
+    (RankPhase.CHECKPOINT, "distrain/runners/training/training_state.py", ("save",)),
     (RankPhase.CHECKPOINT, "torch/nn/modules/module.py", ("state_dict", "load_state_dict")),
     (RankPhase.CHECKPOINT, "torch/optim/optimizer.py", ("state_dict", "load_state_dict")),
     (RankPhase.EVALUATION, "distrain/runners/training/evaluation.py", ()),

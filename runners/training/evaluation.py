@@ -14,9 +14,7 @@ from distrain.models.metric_state import (
     MetricState,
     compute,
     is_metric_state,
-    merge_states,
     read_state,
-    write_state,
 )
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
@@ -50,8 +48,8 @@ def evaluate(
             with precision.autocast():
                 batch_sums = task.metrics(model, batch)
             samples += size
-            states.update(batch_sums, is_counted=size > 0)
-            for name, (total, count) in without_states(batch_sums).items():
+            pairs = states.take(batch_sums, is_counted=size > 0)
+            for name, (total, count) in pairs.items():
                 part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
                 counts[name] = counts.get(name, 0) + (count if size else 0)
@@ -80,11 +78,6 @@ def evaluate(
     return all_samples, metrics | derive(task, metrics)
 
 
-def without_states(returned: Sums) -> dict[str, tuple[Any, Any]]:
-    """Return the sums and counts of what `metrics` of a task returned."""
-    return {name: value for name, value in returned.items() if not is_metric_state(value)}  # type: ignore[misc]
-
-
 class MetricStates:
     """The metric objects of one evaluation, by the names that the task gives them."""
 
@@ -92,14 +85,21 @@ class MetricStates:
         self._objects: dict[str, list[MetricState]] = {}
         self._is_counted = False
 
-    def update(self, returned: Sums, is_counted: bool = True) -> None:
-        """Note the objects of a batch; `is_counted` is False on a rank without samples."""
+    def take(self, returned: Sums, is_counted: bool = True) -> dict[str, tuple[Any, Any]]:
+        """Note the objects of a batch, and return its sums and counts.
+
+        `is_counted` is False on a rank without samples.
+        """
         self._is_counted = is_counted
+        pairs: dict[str, tuple[Any, Any]] = {}
         for name, value in returned.items():
-            if is_metric_state(value):
-                objects = self._objects.setdefault(name, [])
-                if not (objects and objects[-1] is value):
-                    objects.append(value)
+            if not is_metric_state(value):
+                pairs[name] = value  # type: ignore[assignment]
+                continue
+            objects = self._objects.setdefault(name, [])
+            if not (objects and objects[-1] is value):
+                objects.append(value)
+        return pairs
 
     def compute(self, world: World) -> dict[str, float]:
         """Return the values over the batches of all ranks, and reset the objects."""
@@ -111,8 +111,7 @@ class MetricStates:
         with world.waiting_for_leader():  # an average precision may take it minutes
             for name, objects in self._objects.items() if world.is_leader else ():
                 states = [state for rank in ranks for state in rank.get(name, ())]
-                write_state(objects[0], merge_states(objects[0], states))
-                values |= compute(name, objects[0])
+                values |= compute(name, objects[0], states)
         for objects in self._objects.values():
             for each in objects:
                 each.reset()

@@ -24,7 +24,7 @@ def train(run: Training) -> None:
     run.meter.begin()
     goes_on = True
     # A stop came in the step of an evaluation, and went before it.
-    if run.owes_evaluation and _is_due(run.config.eval, run, run.offset == 0):
+    if run.state.owes_evaluation and _is_due(run.config.eval, run, run.offset == 0):
         pause(run, epoch_ends=run.offset == 0)
     while goes_on and run.step < run.total_steps and not run.patience.is_exhausted:
         goes_on = train_epoch(run)
@@ -32,7 +32,7 @@ def train(run: Training) -> None:
     if goes_on:
         run.evaluate()
     if goes_on or run.reporter.save_at_stop:
-        run.save()
+        run.state.save()
     is_early = run.step < run.total_steps
     run.reporter.send(
         Finished(
@@ -128,7 +128,7 @@ def pause(run: Training, epoch_ends: bool) -> None:
     if evaluation_due:
         run.evaluate()
     if checkpoint_due:
-        run.save()
+        run.state.save()
     run.enter("training")
     run.meter.begin()
 

@@ -32,9 +32,7 @@ def check_stream(run: Training) -> None:
     if _checksum(run) != checksum:
         problem = f"{subject} samples each time: __iter__ must start from the beginning, and draw "
         raise TaskError("task.name", f"{problem}from the global or from its own seeded generators")
-    total = torch.tensor(checksum, dtype=torch.float64, device=run.world.device)
-    run.world.all_reduce_(total)
-    if float(total) != checksum * run.world.size:
+    if not run.world.is_equal_on_ranks(checksum):
         problem = f"{subject} samples on other ranks: __iter__ must return all samples on each rank"
         raise TaskError("task.name", f"{problem}, because the run divides them")
 

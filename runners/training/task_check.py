@@ -19,13 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from distrain.models.errors import TaskError
-from distrain.models.metric_state import (
-    compute,
-    is_metric_state,
-    merge_states,
-    read_state,
-    write_state,
-)
+from distrain.models.metric_state import compute, is_metric_state, read_state
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
 from distrain.models.values import describe, to_number
@@ -85,9 +79,7 @@ def _require_same_names(run: Training, names: Sequence[str]) -> None:
     check has failed is missing here as it would be in the first step.
     """
     checksum = zlib.crc32("\0".join(names).encode("utf-8", "surrogatepass"))
-    total = torch.tensor(checksum, dtype=torch.float64, device=run.world.device)
-    run.world.all_reduce_(total)
-    if float(total) != checksum * run.world.size:
+    if not run.world.is_equal_on_ranks(checksum):
         problem = f"{place_of(run.task.metrics)} returned other names on other ranks than "
         raise TaskError("task.name", f"{problem}{', '.join(names)} on rank {run.world.rank}")
 
@@ -118,9 +110,9 @@ def _read_states(returned: Sums) -> dict[str, tuple[float, float]]:
     for name, metric in returned.items():
         if not is_metric_state(metric):
             continue
-        write_state(metric, merge_states(metric, [read_state(metric)]))
         try:
-            values |= {key: (value, 1.0) for key, value in compute(name, metric).items()}
+            found = compute(name, metric, [read_state(metric)])
+            values |= {key: (value, 1.0) for key, value in found.items()}
         except TaskError:
             raise
         except (ArithmeticError, ValueError):

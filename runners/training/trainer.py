@@ -1,6 +1,6 @@
-"""What one rank trains with, built once from config, plan and task, and its checkpoints.
+"""What one rank trains with, built once from config, plan and task.
 
-How it trains is in `loop`.
+How it trains is in `loop`, and what its checkpoints keep in `training_state`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.distributed.timing import make_clock
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Evaluation, Facts, Phase, Saved
+from distrain.runners.protocol.events import Evaluation, Facts, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
@@ -37,15 +37,14 @@ from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
-from distrain.runners.training.optim import begin_momenta
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.task_optimizer import (
     base_rate,
     has_own_schedule,
     make_optimizer,
     make_rate,
-    option_names,
 )
+from distrain.runners.training.training_state import TrainingState
 from distrain.runners.training.turns import Turns
 from distrain.runners.training.weights import has_weights, weights_of
 
@@ -79,72 +78,104 @@ class Training:
         self.epochs = Epochs(task, config.train)
         self.epochs.require_usable(world.size)
         self._require_evaluation_data()
-        self.model = self._place_model(task.model)
-        move_metrics(task, world.device)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self._all_parameters = [*self.model.parameters()]
-        self.frozen = {name: p for name, p in self.model.named_parameters() if not p.requires_grad}
+        self._place_model()
+        self._make_optimizer()
+        self.precision = Precision(plan.precision, world.device)
+        self.best = BestScore(config.checkpoint, task)
+        self.patience = Patience(config.train.patience, BestScore(config.checkpoint, task))
+        self.score: float | None = None  # of the last evaluation
+        self._evaluated_at = -1
+        self.state = TrainingState(self, folder)
+
+        saved = self.state.load()
+        if saved:
+            self.state.restore_shared(saved)
+        self._wrap(resumed=saved is not None)
+        if saved and self.average:
+            self.state.restore_average(self.average, saved)
+        self.total_steps = self.epochs.total_steps(self.step, self.epoch, self.offset)
+        self.rate = make_rate(config.train, task, self._lr, self.epochs.steps, self.total_steps)
+        self._make_batches()
+        self._make_meter()
+        self.loss: Callable[[Any], Tensor] = partial(task.loss, self.callable)
+        if saved:
+            self.state.restore_own(saved)
+
+    def _require_evaluation_data(self) -> None:
+        if self.task.eval is None:
+            self._require_no_metric()
+        elif not length(self.task.eval):
+            raise ConfigError([("data.name", "the evaluation set is empty")])
+
+    def _require_no_metric(self) -> None:
+        """Raise ConfigError where a setting needs evaluations, which the task has no data for."""
+        settings = {
+            "checkpoint.best": self.config.checkpoint.best,
+            "train.patience": self.config.train.patience,
+        }
+        problem = "the task has no evaluation data"
+        if problems := [(key, problem) for key, value in settings.items() if value is not None]:
+            raise ConfigError(problems)
+
+    def _place_model(self) -> None:
+        model = self.task.model.to(self.world.device)
+        if self.config.train.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.config.train.sync_batchnorm:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        self.model = model
+        move_metrics(self.task, self.world.device)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        self._at_start = {*model.parameters()}
         if not self.parameters:
             problem = "no parameter of the model requires a gradient, so nothing can be trained"
             raise ConfigError([("model.name", problem)])
-        self.optimizer, own_rate = make_optimizer(config.train, task, self.model)
-        self._lr = base_rate(config.train, plan, own_rate)
+
+    def _make_optimizer(self) -> None:
+        config = self.config
+        self.optimizer, own_rate = make_optimizer(config.train, self.task, self.model)
+        self._lr = base_rate(config.train, self.plan, own_rate)
         self.turns = self.optimizer if isinstance(self.optimizer, Turns) else None
         if self.turns and config.strategy == "horovod":
             problem = "Horovod wraps a single optimizer, and the task has several; use ddp"
             raise ConfigError([("strategy", problem)])
-        self.notices += self._notices(own_rate)
-        self.precision = Precision(plan.precision, world.device)
-        self.checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config.checkpoint.keep)
-        self.best = BestScore(config.checkpoint, task)
-        self.patience = Patience(config.train.patience, BestScore(config.checkpoint, task))
-        self._score: float | None = None  # of the last evaluation
-        self.owes_evaluation = False  # a checkpoint was written in place of an evaluation
-        self._evaluated_at = -1
-        self._saved_at = -1
+        self.notices += _notices(config, self.task, own_rate)
 
-        saved = self._read_checkpoint()
-        if saved:
-            self._restore_common(saved)
-        self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
-        self._wrap(resumed=saved is not None)
+    def _wrap(self, resumed: bool) -> None:
+        """Let the strategy wrap model and optimizer; all ranks then have equal weights."""
+        train = self.config.train
+        self.average = WeightAverage(self.model, train.ema) if train.ema else None
+        self.clock = make_clock(self.world.device)
+        self.strategy = strategies.build(self.config, self.world)
+        self.wrapped = self.strategy.wrap(self.model, self.clock)
+        self.optimizer = self.strategy.optimizer(self.optimizer, self.model, resumed)
+        # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
+        self.callable: nn.Module = torch.compile(self.wrapped) if train.compile else self.wrapped  # type: ignore[assignment]
         if self.average:
-            self._begin_average(self.average, saved)
-        self.total_steps = self.epochs.total_steps(self.step, self.epoch, self.offset)
-        self.rate = make_rate(config.train, task, self._lr, self.epochs.steps, self.total_steps)
-        self.mover = BatchMover(task, world.device, config.train.channels_last)
-        self.batches = Batches(task, config, plan, world.rank, self.mover)
+            self.average.restart()
+
+    def _make_batches(self) -> None:
+        config, rank = self.config, self.world.rank
+        self.weighs_batches = has_weights(self.task)
+        self.mover = BatchMover(self.task, self.world.device, config.train.channels_last)
+        self.batches = Batches(self.task, config, self.plan, rank, self.mover)
         self.evaluation_batches = (
-            EvaluationBatches(task, config, plan, world.rank, self.mover)
-            if task.eval is not None
+            EvaluationBatches(self.task, config, self.plan, rank, self.mover)
+            if self.task.eval is not None
             else None
         )
-        warmup_steps = min(config.report.skip_steps, (self.total_steps - self.step) // 2)
+
+    def _make_meter(self) -> None:
+        report = self.config.report
+        warmup_steps = min(report.skip_steps, (self.total_steps - self.step) // 2)
         self.meter = Meter(
-            reporter,
-            world.rank,
+            self.reporter,
+            self.world.rank,
             self.clock,
-            config.report.window_s,
+            report.window_s,
             warmup_until=self.step + warmup_steps,
         )
-        self.weighs_batches = has_weights(task)
-        self.loss: Callable[[Any], Tensor] = partial(task.loss, self.callable)
-        if saved:
-            self._restore_own(saved)
-
-    def _notices(self, own_rate: float | None) -> list[str]:
-        """Return which settings the task replaces."""
-        notices = []
-        if own_rate is not None:
-            notices.append(
-                f"the task has its own optimizer, with a learning rate of {own_rate:g}: "
-                "train.optimizer, lr, momentum and weight_decay are not used"
-            )
-        if has_own_schedule(self.task):
-            notices.append(
-                "the task has its own schedule: train.schedule and warmup_epochs are not used"
-            )
-        return notices
 
     def begin_turn(self, turns: Turns) -> None:
         """Let the optimizer of the next step have its turn."""
@@ -176,9 +207,8 @@ class Training:
 
     def require_same_parameters(self) -> None:
         """Raise TaskError where the model has other parameters than at the start."""
-        known = {*self._all_parameters}
         for name, parameter in self.model.named_parameters():
-            if parameter not in known:
+            if parameter not in self._at_start:
                 problem = f"{name} was added to the model in training, and the optimizer does not "
                 raise TaskError("task.name", problem + "have it: add it where the model is made")
 
@@ -194,40 +224,6 @@ class Training:
         total = torch.tensor(math.fsum(weights), dtype=torch.float64, device=self.world.device)
         self.world.all_reduce_(total)
         return weights, float(total) or 1.0
-
-    def _require_evaluation_data(self) -> None:
-        if self.task.eval is None:
-            self._require_no_metric()
-        elif not length(self.task.eval):
-            raise ConfigError([("data.name", "the evaluation set is empty")])
-
-    def _require_no_metric(self) -> None:
-        """Raise ConfigError where a setting needs evaluations, which the task has no data for."""
-        settings = {
-            "checkpoint.best": self.config.checkpoint.best,
-            "train.patience": self.config.train.patience,
-        }
-        problem = "the task has no evaluation data"
-        if problems := [(key, problem) for key, value in settings.items() if value is not None]:
-            raise ConfigError(problems)
-
-    def _place_model(self, model: nn.Module) -> nn.Module:
-        model = model.to(self.world.device)
-        if self.config.train.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if self.config.train.sync_batchnorm:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        return model
-
-    def _wrap(self, resumed: bool) -> None:
-        self.clock = make_clock(self.world.device)
-        self.strategy = strategies.build(self.config, self.world)
-        self.wrapped = self.strategy.wrap(self.model, self.clock)
-        self.optimizer = self.strategy.optimizer(self.optimizer, self.model, resumed)
-        # Compiled after wrapping: so torch.compile can split the graph at DDP's buckets.
-        self.callable: nn.Module = (
-            torch.compile(self.wrapped) if self.config.train.compile else self.wrapped  # type: ignore[assignment]
-        )
 
     def batch_plan(self) -> BatchPlan:
         """Return the steps that remain of the current epoch."""
@@ -264,12 +260,17 @@ class Training:
         """Add a number of the current step to the curve of this name, without waiting for it."""
         self.meter.logged.add({name: value}, self.step + 1, "", False)
 
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the current weights were evaluated by this process."""
+        return self._evaluated_at == self.step
+
     def evaluate(self) -> None:
         """Evaluate the current weights; a second call at the same step does nothing.
 
         Nor does a call where the task has no evaluation data.
         """
-        if self._evaluated_at == self.step or self.evaluation_batches is None:
+        if self.is_evaluated or self.evaluation_batches is None:
             return
         self.enter("evaluating")
         began = time.perf_counter()
@@ -281,8 +282,8 @@ class Training:
             self.world,
         )
         self._evaluated_at = self.step
-        self._score = self.best.score_of(metrics)
-        self.patience.add(self._score)
+        self.score = self.best.score_of(metrics)
+        self.patience.add(self.score)
         if self.world.is_leader:
             self.reporter.send(
                 Evaluation(
@@ -297,166 +298,17 @@ class Training:
 
     def model_to_evaluate(self) -> nn.Module:
         """Return the module to evaluate, with the buffers of rank 0; all ranks must call this."""
-        self._sync_buffers()
+        self.sync_buffers()
         if self.average:
             return self.average.model
         return self.strategy.for_evaluation(self.model, self.wrapped)
 
-    def _sync_buffers(self) -> None:
+    def sync_buffers(self) -> None:
+        """Give model and average the buffers of rank 0; all ranks must call this."""
         self.strategy.sync_buffers(self.model)
         if self.average:
             self.average.copy_others()
             self.strategy.sync_buffers(self.average.model)
-
-    def save(self) -> None:
-        """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
-        if self.config.checkpoint.keep == 0 or self._saved_at == self.step:
-            return
-        self.enter("saving")
-        began = time.perf_counter()
-        self._sync_buffers()
-        own = {
-            "random": checkpoint.get_random_state(self.world.device),
-            "strategy": self.strategy.state(),
-            "finite": self.meter.finite,
-        }
-        ranks = self.world.gather_objects(own)
-        self._saved_at = self.step
-        all_finite = all(rank["finite"] for rank in ranks)
-        wanted = all_finite or self.config.train.on_nan != "stop"
-        with self.world.waiting_for_leader():
-            if self.world.is_leader and wanted:
-                self._write_checkpoint(ranks, began)
-
-    def _write_checkpoint(self, ranks: list[dict[str, Any]], began: float) -> None:
-        was_evaluated = self._evaluated_at == self.step
-        is_best = was_evaluated and self.best.is_better(self._score)
-        if is_best:
-            self.best.score = self._score
-        path = self.checkpoints.save({**self._common_state(), "ranks": ranks}, is_best)
-        self.reporter.send(
-            Saved(
-                time=time.time(),
-                epoch=self.epoch,
-                step=self.step,
-                path=f"checkpoints/{path.name}",
-                seconds=time.perf_counter() - began,
-                bytes=path.stat().st_size,
-                best=is_best,
-            )
-        )
-
-    def _common_state(self) -> dict[str, Any]:
-        """Return the content of a checkpoint that is the same on all ranks."""
-        return {
-            "step": self.step,
-            "epoch": self.epoch,
-            "offset": self.offset,
-            "best": self.best.score,
-            "best_metric": self.best.metric,
-            "patience": self.patience.state(),
-            "evaluated": self._evaluated_at == self.step,
-            "model": self.model.state_dict(),
-            "ema": self.average.state() if self.average else {},
-            "optimizer": self.optimizer.state_dict(),
-            "precision": self.precision.state_dict(),
-            "world_size": self.world.size,
-            "config": self.config.to_toml(),
-        }
-
-    def _begin_average(self, average: WeightAverage, saved: dict[str, Any] | None) -> None:
-        """Continue the average of a checkpoint, or begin with the weights that all ranks have."""
-        average.restart()
-        self.notices.append("evaluations use the average of the weights (train.ema)")
-        if saved is None:
-            return
-        if not saved.get("ema"):
-            self.notices.append("the checkpoint has no average of the weights: a new one begins")
-            return
-        with checkpoint.refusing_damage("average of the weights"):
-            average.load_state(saved["ema"])
-
-    def _read_checkpoint(self) -> dict[str, Any] | None:
-        """Read the checkpoint to continue from, if there is one.
-
-        After the ranks were restarted this is the last checkpoint of this run. Rank 0 reads it
-        for all ranks if only its host has the run's folder.
-        """
-        path = self.checkpoints.last or self.config.checkpoint.load
-        is_shared = self.plan.scheduled or not self.plan.spread
-        is_read_here = is_shared or self.world.is_leader
-        content = checkpoint.load_training(path) if path and is_read_here else None
-        return content if is_shared else self.world.broadcast_object(content)
-
-    def _restore_common(self, content: dict[str, Any]) -> None:
-        """Restore from a checkpoint what is the same on all ranks."""
-        try:
-            optimizer = RunConfig.from_toml(content["config"]).train.optimizer
-        except ConfigError:
-            problem = "the checkpoint is damaged: its config cannot be read"
-            raise ConfigError([("checkpoint.load", problem)]) from None
-        if optimizer != self.config.train.optimizer:
-            problem = f"the checkpoint was trained with {optimizer}; the optimizer cannot change"
-            raise ConfigError([("train.optimizer", problem)])
-        try:
-            self.model.load_state_dict(content["model"])
-            self._restore_optimizer(content["optimizer"])
-        except checkpoint.DAMAGE:
-            problem = "the checkpoint is of another model: its parameters do not fit"
-            raise ConfigError([("checkpoint.load", problem)]) from None
-        with checkpoint.refusing_damage("loss scale"):
-            self.precision.load_state_dict(content["precision"])
-        self.step = content["step"]
-        self.epoch = content["epoch"]
-        self.offset = content["offset"]
-        self.owes_evaluation = not content.get("evaluated", True)
-        if self.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
-            self.epoch += 1
-            self.offset = 0
-        if content.get("best_metric") == self.best.metric:
-            self.best.score = content.get("best")
-            if isinstance(patience := content.get("patience"), dict):
-                self.patience.load_state(patience)
-            if self.patience.is_exhausted and self.checkpoints.last is None:
-                self.patience.waited = 0  # a person resumes the run to train it longer
-
-    def _restore_optimizer(self, state: dict[str, Any]) -> None:
-        """Restore momenta from the checkpoint; keep the options of this config or task."""
-        names = option_names(self.optimizer)
-        groups = self.optimizer.param_groups
-        options = [{key: group[key] for key in names & group.keys()} for group in groups]
-        checkpoint.restore_optimizer_state(self.optimizer, state)
-        for group, own in zip(self.optimizer.param_groups, options, strict=True):
-            group.update(own)
-        if isinstance(self.optimizer, torch.optim.SGD):
-            begin_momenta(self.optimizer)
-
-    def _restore_own(self, content: dict[str, Any]) -> None:
-        """Restore what belongs to this rank alone, if the number of ranks is the same."""
-        ranks = content["world_size"]
-        if ranks != self.world.size:
-            self.notices.append(
-                f"resumed with {self.world.size} ranks from a checkpoint of {ranks}: "
-                "each step has the same samples, but random numbers differ"
-            )
-            return
-        own = content["ranks"][self.world.rank]
-        if own["strategy"]:
-            self._arrange_buckets()
-            self.model.load_state_dict(content["model"])
-            with checkpoint.refusing_damage("state of the strategy"):
-                self.strategy.load_state(own["strategy"])
-        with checkpoint.refusing_damage("random state"):
-            checkpoint.set_random_state(own["random"], self.world.device)
-
-    def _arrange_buckets(self) -> None:
-        """Run one backward without a step.
-
-        DDP arranges its buckets by it, and the state of a strategy has their layout.
-        """
-        batch = next(self.batches.epoch(self.epoch, self.batch_plan()))
-        self.loss(batch).backward()
-        self.optimizer.zero_grad()
 
 
 def make_training(
@@ -484,6 +336,23 @@ def make_training(
     # All ranks have the same weights, but each its own random numbers for dropout and the like.
     checkpoint.seed_generators(train.seed + 1 + world.rank)
     return Training(config, plan, world, task, reporter, folder)
+
+
+def _notices(config: RunConfig, task: Task, own_rate: float | None) -> list[str]:
+    """Return which settings the task replaces, and what is evaluated in place of the model."""
+    notices = []
+    if own_rate is not None:
+        notices.append(
+            f"the task has its own optimizer, with a learning rate of {own_rate:g}: "
+            "train.optimizer, lr, momentum and weight_decay are not used"
+        )
+    if has_own_schedule(task):
+        notices.append(
+            "the task has its own schedule: train.schedule and warmup_epochs are not used"
+        )
+    if config.train.ema:
+        notices.append("evaluations use the average of the weights (train.ema)")
+    return notices
 
 
 def _library_versions() -> dict[str, str]:

@@ -24,11 +24,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.epochs import Epochs
-from distrain.runners.training.evaluation import (
-    MetricStates,
-    in_evaluation_mode,
-    without_states,
-)
+from distrain.runners.training.evaluation import MetricStates, in_evaluation_mode
 from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
@@ -224,8 +220,7 @@ class PlainProcess:
                 batch = self.convert(self.task.to(collate(items), self.device))
                 with self.autocast():
                     metrics = self.task.metrics(self.model, batch)
-                states.update(metrics)
-                for name, (value, count) in without_states(metrics).items():
+                for name, (value, count) in states.take(metrics).items():
                     found[name] = found.get(name, Metrics()).plus(float(value), int(count))
         values = states.compute(World(0, 0, 1, self.device))
         return found | {name: Metrics.of_state(value) for name, value in values.items()}

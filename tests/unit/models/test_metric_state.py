@@ -10,12 +10,10 @@ from torch import Tensor
 
 from distrain.models.errors import TaskError
 from distrain.models.metric_state import (
-    MetricState,
     compute,
     is_metric_state,
     merge_states,
     read_state,
-    write_state,
 )
 
 
@@ -56,13 +54,12 @@ def test_unequal_parts_are_merged_to_the_state_of_the_whole() -> None:
         spread.update(part)
         states.append(read_state(spread))
     merged = Spread()
-    write_state(merged, merge_states(merged, states))
-    assert torch.equal(torch.cat(merged.seen), values)
-    assert compute("x", merged) == {
+    assert compute("x", merged, states) == {
         "x_range": float(values.max() - values.min()),
         "x_median": float(values.median()),
         "x_count": 10.0,
     }
+    assert torch.equal(torch.cat(merged.seen), values)
 
 
 def test_a_copy_of_a_state_does_not_change_with_the_metric() -> None:
@@ -115,13 +112,8 @@ def test_what_cannot_be_merged_or_computed_is_one_sentence(
     metric = Wrong()
     assert is_metric_state(metric)
     with pytest.raises(TaskError) as caught:
-        _merge_and_compute(metric)
+        compute("wrong", metric, [read_state(each) for each in (metric, metric)])
     assert problem in str(caught.value)
-
-
-def _merge_and_compute(metric: MetricState) -> None:
-    merge_states(metric, [read_state(metric)] * 2)
-    compute("wrong", metric)
 
 
 def test_a_pair_of_sum_and_count_is_no_metric_object() -> None:

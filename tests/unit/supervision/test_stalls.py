@@ -156,8 +156,8 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
         ([(f"{TORCH}/serialization.py", "save")], "checkpoint"),
         ([(f"{TORCH}/nn/modules/module.py", "state_dict"), ("/home/me/net.py", "hook")],
          "checkpoint"),
-        ([("/src/distrain/runners/training/trainer.py", "save"), ("/home/me/data.py", "state")],
-         "checkpoint"),
+        ([("/src/distrain/runners/training/training_state.py", "save"),
+          ("/home/me/data.py", "state")], "checkpoint"),
         ([("/home/me/train.py", "main")], ""),
     ],
 )  # fmt: skip
