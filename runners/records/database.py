@@ -12,7 +12,11 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from distrain.runners.records.compat import add_missing_columns, add_missing_curves
+from distrain.runners.records.compat import (
+    add_missing_columns,
+    add_missing_curves,
+    store_missing_columns,
+)
 from distrain.runners.records.ranks import RANK_FIELDS
 from distrain.runners.records.timeseries.series import SERIES
 from distrain.runners.system.files import MOST_BYTES, require_regular
@@ -72,12 +76,14 @@ def _create_tables(db: sqlite3.Connection) -> None:
 def open_for_writing(path: Path) -> sqlite3.Connection:
     """Open an existing database for its one writer. Raises sqlite3.Error.
 
-    An older version may have begun it: tables that it lacks are added.
+    An older version may have begun it: tables and columns that it lacks are added.
     """
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     _create_tables(db)
+    for series in SERIES:
+        store_missing_columns(db, series)
     return db
 
 

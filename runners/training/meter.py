@@ -47,6 +47,11 @@ class ClosedWindow:
     micro_batches: int
     norms: int
 
+    @property
+    def loss_weight(self) -> float | None:
+        """The sum of the weights; None where they are the numbers of samples."""
+        return None if self.weights == self.samples else math.fsum(self.weights)
+
 
 class Meter:
     """Collects steps into windows and reports them; on a GPU one window late.
@@ -196,6 +201,7 @@ class Meter:
                 seconds=reading.seconds,
                 skipped=int(sum(flags)),
                 warmup=closed.warmup,
+                loss_weight=closed.loss_weight,
                 overlap=reading.overlap,
                 wait=reading.wait,
                 **{phase: reading.phases[phase] for phase in PHASES},

@@ -56,12 +56,13 @@ class Window(Event, frozen=True, tag="window"):
 
     `step` is the number of optimizer steps finished at the end of the window. `loss_sum` is over
     samples; the three losses are None once one was not finite, as JSON has neither NaN nor
-    infinity. `data`, `forward`, `backward`, `comm` and `optimizer` are parts of `seconds`; the
-    rest is other work of the loop. `overlap` and `wait` overlap those parts: `overlap` is the time
-    in which gradients were communicated while backward computed, `wait` the time from the rank's
-    arrival at each step's first all-reduce to the end of that all-reduce. All ranks leave it
-    together, so the rank that waits least arrived last. Evaluation and checkpoints are between
-    windows, not in them. `warmup` windows do not count for throughput.
+    infinity. `loss_weight` is what to divide `loss_sum` by, None where that is `samples`. `data`,
+    `forward`, `backward`, `comm` and `optimizer` are parts of `seconds`; the rest is other work of
+    the loop. `overlap` and `wait` overlap those parts: `overlap` is the time in which gradients
+    were communicated while backward computed, `wait` the time from the rank's arrival at each
+    step's first all-reduce to the end of that all-reduce. All ranks leave it together, so the rank
+    that waits least arrived last. Evaluation and checkpoints are between windows, not in them.
+    `warmup` windows do not count for throughput.
     """
 
     time: float
@@ -84,6 +85,12 @@ class Window(Event, frozen=True, tag="window"):
     wait: float = 0.0
     skipped: Int = 0
     warmup: bool = False
+    loss_weight: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """What the mean loss counts for: `loss_sum` divided by it is that mean."""
+        return self.samples if self.loss_weight is None else self.loss_weight
 
     def merged(self, later: Window) -> Window:
         """Return the window that covers this one and `later`, which must follow it directly.
@@ -91,12 +98,14 @@ class Window(Event, frozen=True, tag="window"):
         It is a warm-up window if either is, so that no warm-up counts for throughput.
         """
         sums = {name: getattr(self, name) + getattr(later, name) for name in WINDOW_SUMS}
+        has_weight = (self.loss_weight, later.loss_weight) != (None, None)
         return msgspec.structs.replace(
             later,
             loss_sum=_unless_missing(operator.add, self.loss_sum, later.loss_sum),
             loss_min=_unless_missing(min, self.loss_min, later.loss_min),
             loss_max=_unless_missing(max, self.loss_max, later.loss_max),
             warmup=self.warmup or later.warmup,
+            loss_weight=self.weight + later.weight if has_weight else None,
             **sums,
         )
 

@@ -113,6 +113,7 @@ def _roll_up_sql(series: Series[T], level: int) -> str:
         for column, value in zip(series.columns.values(), values, strict=True)
     ]
     return (
-        f"INSERT INTO {series.name}_rollup SELECT ?, ?, ?, {', '.join(aggregates)} "
+        f"INSERT INTO {series.name}_rollup (level, {series.key}, seq, {', '.join(series.columns)}) "
+        f"SELECT ?, ?, ?, {', '.join(aggregates)} "
         f"FROM {source} {series.key} = ? AND seq >= ? AND seq < ?"
     )

@@ -37,10 +37,12 @@ def _gauges(*names: str) -> tuple[list[RollupColumn], dict[str, tuple[str, str]]
     return columns, {name: (f"{name}_sum", f"{name}_n") for name in names}
 
 
+LOSS_SAMPLES = "CASE WHEN loss_sum NOTNULL THEN coalesce(loss_weight, samples) ELSE 0 END"
+
 # `loss` and `samples_per_s` are means weighted by samples and seconds; `<phase>_per_step` are
 # seconds. Of these only the mean and the maximum are stored, as every column costs time with each
 # window. Warm-up counts as work done but not as throughput. A loss that was not finite is missing:
-# its samples are in `samples`, not in `loss_samples`.
+# its samples are in `samples`, not in `loss_samples`, which has weights where batches have them.
 STEPS = Series(
     "steps",
     Window,
@@ -48,7 +50,7 @@ STEPS = Series(
     axes=("step", "time", "epoch"),
     columns=[
         *map(RollupColumn, (*WINDOW_SUMS, "loss_sum")),
-        RollupColumn("loss_samples", "sum", "CASE WHEN loss_sum NOTNULL THEN samples ELSE 0 END"),
+        RollupColumn("loss_samples", "sum", LOSS_SAMPLES),
         RollupColumn("loss_min", "min"),
         RollupColumn("loss_max", "max"),
         RollupColumn("timed_samples", "sum", "(1 - warmup) * samples"),

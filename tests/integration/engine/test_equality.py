@@ -212,6 +212,19 @@ def test_windows_count_every_sample_and_weight_the_loss_by_samples(
         assert sum(w.loss_sum or 0.0 for w in windows) == pytest.approx(reference, rel=1e-5)
 
 
+def test_the_loss_of_a_rank_is_the_mean_with_the_weights_of_its_batches(
+    outcomes: dict[str, list[Outcome]],
+) -> None:
+    for name in ("ddp weights of batches", "allreduce weights of batches"):
+        windows = [window for rank in outcomes[name] for window in rank.windows]
+        assert sum(window.weight for window in windows) == pytest.approx(EPOCHS * SAMPLES)
+        assert any(abs(window.weight - window.samples) > 0.1 for window in windows)
+        for each in windows:
+            mean = (each.loss_sum or 0.0) / each.weight
+            assert (each.loss_min or 0.0) <= mean * (1 + 1e-6)
+            assert mean <= (each.loss_max or 0.0) * (1 + 1e-6)
+
+
 def test_the_phases_of_a_window_are_at_most_its_seconds(outcomes: dict[str, list[Outcome]]) -> None:
     for window in (w for rank in outcomes["ddp"] for w in rank.windows):
         phases = window.data + window.forward + window.backward + window.comm + window.optimizer

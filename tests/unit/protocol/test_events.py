@@ -93,6 +93,7 @@ windows = st.builds(
     seconds=st.floats(0, 100),
     data=st.floats(0, 10),
     skipped=st.integers(0, 5),
+    loss_weight=st.none() | st.floats(0, 100),
     warmup=st.booleans(),
 ).map(lambda w: msgspec.structs.replace(w, loss_min=w.loss_sum, loss_max=w.loss_sum))
 
@@ -130,7 +131,7 @@ def test_a_merged_window_keeps_totals_and_extremes(parts: list[Window]) -> None:
         whole = whole.merged(part)
     for name in ("steps", "samples", "skipped"):
         assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
-    for name in ("seconds", *PHASES, *OVERLAPPING):
+    for name in ("seconds", "weight", *PHASES, *OVERLAPPING):
         assert isclose(getattr(whole, name), sum(getattr(part, name) for part in parts))
     assert set(WINDOW_SUMS) == {"steps", "samples", "skipped", "seconds", *PHASES, *OVERLAPPING}
     known = [part.loss_sum for part in parts if part.loss_sum is not None]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from distrain.runners.analysis.diagnosis import diagnose
+from distrain.runners.records.database import open_for_writing
 from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.series import STEPS
-from tests.support.records import completed_run
+from tests.support.records import completed_run, make_window
 
-LATER = ("overlap", "wait")
+LATER = ("overlap", "wait", "loss_weight")
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def old(tmp_path: Path) -> Record:
     )
     db = sqlite3.connect(record.dir / "metrics.db")
     for table in ("steps", "steps_rollup"):
-        for column in LATER:
+        for column in LATER if table == "steps" else LATER[:-1]:
             db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     db.commit()
     db.close()
@@ -39,6 +42,7 @@ def test_columns_that_were_added_later_are_missing(old: Record) -> None:
         curve = old.curve(STEPS, 0, columns=("wait", "data"), points=points)
         assert set(curve["wait"]) == {0.0}
         assert sum(curve["data"]) == pytest.approx(4.0)
+        assert set(old.curve(STEPS, 0, columns=("loss",), points=points)["loss"]) == {2.0}
     assert len(list(old.raw(STEPS, 0))) == 40
 
 
@@ -55,3 +59,12 @@ def test_reading_leaves_the_file_unchanged(old: Record) -> None:
     old.totals()
     old.close()
     assert (old.dir / "metrics.db").read_bytes() == before
+
+
+def test_a_writer_that_continues_an_older_database_adds_them(old: Record) -> None:
+    old.close()
+    with closing(open_for_writing(old.dir / "metrics.db")) as db:
+        Appender(STEPS).append(db, [make_window(7, n, wait=0.5, loss_weight=2.0) for n in range(9)])
+    totals = Record(old.dir).totals()
+    assert (totals[0]["wait"], totals[7]["wait"]) == (0, 4.5)
+    assert (totals[0]["loss_samples"], totals[7]["loss_samples"]) == (160, 18)

@@ -51,6 +51,7 @@ def some_windows(seed: int, counts: Iterable[int]) -> list[Window]:
                 seconds=rng.uniform(0.01, 1),
                 data=rng.random(),
                 skipped=rng.randint(0, 1),
+                loss_weight=rng.choice([None, 0.5, 30.0]),
                 warmup=step[rank] < 10,
             )
         )
@@ -93,7 +94,7 @@ def expected(windows: list[Window]) -> dict[str, float]:
         "steps": sum(w.steps for w in windows),
         "samples": sum(w.samples for w in windows),
         "skipped": sum(w.skipped for w in windows),
-        "loss_samples": sum(w.samples for w in windows if w.loss_sum is not None),
+        "loss_samples": sum(w.weight for w in windows if w.loss_sum is not None),
         "timed_samples": sum(w.samples for w in windows if not w.warmup),
         "seconds": sum(w.seconds for w in windows),
         "data": sum(w.data for w in windows),
@@ -338,6 +339,19 @@ def test_the_curve_of_the_run_weights_ranks_by_their_samples() -> None:
     assert list(run["loss"]) == [2.0] * 100
     assert list(run["samples"]) == [40.0] * 100
     assert list(run["samples_per_s"]) == [80.0] * 100
+
+
+def test_the_loss_of_a_rank_is_divided_by_the_weights_of_its_batches() -> None:
+    windows = [
+        make_window(rank, step, samples=20, loss_sum=weight * loss, loss_weight=weight)
+        for step in range(1, 101)
+        for rank, weight, loss in [(0, 30.0, 1.0), (1, 10.0, 5.0)]
+    ]
+    for points in (4, 100):  # from roll-ups, and from raw rows
+        assert set(read_curve(stored(windows), STEPS, 1, points=points)["loss"]) == {5.0}
+        run = run_of(windows, points=points)
+        assert (set(run["loss"]), sum(run["samples"])) == ({2.0}, 4000.0)
+        assert set(run["rank_loss_high"]) == {5.0}
 
 
 def test_windows_that_end_at_different_steps_are_divided_by_steps() -> None:

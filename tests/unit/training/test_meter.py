@@ -96,7 +96,7 @@ def test_the_loss_of_a_window_counts_batches_by_their_weight() -> None:
     metered.run_step([], [])
     metered.meter.flush()
     [window] = metered.reporter.windows
-    assert (window.samples, window.loss_sum) == (12, 12.0)
+    assert (window.samples, window.loss_sum, window.loss_weight) == (12, 12.0, 8.0)
     assert (window.loss_min, window.loss_max) == (1.0, 3.0)
 
 
@@ -106,7 +106,7 @@ def test_a_window_sums_its_steps() -> None:
     metered.meter.flush()
     [window] = metered.reporter.windows
     assert (window.rank, window.epoch, window.step, window.steps) == (2, 0, 3, 3)
-    assert (window.samples, window.loss_sum) == (12, 24.0)
+    assert (window.samples, window.loss_sum, window.loss_weight) == (12, 24.0, None)
     assert (window.loss_min, window.loss_max, window.lr) == (1.0, 3.0, 0.1)
     assert (window.seconds, window.forward, window.skipped) == (3 * STEP_S, 3 * STEP_S, 0)
 
