@@ -20,6 +20,7 @@ from torch.utils.data._utils import worker
 from distrain.models.errors import TaskError
 from distrain.models.streams import StreamSamples
 from distrain.models.task import Task
+from distrain.runners import formatting
 from distrain.runners.config.sections import DataConfig
 from distrain.runners.system.processes import (
     accept_sigterm_from_parent,
@@ -76,8 +77,12 @@ def _check_idle_processes(loader: DataLoader[Any]) -> None:
 
 
 def _early_end(process: BaseProcess, when: str) -> RuntimeError:
-    text = f"a loader process (pid {process.pid}) has ended with exit code {process.exitcode}"
-    return RuntimeError(f"{text} {when}")
+    code = process.exitcode
+    if code is not None and code < 0:
+        how = f"was killed by {formatting.signal_name(-code)}"
+    else:
+        how = f"has ended with exit code {code}"
+    return RuntimeError(f"a loader process (pid {process.pid}) {how} {when}")
 
 
 def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:

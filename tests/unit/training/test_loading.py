@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -341,8 +341,8 @@ def test_a_loader_process_that_exits_between_two_passes_is_noticed_at_once() -> 
 class EndingBatches:
     """What torch's iterator does while a loader process ends: its socket is closed already."""
 
-    def __init__(self) -> None:
-        ending = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.3,))
+    def __init__(self, end: Callable[[], None]) -> None:
+        ending = multiprocessing.get_context("fork").Process(target=end)
         ending.start()
         self._workers = [ending]
 
@@ -350,9 +350,23 @@ class EndingBatches:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
 
-def test_a_loader_process_that_ends_before_its_batch_was_received_is_named() -> None:
-    with pytest.raises(RuntimeError, match="has ended with exit code 0 before all of its batches"):
-        next(loader_processes._retry(EndingBatches(), 600))
+def leave() -> None:
+    time.sleep(0.3)
+
+
+def be_killed() -> None:
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("end", "how"), [(leave, "has ended with exit code 0"), (be_killed, "was killed by SIGKILL")]
+)
+def test_a_loader_process_that_ends_before_its_batch_was_received_is_named(
+    end: Callable[[], None], how: str
+) -> None:
+    with pytest.raises(RuntimeError, match=f"{how} before all of its batches"):
+        next(loader_processes._retry(EndingBatches(end), 600))
 
 
 def test_tensors_are_found_in_nested_containers() -> None:
