@@ -197,18 +197,27 @@ def hash_keys(seed: int, keys: Sequence[SampleKey]) -> UInt64Array:
 _temporary_numpy_bits = np.random.MT19937()
 
 
-@contextmanager
-def temporary_seed(seed: int) -> Iterator[None]:
-    """Seed the CPU's global generators in the block, and restore their states after it."""
-    torch_state = torch.get_rng_state()
-    python_state = random.getstate()
-    # Copying numpy's state takes half a millisecond, exchanging its bits a few microseconds.
-    numpy_bits = mtrand.get_bit_generator()
-    mtrand.set_bit_generator(_temporary_numpy_bits)
+def seed_cpu_generators(seed: int) -> None:
+    """Seed the global generators of torch's CPU, `random` and `numpy.random`."""
     # Not torch.manual_seed, which would also seed the generators of the GPUs.
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
+
+
+@contextmanager
+def temporary_seed(seed: int) -> Iterator[None]:
+    """Seed the CPU's global generators in the block, and restore their states after it.
+
+    The second of two normal numbers, which numpy draws at once and keeps, is not restored.
+    """
+    torch_state = torch.get_rng_state()
+    python_state = random.getstate()
+    # Exchanging numpy's bits takes less than a microsecond, copying its state seventy.
+    numpy_bits = mtrand.get_bit_generator()
+    is_nested = numpy_bits is _temporary_numpy_bits
+    mtrand.set_bit_generator(np.random.MT19937() if is_nested else _temporary_numpy_bits)
+    seed_cpu_generators(seed)
     try:
         yield
     finally:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import mtrand
 from torch.utils.data import Dataset, IterableDataset
 
-from distrain.models.data import hash_keys, temporary_seed
+from distrain.models.data import hash_keys, seed_cpu_generators, temporary_seed
 from distrain.models.errors import TaskError
 
 _END = object()
@@ -84,6 +85,9 @@ class StreamSamples(Dataset[Any]):
                 raise TaskError("task.name", self._problem())
             self._begin_pass(self._pass + 1)
             return self._next()
+        # Of two normal numbers that numpy draws at once, it keeps one, which is lost wherever a
+        # reader exchanges its bits. It is lost after each sample, so that all readers are equal.
+        mtrand.set_bit_generator(mtrand.get_bit_generator())
         self._index += 1
         self._position += 1
         return sample
@@ -93,7 +97,7 @@ class StreamSamples(Dataset[Any]):
         self._index = 0
         if set_epoch := getattr(self._stream, "set_epoch", None):
             set_epoch(number)
-        _seed(self._bits(number, 0))
+        seed_cpu_generators(self._bits(number, 0))
         self._samples = islice(iter(self._stream), self._limit)
 
     def _bits(self, number: int, index: int) -> int:
@@ -113,32 +117,28 @@ class _Generators:
     """States of the global generators for use in a block; those of the process are kept."""
 
     def __init__(self) -> None:
+        self._numpy_bits = np.random.MT19937()
         self._own: tuple[Any, ...] | None = None
         self._outside: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
-        self._outside = _states()
+        self._outside = *_states(), mtrand.get_bit_generator()
         if self._own is not None:
             _restore(self._own)
+        mtrand.set_bit_generator(self._numpy_bits)
 
     def __exit__(self, *_: object) -> None:
         self._own = _states()
-        _restore(self._outside)
+        *states, numpy_bits = self._outside
+        _restore(states)
+        mtrand.set_bit_generator(numpy_bits)
 
 
 def _states() -> tuple[Any, ...]:
-    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+    return torch.get_rng_state(), random.getstate()
 
 
-def _restore(states: tuple[Any, ...]) -> None:
-    torch_state, python_state, numpy_state = states
+def _restore(states: Sequence[Any]) -> None:
+    torch_state, python_state = states
     torch.set_rng_state(torch_state)
     random.setstate(python_state)
-    np.random.set_state(numpy_state)
-
-
-def _seed(bits: int) -> None:
-    # Not torch.manual_seed, which would also seed the generators of the GPUs.
-    torch.default_generator.manual_seed(bits)
-    random.seed(bits)
-    np.random.seed(bits & 0xFFFFFFFF)

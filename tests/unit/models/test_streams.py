@@ -31,7 +31,10 @@ class Drawing(IterableDataset[Any]):
         order = list(range(SAMPLES))
         random.shuffle(order)
         for index in order:
-            yield index, torch.rand(()).item(), float(np.random.random())
+            yield index, torch.rand(()).item(), float(np.random.normal())
+
+    def decode(self, sample: Any) -> Any:
+        return *sample, float(np.random.normal())
 
 
 class Decoding(IterableDataset[int]):
