@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from textual import work
 from textual.actions import SkipAction
@@ -15,28 +13,23 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from distrain.runners import formatting, horovod, runs
-from distrain.runners.checks import check
+from distrain.runners import formatting, horovod
 from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sweep import combine
-from distrain.runners.groups import Group, launch_group
-from distrain.runners.session import runs_folder
 from distrain.tui import keymap
-from distrain.tui.data import draft_store, launch_preview, recent_scripts
+from distrain.tui.data import launch_preview, recent_scripts
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
-from distrain.tui.dialogs.dialog import Answer, ChoiceDialog, discard_question
 from distrain.tui.dialogs.kept import open_kept
-from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.run_script import ask_for_script
 from distrain.tui.dialogs.save_preset import save_as
 from distrain.tui.keymap import LAUNCH
-from distrain.tui.requests import LaunchRequest
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.current_preview import CurrentPreview, PreviewBuilt
+from distrain.tui.screens.draft_editing import DraftEditing
+from distrain.tui.screens.draft_launch import DraftLaunch
 from distrain.tui.screens.verify_screen import ask_what_to_verify
 from distrain.tui.widgets.form_pane import FormPane
 from distrain.tui.widgets.form_table import FormTable
@@ -89,7 +82,7 @@ class LaunchScreen(AppScreen):
         super().__init__()
         self.drafts = PresetDrafts(self.distrain.settings.preset)
         self.preview = CurrentPreview(self, self.drafts, self.distrain.runs_dir)
-        self._launching = ""  # what is in progress
+        self._launch = DraftLaunch(self.distrain, self._paint, self._after_launch)
 
     def compose(self) -> ComposeResult:
         with Container(id="launch"):
@@ -102,6 +95,7 @@ class LaunchScreen(AppScreen):
         self._list = self.query_one(PresetList)
         self._form = self.query_one(FormPane)
         self._preview_pane = self.query_one(PreviewPane)
+        self._editing = DraftEditing(self.distrain, self.drafts, self._form, self._show_change)
         self._list.focus()
 
     def on_screen_resume(self) -> None:
@@ -198,60 +192,20 @@ class LaunchScreen(AppScreen):
     # --- the form -------------------------------------------------------------------------------
 
     def on_form_pane_changed(self, event: FormPane.Changed) -> None:
-        if draft := self.drafts.by_name.get(event.name):
-            self._keep(draft.with_value(event.key, event.value))
+        self._editing.change(event)
 
     def on_form_pane_options_wanted(self, event: FormPane.OptionsWanted) -> None:
-        title = f"{event.field.key}: {event.field.about}"
-        self.app.push_screen(
-            PickOneDialog(title, event.options, event.current),
-            lambda option: self._form.choose(event.name, event.field, option),
-        )
+        self._editing.ask_for_option(event)
 
     def on_form_pane_discard_wanted(self, event: FormPane.DiscardWanted) -> None:
-        def answer(choice: str | None) -> None:
-            if choice:
-                self._form.leave_line()
+        self._editing.ask_to_discard(event)
 
-        if self.app.screen is not self:
-            return  # several presses of Escape ask once
-        title = f"Discard what you typed for {event.field.name}?"
-        self.app.push_screen(discard_question(title, event.text), answer)
-
-    def _keep(self, draft: Draft) -> None:
-        try:
-            self.drafts.keep(draft)
-        except OSError as error:
-            problem = f"cannot write {draft_store.path()}: {error.strerror}"
-            text = f"{problem}; the change lasts until this screen is closed"
-            self.notify(text, severity="warning", timeout=8)
-        if self.drafts.notice:
-            self.distrain.refuse(self.drafts.notice)
+    def _show_change(self) -> None:
         self._paint()
         self.preview.build_soon(PAUSE_S)
 
     def action_reset(self) -> None:
-        """Reset the field under the cursor, or outside the form the whole preset."""
-        draft = self.drafts.current
-        field = self._form.field
-        in_form = self._form.has_focus_within
-        if draft and draft.changes and not in_form:
-            self._ask_to_reset(draft)
-        elif draft and field and draft.changed(field.key) and in_form:
-            self._form.leave_line()
-            self._keep(draft.reset(field.key))
-        else:
-            self.distrain.refuse(f"the {'field' if in_form else 'preset'} has no changes to reset")
-
-    def _ask_to_reset(self, draft: Draft) -> None:
-        def answer(choice: str | None) -> None:
-            if choice:
-                self._keep(Draft.of(draft.name, draft.base))
-
-        text = f"Unsaved changes: {', '.join(draft.assignments)}"
-        answers = [Answer("yes", "Discard", "warning", "d")]
-        dialog = ChoiceDialog(f"Discard changes to {draft.name}?", text, answers)
-        self.app.push_screen(dialog, answer)
+        self._editing.reset()
 
     def action_all(self) -> None:
         self._form.show_all()
@@ -287,7 +241,7 @@ class LaunchScreen(AppScreen):
         self._form.show(draft, self.preview.problems, self._title(), self._text_without_fields())
         is_stale = draft is not None and not self.preview.is_current
         shown = self.preview.latest if draft else None
-        self._preview_pane.show(shown, self.command, is_stale, self._launching)
+        self._preview_pane.show(shown, self.command, is_stale, self._launch.progress)
 
     def _text_without_fields(self) -> str:
         """Return what the form shows for a preset that cannot be read."""
@@ -305,11 +259,7 @@ class LaunchScreen(AppScreen):
     def command(self) -> str:
         """Return the command line that launches the current preset without the app."""
         draft = self.drafts.current
-        return shlex.join(draft.command(self._runs_dir_option())) if draft else ""
-
-    def _runs_dir_option(self) -> Path | None:
-        folder = self.distrain.runs_dir
-        return None if folder == runs_folder() else folder
+        return self._launch.command(draft) if draft else ""
 
     def copy_values(self) -> list[CopyValue]:
         draft = self.drafts.current
@@ -336,61 +286,17 @@ class LaunchScreen(AppScreen):
     # --- launch, bench, verify, save ------------------------------------------------------------
 
     def action_start(self) -> None:
-        self._after_commit_of_draft(partial(self._launch, queue=False))
+        self._after_commit_of_draft(partial(self._start, queue=False))
 
     def action_queue(self) -> None:
-        self._after_commit_of_draft(partial(self._launch, queue=True))
+        self._after_commit_of_draft(partial(self._start, queue=True))
 
-    def _launch(self, draft: Draft, queue: bool) -> None:
+    def _start(self, draft: Draft, queue: bool) -> None:
         if problems := self.preview.problems:
             self._refuse_problems(problems)
-            return
-        self.distrain.remember(preset=draft.name)
-        if draft.axes:
-            self._launch_sweep(draft)
-            return
-        on = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
-        self._launching = f"launching {draft.name}{on}"
-        self._paint()
-        start = partial(
-            runs.launch,
-            draft.config,
-            name=draft.name if draft.is_preset else Path(draft.config.script.name).stem,
-            runs_dir=self.distrain.runs_dir,
-            command=shlex.split(self.command),
-        )
-        action = f"launch {draft.name}"
-        request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
-        self.distrain.launches.launch(request, self._after_launch, queue)
-
-    def _launch_sweep(self, draft: Draft) -> None:
-        """Queue the runs of a draft with several values as one group."""
-        word = draft.name if draft.is_preset else Path(draft.config.script.name).stem
-        command = shlex.split(self.command)
-        self._launching = f"queueing the sweep of {draft.name}"
-        self._paint()
-
-        def start(queue: bool) -> Group:
-            return launch_group(
-                combine(draft.config, draft.axes, check),
-                f"{word}-sweep",
-                runs_dir=self.distrain.runs_dir,
-                command=command,
-            )
-
-        action = f"launch the sweep of {draft.name}"
-        request = LaunchRequest(action, [draft.config], start, self.distrain.runs_dir)
-        self.distrain.launches.launch(request, self._after_launch, queue=True)
-
-    def _refuse_sweep(self, draft: Draft | None) -> bool:
-        """Refuse what takes one value of each key; return whether the draft has several."""
-        if draft is None or not draft.axes:
-            return False
-        keys = ", ".join(axis.key for axis in draft.axes)
-        hint = "{launch.start} launches it as a sweep, {launch.reset} resets a field"
-        hint = keymap.insert_keys(hint, self.app)
-        self.distrain.refuse(f"{draft.name} has several values of {keys}: {hint}")
-        return True
+        else:
+            where = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
+            self._launch.start(draft, where, queue)
 
     def _refuse_problems(self, problems: Mapping[str, str]) -> None:
         key, text = next(iter(problems.items()))
@@ -403,7 +309,6 @@ class LaunchScreen(AppScreen):
 
     def _after_launch(self, started: bool) -> None:
         """Leave before the screen of the run opens; stay where nothing was started."""
-        self._launching = ""
         if started and self.app.screen is self:
             self.app.pop_screen()
         elif self.is_current:
@@ -414,7 +319,8 @@ class LaunchScreen(AppScreen):
 
     def _plan_bench(self) -> None:
         """Plan a bench of the marked presets; the first is the baseline, unless changed later."""
-        if any(self._refuse_sweep(self.drafts.by_name.get(name)) for name in self.drafts.marked):
+        marked = map(self.drafts.by_name.get, self.drafts.marked)
+        if any(map(self._launch.refuse_sweep, marked)):
             return
         if configs := self.drafts.bench_configs:
             self.distrain.benches.plan(configs, self._after_launch)
@@ -426,7 +332,7 @@ class LaunchScreen(AppScreen):
         self._after_commit(self._ask_what_to_verify)
 
     def _ask_what_to_verify(self) -> None:
-        if self._refuse_sweep(self.drafts.current):
+        if self._launch.refuse_sweep(self.drafts.current):
             return
         if self.drafts.by_name:
             drafts = list(self.drafts.by_name.values())
@@ -438,14 +344,14 @@ class LaunchScreen(AppScreen):
         self._after_commit_of_draft(self._ask_for_name)
 
     def _ask_for_name(self, draft: Draft) -> None:
-        if self._refuse_sweep(draft):
+        if self._launch.refuse_sweep(draft):
             return
         save_as(self.app, draft, self.drafts.presets, partial(self._after_save, draft))
 
     def _after_save(self, before: Draft, name: str, config: RunConfig) -> None:
         """Go to the new preset. The preset that it was made from loses its changes."""
-        self._keep(Draft.of(before.name, before.base))
-        self._keep(Draft.of(name, config))
+        self._editing.keep(Draft.of(before.name, before.base))
+        self._editing.keep(Draft.of(name, config))
         self.drafts.current_name = name
         self.distrain.remember(preset=name)
         self._read_presets()
