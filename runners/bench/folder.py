@@ -120,7 +120,7 @@ def _check_process(state: BenchState) -> BenchState:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = f"it never started; see {LOG}"
-    elif is_running(state.pid, state.pid_started):
+    elif is_running(state.pid, state.pid_started, state.pid_since_boot):
         return state
     else:
         reason = "its process is gone (killed?); `distrain resume` continues with the next round"

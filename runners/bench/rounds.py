@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 from msgspec import structs
 
 from distrain.runners import formatting
@@ -40,7 +39,7 @@ from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
 from distrain.runners.system.files import path_of
-from distrain.runners.system.processes import owner_variables, run_detached
+from distrain.runners.system.processes import owner_variables, run_detached, start_times
 from distrain.runners.system.provenance import provenance
 
 
@@ -60,7 +59,8 @@ class Rounds:
 
     def begin(self, queue: bool) -> None:
         """Record this process; measurements of an incomplete round are dropped."""
-        process = psutil.Process()
+        pid = os.getpid()
+        started, since_boot = start_times(pid)
         state = self.state
         self._set_state(
             status="running",
@@ -69,8 +69,9 @@ class Rounds:
             ended=None,
             excluded={},
             started=[*state.started, time.time()],
-            pid=process.pid,
-            pid_started=process.create_time(),
+            pid=pid,
+            pid_started=started,
+            pid_since_boot=since_boot,
             measurements=[each for each in state.measurements if each.round <= state.rounds],
         )
 

@@ -117,6 +117,7 @@ class BenchState(msgspec.Struct, frozen=True, kw_only=True):
     plans: dict[str, Plan] = {}
     pid: Pid | None = None
     pid_started: float | None = None
+    pid_since_boot: float | None = None
     rounds: Count = 0
     measurements: list[Measurement] = []
     excluded: dict[str, str] = msgspec.field(name="out", default_factory=dict)

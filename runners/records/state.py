@@ -73,10 +73,10 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     `hosts` are the names of the machines that train, in the order of the host numbers in samples.
     `group` is the id of the sweep that the run belongs to; a rerun of the run belongs to it too.
     `job` is the scheduler's job, if there is one. `attempts` counts restarts of the ranks.
-    `supervisor_started` is psutil's create_time, so that another process with a reused pid is not
-    mistaken for the supervisor. `waiting_for` are sentences, while the run is queued or hosts have
-    still to join. `stall` is set while ranks make no progress, `stall_ended` is the end of the last
-    one. `summary` is set once the run has ended.
+    `supervisor_started` and `supervisor_since_boot` are its `start_times`, so that another process
+    with a reused pid is not mistaken for the supervisor. `waiting_for` are sentences, while the run
+    is queued or hosts have still to join. `stall` is set while ranks make no progress,
+    `stall_ended` is the end of the last one. `summary` is set once the run has ended.
     """
 
     run_id: str
@@ -91,6 +91,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Int = 0
     supervisor_pid: Pid | None = None
     supervisor_started: float | None = None
+    supervisor_since_boot: float | None = None
     command: list[str] = []
     parent: str | None = None
     group: str = ""
@@ -299,4 +300,5 @@ def check_supervisor(state: RunState, folder_name: str) -> RunState:
 def is_supervised(state: RunState) -> bool:
     """Return whether the supervisor's process exists; it ends a moment after the run."""
     pid = state.supervisor_pid
-    return pid is not None and is_running(pid, state.supervisor_started)
+    started, since_boot = state.supervisor_started, state.supervisor_since_boot
+    return pid is not None and is_running(pid, started, since_boot)

@@ -122,46 +122,63 @@ def start(
             return code
 
 
-def process_identity() -> dict[str, float]:
+def process_identity() -> dict[str, float | None]:
     """Return the fields of run.json that identify this process, even if its pid is reused."""
-    import psutil
-
+    started, since_boot = start_times(os.getpid())
     return {
         "supervisor_pid": os.getpid(),
-        "supervisor_started": psutil.Process().create_time(),
+        "supervisor_started": started,
+        "supervisor_since_boot": since_boot,
     }
 
 
 def owner_variables() -> dict[str, str]:
     """Return the variables that make this process the owner of the runs that it launches."""
-    import psutil
-
-    return {OWNER: f"{os.getpid()}:{psutil.Process().create_time()}"}
+    started, since_boot = start_times(os.getpid())
+    return {OWNER: f"{os.getpid()}:{started}:{since_boot or ''}"}
 
 
 def owner_is_gone() -> bool:
     """Return whether this process has an owner that no longer runs."""
-    pid, _, started = os.environ.get(OWNER, "").partition(":")
-    return bool(pid) and not is_running(int(pid), float(started))
+    pid, *starts = os.environ.get(OWNER, "").split(":")
+    return bool(pid) and not is_running(int(pid), *(float(start) for start in starts if start))
 
 
-def is_running(pid: int, started: float | None) -> bool:
-    """Return whether a process that started at this time still runs.
+def start_times(pid: int) -> tuple[float, float | None]:
+    """Return when a process started: in Unix seconds, and on Linux in seconds since boot.
 
-    `started` is in Unix seconds; without it, any process with this PID counts.
+    The first one is another one once the clock has been set, the second one in another time
+    namespace. Raises psutil.NoSuchProcess.
+    """
+    import psutil
+
+    started: float = psutil.Process(pid).create_time()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return started, None
+    ticks = int(stat.rpartition(b")")[2].split()[19])  # after the program's name
+    return started, ticks / os.sysconf("SC_CLK_TCK")
+
+
+def is_running(pid: int, started: float | None, since_boot: float | None = None) -> bool:
+    """Return whether a process that started at one of these `start_times` still runs.
+
+    Without `started`, any process with this PID counts.
     """
     import psutil  # 30 ms that a list of finished runs does not need
 
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return False
-        # One second of tolerance: corrections of the clock move create_time.
-        return started is None or abs(process.create_time() - started) <= 1.0
+        now_started, now_since_boot = start_times(pid)
     except (psutil.NoSuchProcess, ValueError, OverflowError):
         return False
     except psutil.AccessDenied:
         return True
+    # One second of tolerance: corrections of the clock move create_time.
+    is_same = started is None or abs(now_started - started) <= 1.0
+    return is_same or (since_boot is not None and since_boot == now_since_boot)
 
 
 def is_suspended(pid: int) -> bool:

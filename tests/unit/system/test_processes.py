@@ -13,7 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrain.runners.system.processes import run_detached, start
+from distrain.runners.system.processes import (
+    OWNER,
+    is_running,
+    owner_is_gone,
+    owner_variables,
+    run_detached,
+    start,
+    start_times,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 
@@ -212,6 +220,19 @@ def test_a_signal_from_another_process_than_the_parent_is_ignored(
     assert parent.stdin is not None
     parent.stdin.write("\n")
     assert lines_of(parent) == ["(0, 0)", str(-signal.SIGTERM)]
+
+
+def test_a_process_is_the_same_after_the_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWNER, owner_variables()[OWNER])
+    pid = os.getpid()
+    started, since_boot = start_times(pid)
+    boot_time = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot_time + 3600)
+    assert start_times(pid) == (pytest.approx(started + 3600), since_boot)
+    assert is_running(pid, started, since_boot)
+    assert not owner_is_gone()
+    assert not is_running(pid, started, (since_boot or 0) + 0.01)  # another one with its pid
+    assert not is_running(pid, started)  # as earlier versions have recorded it
 
 
 def test_a_process_that_has_ended_has_no_descendants() -> None:
