@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -21,6 +22,8 @@ from distrain.runners.strategies.last_gradient import LastGradient
 
 # What DDP raises at the forward after a backward that did not reach some parameters.
 UNUSED = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
+# What torch raises for a tensor of another size.
+MISFIT = re.compile(r"The size of tensor a|is invalid for input of size|out of bounds")
 MOST_NAMES = 5  # of parameters, in a message
 # Attributes of PowerSGDState that hold tensors by the index of a bucket.
 POWERSGD_TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
@@ -35,6 +38,7 @@ class Ddp(Strategy):
         options = self.config.ddp
         device = self.world.device
         self._model = model
+        self._restored = False  # whether the state of PowerSGD is that of a checkpoint
         self._last_gradient = LastGradient(model, clock)
         wrapped = TimedDdp(
             model,
@@ -85,6 +89,16 @@ class Ddp(Strategy):
         clock.mark("comm")
 
     def explain(self, error: BaseException) -> Exception | None:
+        """Explain a loss that does not use all parameters, or a state for other buckets."""
+        if self._restored and MISFIT.search(str(error)) and _is_of_powersgd(error):
+            problem = (
+                "its state of PowerSGD does not fit: continue with the ddp.bucket_mb and "
+                "ddp.powersgd_rank of its run"
+            )
+            return ConfigError([("checkpoint.load", problem)])
+        return self._explain_unused(error)
+
+    def _explain_unused(self, error: BaseException) -> Exception | None:
         """Return the parameters that the loss does not use, which DDP names by their indices."""
         found = UNUSED.search(str(error)) if isinstance(error, RuntimeError) else None
         if found is None:
@@ -115,9 +129,16 @@ class Ddp(Strategy):
         self._bucket_timer.take()  # of the backward by which DDP has arranged its buckets
         self._powersgd.iter = state["iter"]
         self._powersgd.rng.set_state(restored_numpy_state(state["rng"]))
+        self._restored = True
         for name in POWERSGD_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._powersgd, name, moved)
+
+
+def _is_of_powersgd(error: BaseException) -> bool:
+    """Return whether an error was raised in the hook of PowerSGD."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(each.f_code is powerSGD_hook.powerSGD_hook.__code__ for each, _ in frames)
 
 
 class TimedDdp(DistributedDataParallel):

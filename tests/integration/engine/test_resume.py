@@ -8,11 +8,24 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Finished
-from tests.integration.engine.ranks import Outcome, StoppingRecorder, run_alone, run_on_ranks
+from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.system.devices import Device
+from distrain.runners.training.loop import train
+from distrain.runners.training.trainer import make_training
+from tests.integration.engine.ranks import (
+    Outcome,
+    StoppingRecorder,
+    run_alone,
+    run_case,
+    run_on_ranks,
+)
 
 # A CNN with dropout: random numbers of every rank matter. 150 = 4 × 32 + 22.
 BASE = RunConfig().with_changes(
@@ -151,6 +164,25 @@ def test_a_checkpoint_of_another_model_is_refused_with_a_sentence(tmp_path: Path
     other = {**ALONE, "model.name": "mlp", "checkpoint.load": f"{tmp_path}/checkpoints/last.pt"}
     with pytest.raises(ConfigError, match="another model"):
         run_alone(BASE.with_changes(other), tmp_path)
+
+
+def test_a_state_of_powersgd_for_other_buckets_is_named(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    world = World(0, 0, 1, torch.device("cpu"))
+    config = BASE.with_changes({**CASES["powerSGD"], "train.max_steps": 5})
+    try:
+        run_case(config, world, tmp_path)
+        load = {"checkpoint.load": f"{tmp_path}/checkpoints/last.pt", "train.max_steps": 6}
+        for changes in ({"ddp.powersgd_rank": 4}, {"ddp.bucket_mb": 0.05}):
+            plan = plan_here(config, [Device(kind="cpu", index=0)])
+            (folder := tmp_path / str(changes)).mkdir()
+            resumed = config.with_changes({**load, **changes})
+            run = make_training(resumed, plan, world, NullReporter(), folder)
+            with pytest.raises(RuntimeError) as raised:
+                train(run)
+            assert "continue with the ddp.bucket_mb" in str(run.strategy.explain(raised.value))
+    finally:
+        dist.destroy_process_group()
 
 
 def _first_rank(content: dict[str, Any]) -> dict[str, Any]:
