@@ -7,9 +7,8 @@ import re
 import sys
 import time
 from argparse import Namespace
-from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from distrain.runners import formatting
 from distrain.runners.cli.terminal import print_message
@@ -19,6 +18,7 @@ from distrain.runners.records.logs import log_path, open_log, rank_logs
 from distrain.runners.runs import Run
 
 POLL_S = 0.2
+LAST_BYTES = 1 << 16  # which are printed where others are left out
 LONGEST_LINE = 1 << 20  # bytes; longer lines are divided
 NAMED_LOGS = ("launcher", "job", "supervisor")
 
@@ -43,17 +43,12 @@ class LogPrinter:
         self.has_printed = False
         self.problem = ""  # why the log cannot be read, once this was printed
 
-    def skip_to_last(self, size: int) -> None:
-        """Leave out what is before the last lines of at most so many bytes."""
-        with suppress(OSError), open_log(self._path) as file:  # `print_new` reports the error
-            end = file.seek(0, os.SEEK_END)
-            if end > size:
-                file.seek(end - size)
-                file.readline()
-                self._offset = file.tell()
+    def print_new(self, final: bool, most: int | None = None) -> None:
+        """Print complete lines since the last call; with `final`, an incomplete last line too.
 
-    def print_new(self, final: bool) -> None:
-        """Print complete lines since the last call; with `final`, an incomplete last line too."""
+        Where more than `most` bytes (at least LAST_BYTES) are new, only the last lines are printed,
+        after a line that tells how much was left out.
+        """
         try:
             file = open_log(self._path)
         except FileNotFoundError:
@@ -64,12 +59,24 @@ class LogPrinter:
                 print_message(f"distrain: {formatting.printable(self.problem)}")
             return
         with file:
+            end = file.seek(0, os.SEEK_END)  # a program may write faster than this prints
+            if most is not None and end - self._offset > most:
+                self._skip_to_last_lines(file)
             file.seek(self._offset)
-            while part := file.readline(LONGEST_LINE):
+            while self._offset < end and (part := file.readline(LONGEST_LINE)):
                 self._offset += len(part)
                 self._add(part)
         if final and self._partial:
             self._add(b"\n")
+
+    def _skip_to_last_lines(self, file: BinaryIO) -> None:
+        file.seek(-LAST_BYTES, os.SEEK_END)
+        file.readline(LAST_BYTES)
+        size = formatting.size(file.tell() - self._offset)
+        path = formatting.printable(str(self._path))
+        self._output.write(f"{self._prefix}… {size} left out; all of it is in {path}\n")
+        self._offset = file.tell()
+        self._partial = b""
 
     def _add(self, part: bytes) -> None:
         self._partial += part

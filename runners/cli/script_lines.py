@@ -6,14 +6,14 @@ import time
 from typing import TextIO
 
 from distrain.runners import formatting
-from distrain.runners.cli.logs import LogPrinter
+from distrain.runners.cli.logs import LAST_BYTES, LogPrinter
 from distrain.runners.cli.run_lines import RunLines
 from distrain.runners.protocol.events import Event, Failure
 from distrain.runners.records.logs import rank_logs
 from distrain.runners.records.reader import Record
 
 LATE_S = 30.0  # after its start; then only the last lines of a run are printed
-LAST_BYTES = 1 << 16
+MOST_BYTES = 1 << 22  # that a terminal is given at once of each rank, which takes about a second
 MOST_VALUES = 6  # in a line of progress
 
 
@@ -52,11 +52,12 @@ class ScriptLines(RunLines):
 
     def _print_output(self, final: bool) -> None:
         plan = self._record.state.plan
+        most = MOST_BYTES if self._output.isatty() else None
         for rank, path in rank_logs(self._record.dir).items():
             if rank not in self._printers:
                 prefix = f"[rank {rank}] " if plan and plan.world_size > 1 else ""
                 self._printers[rank] = LogPrinter(path, prefix, self._output)
                 if self._is_late:
-                    self._printers[rank].skip_to_last(LAST_BYTES)
-            self._printers[rank].print_new(final)
+                    self._printers[rank].print_new(final, LAST_BYTES)
+            self._printers[rank].print_new(final, most)
         self._output.flush()

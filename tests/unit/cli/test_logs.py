@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
 import pytest
 
-from distrain.runners.cli import main
+from distrain.runners.cli import main, script_lines
+from distrain.runners.cli.script_lines import ScriptLines
+from distrain.runners.records.reader import Record
 from tests.support.records import RunBuilder
 
 
@@ -29,3 +32,20 @@ def test_logs_neither_follow_links_nor_control_the_terminal(
     (folder / "logs").symlink_to(tmp_path / "logs")
     assert main(["logs", folder.name, "--rank", "0", "--runs-dir", str(folder.parent)]) == 1
     assert capsys.readouterr().out == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_not_given_a_flood_of_output(tmp_path: Path) -> None:
+    folder = RunBuilder(tmp_path, ago=0).steps(1).end().dir
+    log = folder / "logs" / "rank-0.log"
+    log.write_bytes(bytes(2 * script_lines.MOST_BYTES) + b"\nthe end\n")
+    for terminal in (Terminal(), io.StringIO()):
+        ScriptLines(Record(folder), io.StringIO(), 5.0, terminal).update()
+        text = terminal.getvalue()
+        assert (len(text) > script_lines.MOST_BYTES) != terminal.isatty()
+        assert text.endswith("the end\n")
+        assert (f" left out; all of it is in {log}\n" in text) == terminal.isatty()
