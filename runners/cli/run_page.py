@@ -275,8 +275,7 @@ def _format_evaluation(event: Evaluation | None) -> str:
         return ""
     metrics = {name: metric.value for name, metric in event.metrics.items()}
     figures = run_result.format_evaluation({**metrics, "samples": event.samples})
-    epoch = f"epoch {event.epoch}, " if event.epoch else ""
-    return f"{figures}, {epoch}step {event.step:,}"
+    return f"{figures}, {event.position}"
 
 
 def _format_checkpoints(checkpoints: list[Saved]) -> str:

@@ -166,7 +166,7 @@ def _render_evaluation(title: str, event: Evaluation) -> Text:
     return Text.assemble(
         (f"{title}  ", "dim"),
         "  ".join(metrics),
-        (f"  epoch {event.epoch}, step {event.step:,}", "dim"),
+        (f"  {event.position}", "dim"),
         no_wrap=True,
         overflow="ellipsis",
     )

@@ -103,9 +103,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_epochs(self) -> bool:
-        """Whether the training data have epochs; a stream has none."""
-        facts = self.state.facts
-        return facts is None or facts.steps_per_epoch > 0
+        """Whether the training data have epochs, which is unknown at first; a stream has none."""
+        return self.state.has_epochs
 
     @property
     def throughput(self) -> str:

@@ -120,6 +120,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         """The status, or "stalled" for a live run that makes no progress."""
         return "stalled" if self.current_stall else self.status
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether the training data have epochs, which is unknown at first; a stream has none."""
+        return self.facts is None or self.facts.steps_per_epoch > 0
+
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""
         if len(self.hosts) > 1 and 0 <= number < len(self.hosts):

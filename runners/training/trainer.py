@@ -75,8 +75,9 @@ class Training:
         self.epoch = 0
         self.offset = 0
         self.notices = misspelt_hooks(task)
-        self.epochs = Epochs(task, config.train)
+        self.epochs = Epochs(task, config)
         self.epochs.require_usable(world.size)
+        self.notices += self.epochs.notices()
         self._require_evaluation_data()
         self._place_model()
         self._make_optimizer()

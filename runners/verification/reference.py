@@ -88,7 +88,7 @@ class PlainProcess:
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         self.task = _build_task(config, device)
-        self.epochs = Epochs(self.task, config.train)
+        self.epochs = Epochs(self.task, config)
         self.model = self.task.model.to(device)
         move_metrics(self.task, device)
         if config.train.channels_last:

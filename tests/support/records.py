@@ -64,7 +64,7 @@ class RunBuilder:
     The run is live until `end`, which also writes its summary. It was launched `ago` seconds
     before now; ten steps of 64 samples per rank make an epoch. Without `devices` it trains on
     `world` CPU processes. With several `hosts` each has the same number of ranks. With
-    `begun=False` no rank has connected yet.
+    `begun=False` no rank has connected yet. With `is_stream` there are no epochs.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class RunBuilder:
         begun: bool = True,
         word: str = "",
         command: Sequence[str] = (),
+        is_stream: bool = False,
         **changes: Any,
     ) -> None:
         self.hosts = list(hosts) or [""]
@@ -86,6 +87,7 @@ class RunBuilder:
         each = list(devices) or [Device(kind="cpu", index=index) for index in range(self.each)]
         self.devices = [_on(host, device) for host in self.hosts for device in each]
         self.world, self.step = len(self.devices), 0
+        self.steps_per_epoch = 0 if is_stream else 10
         if len(hosts) > 1 and changes.get("launcher") != "slurm":
             changes["dist.nodes"] = len(hosts)
         self.began = time.time() - ago
@@ -131,9 +133,9 @@ class RunBuilder:
             return
         facts = Facts(
             time=self.began,
-            train_samples=640,
+            train_samples=0 if is_stream else 640,
             eval_samples=100,
-            steps_per_epoch=10,
+            steps_per_epoch=self.steps_per_epoch,
             total_steps=10 * config.train.epochs,
             parameters=26_122,
             backend=plan.backend,
@@ -156,7 +158,7 @@ class RunBuilder:
             rank,
             self.step,
             time=self.now,
-            epoch=(self.step - 1) // 10,
+            epoch=(self.step - 1) // self.steps_per_epoch if self.steps_per_epoch else 0,
             samples=64,
             loss_sum=64 * loss,
             loss_min=loss,
@@ -185,7 +187,7 @@ class RunBuilder:
         self.writer.add(
             Evaluation(
                 time=self.now,
-                epoch=self.step // 10,
+                epoch=self.step // self.steps_per_epoch if self.steps_per_epoch else 0,
                 step=self.step,
                 samples=100,
                 seconds=0.1,

@@ -512,6 +512,18 @@ def test_plots_share_axis_smoothing_and_cursor_and_remember_them(make: Make) -> 
     watch(make().steps(30), scenario)
 
 
+def test_a_stream_is_not_shown_by_epoch(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: screen.frame.charts["loss"].x_axis == "step", "by step")  # type: ignore[union-attr]
+        await pilot.press("x")
+        await until(pilot, lambda: screen.frame.charts["loss"].x_axis == "time", "by time")  # type: ignore[union-attr]
+        assert "epoch" not in "\n".join(screen_lines(app))
+
+    settings.path().parent.mkdir(parents=True, exist_ok=True)
+    settings.path().write_text('axis = "epoch"\n')
+    watch(make(is_stream=True).steps(30).evaluation(loss=0.5), scenario)
+
+
 def test_zooming_reads_finer_points_and_show_all_resets_it(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("plus")

@@ -608,6 +608,21 @@ def test_marked_runs_are_overlaid(
     run_app(scenario, runs_dir, size)
 
 
+def test_streams_are_not_overlaid_by_epoch(make: Make, runs_dir: Path) -> None:
+    for ago in (10, 20):
+        make(ago=ago, is_stream=True).steps(10)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("space", "space", "c")
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        await until(pilot, lambda: screen.frame is not None, "compared")
+        await pilot.press("x")
+        assert screen.view.axis == "time"
+
+    run_app(scenario, runs_dir, SIZES[0])
+
+
 def text_of(pane: DiffPane) -> str:
     return "\n".join(line.plain for line in pane.lines)
 

@@ -53,6 +53,7 @@ class ComparedRun(NamedTuple):
     curve: Curve
     evaluations: EvaluationHistory
     began: float
+    is_stream: bool
     settings: dict[str, str] | None
     logged_names: Sequence[str] = ()
     logged: Mapping[str, Curve] = MappingProxyType({})
@@ -63,6 +64,11 @@ class ComparedRun(NamedTuple):
     @property
     def is_script(self) -> bool:
         return (self.settings or {}).get("strategy") == SCRIPT
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it may be shown by epoch: neither scripts nor streams have epochs."""
+        return not (self.is_script or self.is_stream)
 
 
 class ComparisonFrame(NamedTuple):
@@ -367,7 +373,8 @@ class _RunReader:
         except DistrainError as error:
             self.problem = str(error)
         evaluations = self._follower.evaluations.copy()
-        return ComparedRun(row, "", curve, evaluations, began, settings, names, logged)
+        stream = not state.has_epochs
+        return ComparedRun(row, "", curve, evaluations, began, stream, settings, names, logged)
 
 
 def _curve_query(view: ChartView, began: float) -> CurveQuery:

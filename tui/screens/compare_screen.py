@@ -24,7 +24,7 @@ from distrain.tui.data.chart_choice import (
 )
 from distrain.tui.data.run_comparison import ComparisonFeed, ComparisonFrame
 from distrain.tui.keymap import COMPARE, PLOT
-from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
+from distrain.tui.screens.linked_plots import AXES_WITHOUT_EPOCHS, LinkedPlotsScreen
 from distrain.tui.widgets.diff_pane import DiffPane, RunSummaries
 from distrain.tui.widgets.key_bar import KeyBar
 from distrain.tui.widgets.plot_pane import PlotPane
@@ -132,15 +132,13 @@ class CompareScreen(LinkedPlotsScreen):
 
     def _choose_first_plots(self, frame: ComparisonFrame) -> None:
         """Show plots that have values, as soon as they are known, until the person chooses."""
+        if not any(run.has_epochs for run in frame.runs):
+            self._offer_axes(AXES_WITHOUT_EPOCHS)
         offered = compared_charts(frame)
         if offered == self._offered:
             return
         self._offered = offered
         are_scripts = all(run.is_script for run in frame.runs)
-        if are_scripts:
-            self.axes = AXES_OF_SCRIPTS
-            if self.view.axis not in self.axes:
-                self._set_view(axis="step", span=None)
         if not self._has_chosen:
             preferred = charts_of_scripts(offered) if are_scripts else PREFERRED
             self._set_view(plots=first_charts(offered, preferred))

@@ -23,7 +23,7 @@ from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.widgets.plot_pane import PlotPane
 
 AXES = ("step", "epoch", "time")
-AXES_OF_SCRIPTS = ("step", "time")
+AXES_WITHOUT_EPOCHS = ("step", "time")
 POLL_S = 0.5  # between two reads of the records; the supervisor commits as often
 LONGEST_POLL_S = 2.0
 CPU_SHARE = 0.06  # of one core: what reading and painting may use
@@ -161,6 +161,12 @@ class LinkedPlotsScreen(AppScreen):
         """Return the plot that has the focus, else the first."""
         focused = self.focused
         return focused if isinstance(focused, PlotPane) else self.query(PlotPane).first()
+
+    def _offer_axes(self, axes: Sequence[str]) -> None:
+        """Offer these x axes from now on, and show the first if another one is shown."""
+        self.axes = axes
+        if self.view.axis not in axes:
+            self._set_view(axis=axes[0], span=None)
 
     def action_axis(self) -> None:
         axis = self.axes[(self.axes.index(self.view.axis) + 1) % len(self.axes)]

@@ -33,7 +33,7 @@ from distrain.tui.data.chart_choice import (
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, LOG_SEARCH, PLOT, RUN
-from distrain.tui.screens.linked_plots import AXES_OF_SCRIPTS, LinkedPlotsScreen
+from distrain.tui.screens.linked_plots import AXES_WITHOUT_EPOCHS, LinkedPlotsScreen
 from distrain.tui.screens.run_logs import RunLogs
 from distrain.tui.widgets.failure_card import FailureCard
 from distrain.tui.widgets.hardware_pane import HardwarePane
@@ -299,6 +299,8 @@ class RunScreen(LinkedPlotsScreen):
 
     def _choose_first_plots(self, frame: RunFrame) -> None:
         """Show plots that have values, as soon as they are known, until the person chooses."""
+        if not frame.snapshot.has_epochs:
+            self._offer_axes(AXES_WITHOUT_EPOCHS)
         offered = offered_charts(frame.snapshot, self._is_script, frame.known_charts)
         has_nothing = failed_before_first_step(frame)
         if offered == self._offered and not (has_nothing and self.view.plots):
@@ -313,7 +315,7 @@ class RunScreen(LinkedPlotsScreen):
     def _choose_axis(self, frame: RunFrame) -> None:
         """Show a script by steps once it reports or logs some."""
         has_steps = frame.snapshot.step or frame.snapshot.logged_names
-        self.axes = AXES_OF_SCRIPTS if has_steps else ("time",)
+        self.axes = AXES_WITHOUT_EPOCHS if has_steps else ("time",)
         if not self._has_chosen:
             self._set_view(axis=self.axes[0])
 

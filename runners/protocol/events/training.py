@@ -149,6 +149,15 @@ class Evaluation(Event, frozen=True, tag="evaluation"):
     seconds: float
     metrics: dict[str, Metric]
 
+    @property
+    def position(self) -> str:
+        """After which step it was: "epoch 3, step 120", or "step 7" within the first epoch.
+
+        A stream has no epochs.
+        """
+        epoch = f"epoch {self.epoch:,}, " if self.epoch else ""
+        return f"{epoch}step {self.step:,}"
+
 
 class Saved(Event, frozen=True, tag="saved"):
     """A checkpoint is complete on disk. `path` is relative to the record."""

@@ -67,7 +67,7 @@ def steps_of(ranks: int, offset: int = 0, steps: int = STEPS, **changes: Any) ->
     )
     plan = plan_here(config, [Device(kind="cpu", index=index) for index in range(ranks)])
     task = Streaming()
-    order = Epochs(task, config.train).plan(ranks, offset)
+    order = Epochs(task, config).plan(ranks, offset)
     mover = BatchMover(task, torch.device("cpu"), channels_last=False)
     found: list[Any] = [[] for _ in range(steps)]
     for rank in range(ranks):
@@ -100,6 +100,7 @@ def test_a_resumed_run_has_the_steps_that_remain(workers: int) -> None:
         ({"train.max_steps": None}, "train.max_steps", "a stream, which has no epochs: set"),
         ({"train.warmup_epochs": 1.0}, "train.warmup_epochs", "leave it at 0"),
         ({"train.schedule": "step"}, "train.schedule", '"step" counts epochs'),
+        ({"train.patience": 2}, "train.patience", "set eval.every_steps"),
     ],
 )
 def test_settings_that_need_epochs_are_refused(
@@ -107,10 +108,18 @@ def test_settings_that_need_epochs_are_refused(
 ) -> None:
     config = RunConfig().with_changes({"train.max_steps": 3, **changes})
     with pytest.raises(ConfigError) as raised:
-        Epochs(Streaming(), config.train).require_usable(1)
+        Epochs(Streaming(), config).require_usable(1)
     ((found, problem),) = raised.value.problems
     assert found == key
     assert sentence in problem
+
+
+def test_a_notice_names_the_setting_for_checkpoints_before_the_end() -> None:
+    config = RunConfig().with_changes({"train.max_steps": 3})
+    (notice,) = Epochs(Streaming(), config).notices()
+    assert "checkpoint.every_steps" in notice
+    for change in ({"checkpoint.every_steps": 2}, {"checkpoint.keep": 0}):
+        assert not Epochs(Streaming(), config.with_changes(change)).notices()
 
 
 class OfObjects(IterableDataset[Any]):
