@@ -104,7 +104,7 @@ async def hold_devices(lease: DeviceLease, run: LiveRun) -> None:
     while True:
         await asyncio.sleep(CHECK_S)
         try:
-            lease.refresh()
+            await asyncio.to_thread(lease.refresh)  # it may wait for the lock of the queue
         except (DistrainError, OSError) as error:
             if not has_failed:
                 run.notice(f"queued runs cannot see this run: {error}")

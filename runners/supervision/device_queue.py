@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -117,13 +118,14 @@ who_has = find_obstacles  # its name in earlier versions, which their documentat
 class DeviceLease:
     """A run's entry in the queue, held until it is closed or this process ends.
 
-    Raises DistrainError where the queue's folder cannot be used.
+    Raises DistrainError as `exclusive_access` does, and where the queue's folder cannot be used.
     """
 
-    def __init__(self, entry: QueueEntry) -> None:
+    def __init__(self, entry: QueueEntry, patience_s: float | None = None) -> None:
         self._folder = queue_folder()
         self._path = self._folder / f"{entry.run_id}.json"
-        with exclusive_access(self._folder):
+        self._file_lock = threading.Lock()  # one thread may refresh while another closes
+        with exclusive_access(self._folder, patience_s):
             last = max((other.position for other in live_entries(self._folder)), default=0)
             self.entry = msgspec.structs.replace(entry, position=last + 1, pid=os.getpid())
             self._file = self._create()
@@ -163,19 +165,22 @@ class DeviceLease:
         Where it was deleted nevertheless, write it again: other runs would take the devices for
         free. Raises DistrainError where the queue's folder cannot be used.
         """
-        os.utime(self._file)
-        if os.fstat(self._file).st_nlink:
-            return
-        queue_folder()
-        with exclusive_access(self._folder):
-            file = self._create()
-        os.close(self._file)
-        self._file = file
+        with self._file_lock:
+            os.utime(self._file)
+            if os.fstat(self._file).st_nlink:
+                return
+            queue_folder()
+            with exclusive_access(self._folder):
+                file = self._create()
+            os.close(self._file)
+            self._file = file
 
     def close(self) -> None:
-        with contextlib.suppress(DistrainError, OSError), exclusive_access(self._folder):
-            self._path.unlink()
-        os.close(self._file)
+        with self._file_lock:
+            with contextlib.suppress(DistrainError, OSError), exclusive_access(self._folder):
+                self._path.unlink()
+            os.close(self._file)
+            self._file = -1
         self._close_gpus()
 
     def __enter__(self) -> DeviceLease:
@@ -307,18 +312,18 @@ def queue_folder() -> Path:
 
 
 @contextlib.contextmanager
-def exclusive_access(folder: Path) -> Iterator[None]:
+def exclusive_access(folder: Path, patience_s: float | None = None) -> Iterator[None]:
     """Keep the other processes of this user from reading or changing entries meanwhile.
 
     Raises DistrainError where the folder cannot be opened, or where another process does not let
-    go of the queue.
+    go of the queue within `patience_s` seconds (default: LOCK_S).
     """
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise unusable(folder, error.strerror) from None
     try:
-        if not lock_within(lock, LOCK_S):
+        if not lock_within(lock, LOCK_S if patience_s is None else patience_s):
             holder = f"process {pid}" if (pid := lock_holder(lock)) else "another process"
             raise DistrainError(f"{holder} holds the lock of the queue {folder}")
         yield

@@ -55,6 +55,7 @@ from distrain.runners.system.processes import (
     run_detached,
 )
 
+PATIENCE_S = 1.0  # of a run that does not queue, with a process that keeps the queue locked
 QUEUE_CHECK_S = 0.5  # between two checks whether devices are free
 LAST_EVENTS_S = 2.0  # for what ended ranks have sent and is still in the sockets
 LOCK_S = 5.0  # for a supervisor that was killed to be gone
@@ -97,17 +98,29 @@ class Supervisor:
         """Add this run to the device queue.
 
         Raises DistrainError or OSError if the run must wait but cannot be queued; a run that does
-        not have to wait starts without an entry.
+        not have to wait starts without an entry, and gets it later.
         """
-        name = read_meta(self.folder).name
         waiting = self.coordinator.run.evidence.queued
         try:
-            entry = QueueEntry.of(self.plan, self.folder, name, waiting=waiting)
-            self.lease = DeviceLease(entry)
+            self.lease = self._make_lease(None if waiting else PATIENCE_S)
         except (DistrainError, OSError) as error:
             if waiting:
                 raise
             self.coordinator.run.notice(f"queued runs cannot see this run: {error}")
+
+    def _make_lease(self, patience_s: float | None = None) -> DeviceLease:
+        name = read_meta(self.folder).name
+        waiting = self.coordinator.run.evidence.queued
+        entry = QueueEntry.of(self.plan, self.folder, name, waiting=waiting)
+        return DeviceLease(entry, patience_s)
+
+    async def hold_devices(self) -> None:
+        """Keep the run's entry in the device queue, which it may not have got at its start."""
+        while self.lease is None:
+            await asyncio.sleep(background.CHECK_S)
+            with suppress(DistrainError, OSError):
+                self.lease = await asyncio.to_thread(self._make_lease)
+        await background.hold_devices(self.lease, self.coordinator.run)
 
     async def wait_for_devices(self) -> bool:
         """Wait in the queue if the run is queued; return False where it was stopped meanwhile."""
@@ -187,6 +200,7 @@ class Supervisor:
             partial(background.watch_time, self.coordinator),
             partial(background.watch_folder, self.folder, self.coordinator),
             partial(background.guard_record, self.state),
+            self.hold_devices,
             partial(
                 background.wait_for_hosts,
                 self.config,
@@ -197,8 +211,6 @@ class Supervisor:
                 addresses,
             ),
         ]
-        if self.lease:
-            tasks.append(partial(background.hold_devices, self.lease, self.coordinator.run))
         if self.scheduler:
             tasks.append(self.journal.follow)
         return tasks

@@ -38,7 +38,7 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
-from distrain.runners.supervision import launcher_process
+from distrain.runners.supervision import background, launcher_process
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
@@ -179,6 +179,18 @@ def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
     assert isinstance(notice, Notice)
     assert notice.text.startswith("queued runs cannot see this run: /proc/none cannot be used")
     assert asyncio.run(supervisor.wait_for_devices())
+
+    async def hold() -> None:
+        holding = asyncio.create_task(supervisor.hold_devices())
+        while supervisor.lease is None:
+            await asyncio.sleep(0.01)
+        holding.cancel()
+
+    monkeypatch.setattr(background, "CHECK_S", 0.0)
+    monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(supervisor.folder))
+    asyncio.run(hold())  # it gets its entry as soon as that is possible
+    assert supervisor.lease
+    supervisor.lease.close()
 
 
 def test_a_program_may_go_on_after_the_ranks_that_it_has_started(
