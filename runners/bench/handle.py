@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,6 +36,7 @@ from distrain.runners.records.state import not_a_record
 from distrain.runners.records.trash import move_to_trash
 from distrain.runners.runs import Run
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
+from distrain.runners.system.processes import is_suspended
 
 if TYPE_CHECKING:
     from distrain.runners.analysis.comparison.model import Comparison
@@ -133,7 +135,7 @@ class Bench:
         """Ask the bench to end its current run and then itself, and return.
 
         `now` makes no difference. Raises DistrainError if the bench has ended, is still starting,
-        or belongs to another host or user.
+        is suspended, or belongs to another host or user.
         """
         state = self.state
         if not state.live:
@@ -149,6 +151,7 @@ class Bench:
             return
         except PermissionError:
             raise DistrainError(f"bench {self.id} belongs to another user") from None
+        self._check_not_suspended(state.pid)
 
     def _check_is_own_process(self, pid: int) -> None:
         """Raise DistrainError if a process does not measure this bench: bench.json may be wrong."""
@@ -161,6 +164,20 @@ class Bench:
         if PROCESS not in words or self.id not in [Path(word).name for word in words]:
             text = f"process {pid}, which bench {self.id} names, is not that of the bench"
             raise DistrainError(f"{text}; it was not stopped")
+
+    def _check_not_suspended(self, own_pid: int) -> None:
+        """Raise DistrainError if the bench cannot stop: a process of it is suspended."""
+        processes = {own_pid: "its process"}
+        with suppress(DistrainError):  # the record of its run is gone
+            if (run := self.current_run) and (pid := run.record.state.supervisor_pid):
+                processes[pid] = f"the supervisor of its run {run.id}"
+        if suspended := [pid for pid in processes if is_suspended(pid)]:
+            names = " and ".join(f"{processes[pid]} (process {pid})" for pid in suspended)
+            pids = " ".join(map(str, suspended))
+            verb = "is" if len(suspended) == 1 else "are"
+            text = f"bench {self.id} cannot stop, because {names} {verb} suspended"
+            ways = f"`kill -CONT {pids}` lets it stop, or `kill -KILL {pids}` ends it"
+            raise DistrainError(f"{text}; {ways}")
 
     def remove(self) -> Path:
         """Move the bench with its runs to the trash. Raises DistrainError while it is live."""

@@ -128,16 +128,19 @@ class Supervisor:
             return True
         assert self.lease is not None
         end_now = self.coordinator.run.conditions.end_now
-        watch = self._start_task(partial(background.watch_folder, self.folder, self.coordinator))
-        guard = self._start_task(partial(background.guard_record, self.state))
+        tasks = [
+            self._start_task(partial(background.watch_folder, self.folder, self.coordinator)),
+            self._start_task(partial(background.guard_record, self.state)),
+            self._start_task(partial(background.watch_owner, self.coordinator)),
+        ]
         while obstacles := await asyncio.to_thread(self.lease.acquire):
             if obstacles != self.writer.state.waiting_for:
                 self.state.set(waiting_for=obstacles)
             with suppress(TimeoutError):
                 await asyncio.wait_for(end_now.wait(), QUEUE_CHECK_S)
                 break
-        watch.cancel()
-        guard.cancel()
+        for task in tasks:
+            task.cancel()
         if end_now.is_set():
             return False
         self.coordinator.run.evidence.queued = False

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from distrain.runners.bench import Bench
 from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import all_runs
+from distrain.runners.supervision.device_queue import DeviceLease, QueueEntry
+from distrain.runners.system.host import count_cores
+from distrain.runners.system.processes import is_suspended
 from tests.support import ROOT
 from tests.support.benches import config, definition, processes_of
 
@@ -169,6 +173,29 @@ def test_a_killed_bench_leaves_no_run(start: Callable[..., Bench]) -> None:
     wait_until(lambda: not processes_of(measured), "the end of its run")
     assert measured.state.status == "failed"
     assert "is gone" in measured.state.reason
+
+
+def test_a_bench_in_the_queue_tells_that_it_is_suspended_and_leaves_no_run_when_killed(
+    start: Callable[..., Bench],
+) -> None:
+    other = QueueEntry(run_id="other", dir="/other", cores=count_cores())
+    with DeviceLease(other):
+        measured = start(definition(TWO), queue=True)
+        wait_until(
+            lambda: measured.current_run and measured.current_run.status == "queued", "a queued run"
+        )
+        run = measured.current_run
+        assert run is not None
+        pids = [measured.state.pid, run.record.state.supervisor_pid]
+        for pid in pids:
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            wait_until(partial(is_suspended, pid))
+        with pytest.raises(DistrainError, match="`kill -CONT {} {}` lets it stop".format(*pids)):
+            measured.stop()
+        os.kill(pids[0], signal.SIGKILL)
+        os.kill(pids[1], signal.SIGCONT)
+        wait_until(lambda: not processes_of(measured), "the end of its run")
 
 
 def test_a_failed_candidate_is_excluded_and_the_others_continue(
