@@ -11,7 +11,9 @@ import msgspec
 from textual import events
 from textual.app import App
 from textual.notifications import Notify
+from textual.screen import ModalScreen
 from textual.signal import Signal
+from textual.widgets import Input
 
 from distrain.tui import keymap, settings
 from distrain.tui.data.history import History
@@ -100,6 +102,16 @@ class BaseApp(App[None]):
     def refuse(self, reason: str) -> None:
         """Show a warning that says why something cannot be done."""
         self.notify(reason, severity="warning", timeout=8)
+
+    @property
+    def typed_text(self) -> str | None:
+        """What is typed now: the text of the field with the focus, "" in another dialog, or None.
+
+        A screen that opened meanwhile would take the rest of the text as actions.
+        """
+        if isinstance(self.focused, Input):
+            return self.focused.value
+        return "" if isinstance(self.screen, ModalScreen) else None
 
     def check_may_change(self) -> bool:
         """Return whether this app may act on runs; say why when it may not."""

@@ -297,8 +297,14 @@ def group_by_title(groups: Iterable[str]) -> dict[str, list[Key]]:
 
 def parse_keys(id: str, remapped: Mapping[str, str]) -> list[Binding]:
     """Return one binding for each key of an action; `remapped` are the user's keys by id."""
-    names = [name.strip() for name in (remapped.get(id) or BY_ID[id].keys).split(",")]
+    names = [name.strip() for name in remapped.get(id, BY_ID[id].keys).split(",")]
     return list(Binding.make_bindings([Binding(name, "none") for name in names if name]))
+
+
+def remapped_characters(remapped: Mapping[str, str]) -> set[str]:
+    """Return the keys that the user has given to actions and that type a character."""
+    bindings = [binding for id in remapped for binding in parse_keys(id, remapped)]
+    return {key_to_character(binding.key) or "" for binding in bindings}
 
 
 def find_unknown(remapped: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # what launches runs is loaded after the first paint
     from distrain.runners.runs import Run
     from distrain.runners.session import Session
 
-OnDone: TypeAlias = Callable[[bool], None]  # called with whether a run or bench was started
+# Called with whether the screen of what was started opens now.
+OnDone: TypeAlias = Callable[[bool], None]
 
 
 def ignore(started: bool) -> None:
@@ -24,7 +25,8 @@ class LaunchRequest(NamedTuple):
 
     `action` says what is done, for messages ("rerun mine"); `configs` are what it will train.
     `start` starts it: it takes `queue` (wait for the devices) and raises DistrainError. Relative
-    paths in the configs start from `cwd`; None is the current folder.
+    paths in the configs start from `cwd`; None is the current folder. With `asks` nobody has seen
+    yet what it will do, so that it is launched only after a question.
     """
 
     action: str
@@ -32,6 +34,7 @@ class LaunchRequest(NamedTuple):
     start: Callable[..., Session | Group]
     runs_dir: Path
     cwd: str | None = None
+    asks: bool = False
 
 
 class LaunchActions(Protocol):
@@ -40,8 +43,8 @@ class LaunchActions(Protocol):
         """Return whether a request is in progress; until it is done no other is accepted."""
 
     def launch(self, request: LaunchRequest, on_done: OnDone = ignore, queue: bool = False) -> None:
-        """Start a run or bench and open its screen. Ask first when its devices are busy, unless
-        `queue` says to wait for them.
+        """Start a run or bench and open its screen, unless the person types meanwhile. Ask first
+        where the request asks or its devices are busy, unless `queue` says to wait for them.
         """
 
 

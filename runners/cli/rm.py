@@ -12,7 +12,8 @@ from distrain.runners.cli.terminal import print_message
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group, find_group
 from distrain.runners.lookup import find_any
-from distrain.runners.records.trash import TRASH, find_in_trash, restore
+from distrain.runners.records.state import TRASH
+from distrain.runners.records.trash import find_in_trash, restore
 from distrain.runners.session import Session, runs_folder
 
 

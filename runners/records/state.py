@@ -23,6 +23,7 @@ from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running
 
 FORMAT = 1
+TRASH = ".trash"  # in a runs folder
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
 Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -159,9 +160,8 @@ def read_state(folder: Path) -> RunState:
     """
     try:
         data = read_regular(f"{folder}/run.json")
-    except FileNotFoundError as error:
-        why = "there is no run.json in it" if os.path.isdir(folder) else error.strerror
-        raise not_a_record(folder, why) from None
+    except FileNotFoundError:
+        raise not_a_record(folder, "there is no run.json in it") from None
     except OSError as error:
         raise unreadable(folder, "run.json", error) from None
     try:
@@ -259,7 +259,12 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def not_a_record(folder: Path, why: str | None) -> DistrainError:
-    """Return the error that a folder cannot be read as a record."""
+    """Return the error that a folder cannot be read as a record, or is not there any more."""
+    if not os.path.lexists(folder):
+        if os.path.lexists(folder.parent / TRASH / folder.name):
+            undo = f"`distrain rm --undo {folder.name}` restores it"
+            return DistrainError(f"{folder.name} was moved to the trash; {undo}")
+        return DistrainError(f"there is no folder {folder}")
     return DistrainError(f"{folder} is not a record: {why}")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from distrain.runners.errors import DistrainError, RunsFolderError
 from distrain.runners.records.reader import Record, list_records
+from distrain.runners.records.state import TRASH
 
-TRASH = ".trash"
 _SEPARATOR = "~"  # before a number, where a folder of that name is in the trash already
 
 

@@ -16,6 +16,7 @@ from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
 from distrain.tui.app import DistrainApp, main
+from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.config_screen import ConfigScreen
@@ -26,7 +27,7 @@ from distrain.tui.widgets.failure_card import FailureCard
 from distrain.tui.widgets.log_pane import LogPane
 from tests.support.records import RunBuilder
 
-from .app_driver import messages, until
+from .app_driver import messages, screen_lines, until
 
 Make = Callable[..., RunBuilder]
 Scenario = Callable[[Pilot[None], DistrainApp], Awaitable[None]]
@@ -114,6 +115,19 @@ def test_a_log_is_copied_with_a_remapped_key(ended: Make, runs_dir: Path) -> Non
         assert app.clipboard == "one line"
 
     play(scenario, runs_dir, '"app.copy" = "Y"', run.id)
+
+
+def test_a_remapped_key_that_repeats_answers_no_question(make: Make, runs_dir: Path) -> None:
+    run = make("mine").steps(20)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pressed(pilot, "w", ChoiceDialog)
+        assert "Stop now (w)" not in "\n".join(screen_lines(app))
+        await pilot.press("w", "w")
+        assert isinstance(app.screen, ChoiceDialog)
+        assert not messages(app)
+
+    play(scenario, runs_dir, '"run.stop" = "w"\n"plot.smooth" = "W"', run.id)
 
 
 def test_an_invalid_settings_file_is_not_overwritten(ended: Make, runs_dir: Path) -> None:
@@ -207,7 +221,6 @@ def test_help_uses_the_remapped_keys(ended: Make, runs_dir: Path) -> None:
         ({}, ""),
         ({"run.stop": "k"}, ""),
         ({"run.stop": "r", "run.rerun": "s"}, ""),
-        ({"run.stop": ""}, ""),
         ({"run.stop": "l"}, "l has two actions, run.stop and run.logs"),
         ({"app.new": "x"}, "x has two actions, app.new and plot.axis"),
         ({"run.logs": "?"}, "question_mark has two actions, app.help and run.logs"),
@@ -236,6 +249,7 @@ def test_keys_that_textual_knows_are_accepted() -> None:
     [
         ('[keys]\n"run.stop" = "hiper+k"\n"run.rerum" = "k"', "run.rerum is not an action"),
         ('[keys]\n"run.stop" = "hiper+k"', "there is no key 'hiper+k'"),
+        ('[keys]\n"app.help" = ""', "app.help has no key"),
         ("theme = 'nordic'", "there is no theme 'nordic'; did you mean nord"),
         ("bell = 3", "Expected `bool`, got `int` - at `$.bell`"),
         ("bell", "Expected '=' after a key"),

@@ -31,6 +31,7 @@ from distrain.tui.widgets.form_table import FormTable
 from distrain.tui.widgets.launch_control import LaunchControl
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.preview_pane import PreviewPane
+from tests.support.records import RunBuilder
 
 from .app_driver import messages, until
 
@@ -89,6 +90,33 @@ async def settled(pilot: Pilot[None], screen: LaunchScreen) -> None:
 
 def text_of(screen: LaunchScreen, kind: type[FormTable] | type[PreviewPane]) -> str:
     return "\n".join(line.plain for line in screen.query_one(kind).lines)
+
+
+def test_a_launch_that_ends_while_a_person_types_takes_no_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunBuilder(tmp_path, "mine")
+    begun, has_typed = threading.Event(), threading.Event()
+
+    def launch(*_: Any, **__: Any) -> Run:
+        begun.set()
+        has_typed.wait(60)
+        return Run(run.record)
+
+    monkeypatch.setattr(runs, "launch", launch)
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: begun.is_set(), "begun")
+        await pilot.press("slash", "b")
+        has_typed.set()
+        await until(pilot, lambda: messages(pilot.app) == ["mine has started"], "started")
+        await pilot.press(*"sw")
+        assert pilot.app.screen is screen
+        assert screen.query_one("#filter", Input).value == "bsw"
+
+    on_screen(steps)
+    assert run.record.live
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])

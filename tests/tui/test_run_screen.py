@@ -31,7 +31,7 @@ from distrain.runners.records.export import export
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import RankPosition, Stall
-from distrain.runners.records.state import RunError
+from distrain.runners.records.state import TRASH, RunError
 from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.available import perform
@@ -742,8 +742,11 @@ def test_a_removed_run_is_reported_once_and_can_be_left(make: Make) -> None:
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         assert "ETA" in shown(app)
-        aside = run.dir.rename(run.dir.parent.parent / "aside")
+        trash = run.dir.parent / TRASH
+        trash.mkdir()
+        aside = run.dir.rename(trash / run.id)
         await until(pilot, lambda: messages(app), "shown")
+        assert messages(app)[0].startswith(f"{run.id} was moved to the trash; `distrain rm --undo")
         assert "unreadable" in shown(app).splitlines()[0]
         assert "ETA" not in shown(app)
         for key in ("x", "i", "y"):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from textual.content import Content
@@ -25,6 +26,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.copy import CopyDialog
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
+from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.compare_screen import CompareScreen
@@ -368,6 +370,12 @@ def test_removing_from_the_queue_does_not_stop_a_run_that_has_started(
     run_app(scenario, runs_dir)
 
 
+async def launch_again(pilot: Pilot[None], app: DistrainApp) -> None:
+    await pilot.press("r")
+    await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+    await pilot.press("l")
+
+
 def test_a_second_launch_is_refused_until_the_first_has_started(
     ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,13 +390,29 @@ def test_a_second_launch_is_refused_until_the_first_has_started(
     monkeypatch.setattr("distrain.runners.runs.launch", launch)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        await pilot.press("r", "r", "r")
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        assert app.focused is app.screen.query_one("#cancel")
+        assert "2 ranks on cpu:0–1" in str(app.screen.text.content)
+        await pilot.press("r", "enter")
+        assert not isinstance(app.screen, ChoiceDialog)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        await pilot.press("l", "r")
         await until(pilot, lambda: launched, "launched")
         assert "rerun mine is in progress" in notifications(app)
         goes_on.set()
         await until(pilot, lambda: "rerun mine: enough" in notifications(app), "refused")
         assert launched == [1]
-        await pilot.press("r")
+        fault = OSError("an error of the app's own")
+        monkeypatch.setattr("distrain.runners.runs.launch", Mock(side_effect=fault))
+        await launch_again(pilot, app)
+        await until(pilot, lambda: isinstance(app.screen, ErrorDialog), "failed")
+        await pilot.press("escape")
+        monkeypatch.setattr("distrain.runners.runs.launch", launch)
+        app.internal_errors.clear()
+        await until(pilot, lambda: tables_of(app)[-1].is_complete, "listed")
+        await launch_again(pilot, app)
         await until(pilot, lambda: len(launched) == 2, "launched again")
 
     run_app(scenario, runs_dir)
@@ -798,8 +822,8 @@ def test_the_code_of_a_strangers_record_is_executed_only_after_a_question(
         await pilot.press("r", "right", "enter")
         await until(pilot, lambda: launched, "launched")
         await until(pilot, lambda: "rerun mine: enough" in notifications(app), "refused")
-        await pilot.press("r")
-        await until(pilot, lambda: len(launched) == 2, "launched without a question")
+        await launch_again(pilot, app)
+        await until(pilot, lambda: len(launched) == 2, "launched without a question about its code")
 
     run_app(scenario, runs_dir)
 

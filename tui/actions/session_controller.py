@@ -10,7 +10,8 @@ from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.trust import describe
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.trash import TRASH, restore
+from distrain.runners.records.state import TRASH
+from distrain.runners.records.trash import restore
 from distrain.runners.runs import Run
 from distrain.runners.session import Session
 from distrain.tui.base_app import BaseApp
@@ -155,10 +156,12 @@ class SessionController:
     # --- start again ----------------------------------------------------------------------------
 
     def rerun(self, session: Session) -> None:
+        self._rerun(session, asks=True)
+
+    def _rerun(self, session: Session, asks: bool) -> None:
         if self._app.check_may_change():
-            self._launch_again(
-                f"rerun {label(session)}", session, session.rerun_configs, session.rerun
-            )
+            action = f"rerun {label(session)}"
+            self._launch_again(action, session, session.rerun_configs, session.rerun, asks)
 
     def resume(self, session: Session) -> None:
         """Continue a run or bench; ask what to do with a run that has nothing left to train."""
@@ -169,7 +172,7 @@ class SessionController:
             self._ask_how_to_continue(session, limit)
         else:
             action = f"resume {label(session)}"
-            self._launch_again(action, session, session.resume_configs, session.resume)
+            self._launch_again(action, session, session.resume_configs, session.resume, asks=True)
 
     def _ask_how_to_continue(self, run: Run, limit: tuple[str, int]) -> None:
         from distrain.tui.dialogs.completed_run import ask_how_to_continue
@@ -177,9 +180,11 @@ class SessionController:
         def resume(new_limit: int) -> None:
             changes = {limit[0]: new_limit}
             configs = partial(run.resume_configs, changes)
-            self._launch_again(f"resume {label(run)}", run, configs, partial(run.resume, changes))
+            start = partial(run.resume, changes)
+            self._launch_again(f"resume {label(run)}", run, configs, start, asks=False)
 
-        ask_how_to_continue(self._app, label(run), limit, partial(self.rerun, run), resume)
+        rerun = partial(self._rerun, run, asks=False)
+        ask_how_to_continue(self._app, label(run), limit, rerun, resume)
 
     def _launch_again(
         self,
@@ -187,6 +192,7 @@ class SessionController:
         session: Session,
         make_configs: Callable[[], Sequence[RunConfig]],
         start: Callable[..., Session],
+        asks: bool,
     ) -> None:
         try:
             configs = make_configs()
@@ -195,9 +201,9 @@ class SessionController:
         except DistrainError as error:
             self._app.refuse(str(error))
             return
-        request = LaunchRequest(action, configs, start, session.runs_dir, folder)
+        request = LaunchRequest(action, configs, start, session.runs_dir, folder, asks)
         if code:
-            self._ask_about_code(request, session, code)
+            self._ask_about_code(request._replace(asks=False), session, code)
         else:
             self._app.launches.launch(request)
 

@@ -15,7 +15,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 from textual.widgets.button import ButtonVariant
 
-from distrain.tui.base_app import SCREENS_CSS
+from distrain.tui import keymap
+from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.typed_text import is_much
 
 T = TypeVar("T")
@@ -140,11 +141,19 @@ class Dialog(ModalScreen[T]):
 
 
 class ChoiceDialog(Dialog[str]):
-    """Return the id of the answer that was chosen, by its button or its key."""
+    """Return the id of the answer that was chosen, by its button or its key.
+
+    A key that the user has given to an action is none of an answer: it may have opened the dialog,
+    and keys repeat.
+    """
 
     def __init__(
         self, heading: str, text: str, answers: Sequence[Answer], cancel: str = "Cancel"
     ) -> None:
+        app = self.app
+        assert isinstance(app, BaseApp)
+        taken = keymap.remapped_characters(app.settings.keys)
+        answers = [each._replace(key="") if each.key in taken else each for each in answers]
         super().__init__(heading, answers, cancel)
         self.text = Static(text, markup=False)
         self._hint = Label("", classes="quiet", markup=False)

@@ -276,6 +276,8 @@ def test_every_action_of_the_table_and_its_settings(
     assert terminal.is_set("window_bell_flag")
     before = json.loads(terminal.distrain("show", "long", "--json"))
     terminal.press("R")
+    terminal.until("Resume long?", "Launch (l)")
+    terminal.press("l")
     terminal.until("running", "val (epoch")
     terminal.press("s")
     terminal.until("Stop long?")
@@ -313,6 +315,8 @@ def test_every_action_of_the_table_and_its_settings(
     assert "long" in pinned
     # Rerun it.
     terminal.press("r")
+    terminal.until("Rerun long?", "Launch (l)")
+    terminal.press("l")
     terminal.until("● running", "single · inline")
 
 
