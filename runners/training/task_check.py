@@ -8,7 +8,6 @@ with the place in the user's file where there is one.
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,14 +50,16 @@ def check_task(run: Training) -> None:
 def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
     """Evaluate the first batch of this rank, and its halves to tell sums from means.
 
-    Returns the names of the metrics.
+    Returns the names that the task returned: those of values that are computed from them may be
+    missing where a few samples have no value.
     """
     half = len(indices) // 2
     task, shared = copy_task(run.task)
     with _unchanged(run, shared):
         whole, values = _evaluate(run, task, indices)
-        names, is_complete = _metric_names(task, whole | values)
-        if is_complete:
+        returned = sorted(whole | values)
+        names = _metric_names(task, whole, values)
+        if names is not None:
             run.best.require(names)
         if half:
             pieces = [indices[:half], indices[half:]]
@@ -67,9 +68,9 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
-                return sorted(whole | values)
+                return returned
             _require_sums(task, whole, halves, [half, len(indices) - half])
-    return sorted(whole | values)
+    return returned
 
 
 def _require_same_names(run: Training, names: Sequence[str]) -> None:
@@ -86,11 +87,8 @@ def _require_same_names(run: Training, names: Sequence[str]) -> None:
 
 def _evaluate(
     run: Training, task: Task, indices: Sequence[int]
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-    """Return sums and counts over these samples, in this process alone, and the same of objects.
-
-    The value of an object counts as one.
-    """
+) -> tuple[dict[str, tuple[float, float]], dict[str, dict[str, float]]]:
+    """Return sums and counts over these samples, in this process alone, and values of objects."""
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
@@ -101,22 +99,21 @@ def _evaluate(
     return _read_sums(task, returned), _read_states(returned)
 
 
-def _read_states(returned: Sums) -> dict[str, tuple[float, float]]:
-    """Return the values of metric objects, each counted once, and reset the objects.
+def _read_states(returned: Sums) -> dict[str, dict[str, float]]:
+    """Return the values of each metric object by their names, and reset the objects.
 
-    A few samples may have no value: it is then NaN.
+    There are none where a few samples have no value.
     """
-    values: dict[str, tuple[float, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for name, metric in returned.items():
         if not is_metric_state(metric):
             continue
         try:
-            found = compute(name, metric, [read_state(metric)])
-            values |= {key: (value, 1.0) for key, value in found.items()}
+            values[name] = compute(name, metric, [read_state(metric)])
         except TaskError:
             raise
         except (ArithmeticError, ValueError):
-            values[name] = math.nan, 1.0
+            values[name] = {}
         metric.reset()
     return values
 
@@ -177,21 +174,26 @@ def _require_sums(
             raise TaskError("task.name", f"{problem}, which is added up and divided once")
 
 
-def _metric_names(task: Task, sums: Mapping[str, tuple[float, float]]) -> tuple[list[str], bool]:
-    """Return the names of all metrics, and whether those that are derived are among them.
+def _metric_names(
+    task: Task,
+    sums: Mapping[str, tuple[float, float]],
+    values: Mapping[str, Mapping[str, float]],
+) -> list[str] | None:
+    """Return the names of all metrics, with those that are derived.
 
-    What is derived may be undefined for a few samples.
+    None where they are not known, because a few samples have no value.
     """
     metrics = {name: Metric.of(total, int(count)) for name, (total, count) in sums.items()}
-    is_defined = all(metric.value is not None for metric in metrics.values())
+    for found in values.values():
+        metrics |= {name: Metric.of(value, 1) for name, value in found.items()}
+    is_defined = all(values.values()) and all(each.value is not None for each in metrics.values())
     try:
-        derived = derive(task, metrics)
+        derived = derive(task, metrics) if all(values.values()) else {}
     except TaskError:
         raise
     except (ArithmeticError, ValueError):
-        is_defined = False
-        derived = {}
-    return sorted(metrics | derived), is_defined
+        return None
+    return sorted(metrics | derived) if is_defined else None
 
 
 def _check_first_loss(run: Training) -> None:

@@ -227,7 +227,7 @@ class Scored(Classification):
         self.auc.update(logits[:, 0], labels == 0)
         f1 = F1()
         f1.update(logits.argmax(1) == 0, labels == 0)
-        return {**super().metrics(model, batch), "auc": self.auc, "f1": f1}
+        return {**super().metrics(model, batch), "auc": self.auc, "zero": f1}
 
     def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
         return {"gini": 2 * means["auc"] - 1}
@@ -268,9 +268,9 @@ class F1:
     def update(self, found: Tensor, wanted: Tensor) -> None:
         self.counts += torch.stack([(found & wanted).sum(), found.sum(), wanted.sum()])
 
-    def compute(self) -> float:
+    def compute(self) -> dict[str, float]:
         both, found, wanted = self.counts.tolist()
-        return 2 * both / (found + wanted)
+        return {"f1": 2 * both / (found + wanted), "recall": both / wanted}
 
 
 class _Adaptive(nn.Module):

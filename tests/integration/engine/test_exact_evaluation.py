@@ -124,7 +124,9 @@ def test_metrics_with_a_state_are_those_of_one_process(
     found, wanted = logits.argmax(1) == 0, labels == 0
     metrics = outcomes[SCORED, 1001][0].evaluations[-1].metrics
     assert metrics["auc"].value == auc
-    assert metrics["f1"].value == 2 * int((found & wanted).sum()) / int(found.sum() + wanted.sum())
+    both = int((found & wanted).sum())
+    assert metrics["zero_f1"].value == 2 * both / int(found.sum() + wanted.sum())
+    assert metrics["zero_recall"].value == both / int(wanted.sum())
     assert metrics["gini"].value == 2 * auc - 1
 
 

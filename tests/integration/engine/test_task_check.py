@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from distrain.models.errors import TaskError
+from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.process_group import World
+from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.system.devices import Device
 from distrain.runners.training import loop
+from distrain.runners.training.task_check import _check_evaluation
+from distrain.runners.training.trainer import make_training
 from tests.integration.engine.ranks import run_alone
 
 
@@ -40,6 +46,18 @@ def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
     values = [[each.metrics for each in outcome.evaluations] for outcome in (checked, plain)]
     assert values[0] == values[1]
     assert [each.loss_sum for each in checked.windows] == [each.loss_sum for each in plain.windows]
+
+
+def test_ranks_agree_on_metrics_that_the_samples_of_one_cannot_compute(tmp_path: Path) -> None:
+    config = RunConfig().with_changes({"task.name": f"{TASKS}:Scored", "strategy": "single"})
+    cpu = Device(kind="cpu", index=0)
+    world = World(0, 0, 1, torch.device("cpu"))
+    run = make_training(config, plan_here(config, [cpu]), world, NullReporter(), tmp_path)
+    labels = run.task.eval.labels.tolist()
+    with_zero = labels.index(0)
+    without = next(index for index, label in enumerate(labels) if label)
+    found, missing = (_check_evaluation(run, [index]) for index in (with_zero, without))
+    assert found == missing
 
 
 TASKS = "tests.integration.engine.tasks"
