@@ -127,7 +127,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.theme = self.settings.theme
         keys = self.settings.keys
         clashes = keymap.find_clashes(keys) if keys else []  # our own have none
-        for problem in [*settings.find_unknown(), *clashes]:
+        for problem in [*self._unknown_settings, *clashes]:
             self.notify(f"settings, {problem}", severity="warning", timeout=10)
         if self._first_session:
             self.read_screens_css()
@@ -177,7 +177,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
     def _load_settings(self) -> Settings:
         """Return the user's settings. Raises SettingsError, which lists what is wrong with them."""
-        loaded, problem = settings.load()
+        loaded, problem, self._unknown_settings = settings.load()
         problems = [problem] if problem else keymap.find_unknown(loaded.keys)
         if loaded.theme not in self.available_themes:
             hint = nearest(loaded.theme, self.available_themes)

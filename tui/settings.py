@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -66,27 +65,31 @@ def path() -> Path:
     return FILE.path
 
 
-def load() -> tuple[Settings, str]:
-    """Return the settings, and what is wrong with the file (defaults apply) or an empty string."""
+class Loaded(NamedTuple):
+    """`problem` is what is wrong with the file, so that defaults apply, or an empty string;
+    `unknown` is a sentence about each setting that this version does not know.
+    """
+
+    settings: Settings
+    problem: str = ""
+    unknown: Sequence[str] = ()
+
+
+def load() -> Loaded:
+    """Read the settings file."""
     try:
-        return FILE.read()[1], ""
+        table, found = FILE.read()
     except FileNotFoundError:
-        return Settings(), ""
+        return Loaded(Settings())
     except OSError as error:
-        return Settings(), f"cannot be read: {error.strerror}"
+        return Loaded(Settings(), f"cannot be read: {error.strerror}")
     except DAMAGE as error:
-        return Settings(), str(error)
-
-
-def find_unknown() -> list[str]:
-    """Return a sentence about each setting in the file that this version does not know."""
-    with suppress(OSError, *DAMAGE):
-        unknown = FILE.read()[0].keys() - set(Settings.__struct_fields__)
-        return [
-            f"there is no setting {name!r}{nearest(name, Settings.__struct_fields__)}"
-            for name in sorted(unknown)
-        ]
-    return []
+        return Loaded(Settings(), str(error))
+    known = Settings.__struct_fields__
+    unknown = sorted(table.keys() - set(known))
+    return Loaded(
+        found, unknown=[f"there is no setting {name!r}{nearest(name, known)}" for name in unknown]
+    )
 
 
 def save(after: Settings, before: Settings | None = None) -> str:

@@ -51,7 +51,7 @@ class UserFile(Generic[T]):
             return default, ""
         except DAMAGE:
             with suppress(OSError), _locked(self.path.parent):
-                return default, self._keep_damaged()
+                return default, self._read_or_rename()[1]
             return default, ""
 
     def change(self, change: Callable[[Table, bool], None]) -> str:
@@ -63,26 +63,24 @@ class UserFile(Generic[T]):
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.path.parent):
-            kept = self._keep_damaged()
-            try:
-                table, is_new = self.read()[0], False
-            except FileNotFoundError:
-                table, is_new = {}, True
-            change(table, is_new)
+            found, kept = self._read_or_rename()
+            table = {} if found is None else found
+            change(table, found is None)
             # Not durable: a key press must not wait for the disk.
             write_atomically(self.path, tomli_w.dumps(table).encode(), durable=False)
         return kept
 
-    def _keep_damaged(self) -> str:
+    def _read_or_rename(self) -> tuple[Table | None, str]:
+        """Return the table in the file, if there is one, and the name that a damaged file got."""
         try:
-            self.read()
+            return self.read()[0], ""
         except FileNotFoundError:
-            return ""
+            return None, ""
         except DAMAGE:
             kept = free_name(self.path, "damaged")
             self.path.rename(kept)
-            return f"{self.path} was damaged and begins empty; the old file is {kept.name}"
-        return ""
+            notice = f"{self.path} was damaged and begins empty; the old file is {kept.name}"
+            return None, notice
 
 
 @contextmanager

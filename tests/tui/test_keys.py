@@ -141,7 +141,7 @@ def test_an_invalid_settings_file_is_not_overwritten(ended: Make, runs_dir: Path
 
     play(scenario, runs_dir, '"run.stop" = "k"')
     assert settings.path().with_name("settings.toml.damaged-1").read_text() == "[no such thing]"
-    found, _ = settings.load()
+    found = settings.load().settings
     assert (found.bell, found.keys) == (True, {"run.stop": "k"})
 
 
@@ -172,7 +172,7 @@ def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
             one.remember(filters={"b": "name:B"})
 
     asyncio.run(both())
-    found, _ = settings.load()
+    found = settings.load().settings
     assert (found.bell, found.log_y) == (True, True)
     assert found.filters == {"b": "name:B", "c": "name:c"}
 
@@ -187,7 +187,7 @@ def test_settings_that_cannot_be_written_leave_no_files() -> None:
 def test_an_unknown_axis_is_reported(runs_dir: Path) -> None:
     settings.path().parent.mkdir(parents=True)
     settings.path().write_text('axis = "epochs"\n', encoding="utf-8")
-    found, complaint = settings.load()
+    found, complaint, _ = settings.load()
     assert found.axis == "step"
     assert "epochs" in complaint
 
