@@ -16,7 +16,6 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 import psutil
@@ -186,12 +185,7 @@ class DeviceLease:
     def __enter__(self) -> DeviceLease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _close_gpus(self) -> None:

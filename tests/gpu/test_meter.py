@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from distrain.runners.distributed.timing import CudaClock
 from distrain.runners.protocol.events import Window
-from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.training.meter import Meter
+from tests.support.reporters import RecordingReporter
 
 LONG = 500_000_000  # cycles: some tenths of a second
-
-
-class RecordingReporter(NullReporter):
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def send(self, event: Any) -> None:
-        self.events.append(event)
 
 
 def busy(cycles: int) -> None:

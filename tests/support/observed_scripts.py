@@ -20,14 +20,12 @@ from distrain.runners.instrumentation import api, automatic
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.protocol.events import (
     PHASES,
-    Event,
     Logged,
     RankFacts,
     ScriptSettings,
-    Window,
     as_dict,
 )
-from distrain.runners.protocol.reporter import NullReporter
+from tests.support.reporters import RecordingReporter
 
 PREAMBLE = """
 import distrain, torch
@@ -62,20 +60,12 @@ def run_scripts(scripts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-class _Sent(NullReporter):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def send(self, event: Event) -> None:
-        self.events.append(event)
-
+class _Sent(RecordingReporter):
     def figures(self) -> dict[str, Any]:
-        windows = [event for event in self.events if isinstance(event, Window)]
-        settings = [event for event in self.events if isinstance(event, ScriptSettings)]
-        facts = [event for event in self.events if isinstance(event, RankFacts)]
-        logged = [
-            name for event in self.events if isinstance(event, Logged) for name in event.values
-        ]
+        windows = self.windows
+        settings = self.events_of(ScriptSettings)
+        facts = self.events_of(RankFacts)
+        logged = [name for event in self.events_of(Logged) for name in event.values]
         return {
             "steps": sum(window.steps for window in windows),
             "samples": sum(window.samples for window in windows),

@@ -347,11 +347,8 @@ def test_the_logs_open_where_there_is_content_and_are_remembered_by_kind_of_run(
     watch(run, scenario)
 
 
-def test_the_measurements_are_exported_while_the_screen_is_left(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = make("mine").steps(20).end()
+def hold_exports(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let exports wait until the event is set."""
     goes_on = threading.Event()
 
     def slow_export(*arguments: Any) -> None:
@@ -359,14 +356,28 @@ def test_the_measurements_are_exported_while_the_screen_is_left(
         export(*arguments)
 
     monkeypatch.setattr("distrain.runners.records.export.export", slow_export)
+    return goes_on
+
+
+async def begin_export(pilot: Pilot[None], app: DistrainApp) -> None:
+    """Export in the first format, under the name that is suggested, and wait for the progress."""
+    await pilot.press("E")
+    await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
+    await pilot.press("enter")
+    await until(pilot, lambda: "so far, to" in shown(app), "progress")
+
+
+def test_the_measurements_are_exported_while_the_screen_is_left(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = make("mine").steps(20).end()
+    goes_on = hold_exports(monkeypatch)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        await pilot.press("E")
-        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
-        await pilot.press("enter")
-        await until(pilot, lambda: "so far, to" in shown(app), "progress")
+        await begin_export(pilot, app)
         await pilot.press("escape")
         assert app.screen is screen
         await pilot.press("E")
@@ -385,21 +396,10 @@ def test_quitting_during_an_export_shows_its_progress_and_can_be_taken_back(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = make("mine").steps(20).end()
-    goes_on = threading.Event()
-
-    def slow_export(*arguments: Any) -> None:
-        goes_on.wait(60)
-        export(*arguments)
-
-    monkeypatch.setattr("distrain.runners.records.export.export", slow_export)
+    goes_on = hold_exports(monkeypatch)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        await pilot.press("E")
-        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
-        await pilot.press("enter")
-        await until(pilot, lambda: "so far, to" in shown(app), "progress")
+        await begin_export(pilot, app)
         await pilot.press("escape", "q")
         await until(pilot, lambda: "the app quits when it is complete" in shown(app), "announced")
         await pilot.press("escape")
@@ -506,7 +506,7 @@ def test_plots_share_axis_smoothing_and_cursor_and_remember_them(make: Make) -> 
         await pilot.press("left")
         assert plots[0].cursor is not None
         assert len({plot.cursor for plot in plots}) == 1
-        found, _ = settings.load()
+        found = settings.load().settings
         assert (found.axis, found.log_y, found.smooth) == ("epoch", True, 1)
 
     watch(make().steps(30), scenario)

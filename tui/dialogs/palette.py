@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from distrain.tui.data.palette import PaletteEntry, PaletteLine, find_lines
-from distrain.tui.dialogs.dialog import Dialog
-from distrain.tui.dialogs.pick_one import KEYS_OF_THE_LIST
+from distrain.tui.dialogs.search_list import SearchListDialog
 
 LABEL = 22  # cells of the name of an action or theme
 MARGIN = 3  # of an option at its left and right, and the scroll bar
 
 
-class PaletteDialog(Dialog[str]):
+class PaletteDialog(SearchListDialog[str]):
     """Return the id of an entry. Entries that cannot be chosen say why and are skipped."""
 
     def __init__(self, entries: Sequence[PaletteEntry]) -> None:
@@ -64,15 +62,6 @@ class PaletteDialog(Dialog[str]):
         )
         text = Text.assemble(label, description, " ", (entry.keys, "bold"))
         return Option(text, id=entry.id, disabled=bool(entry.obstacle))
-
-    def on_input_submitted(self) -> None:
-        self.query_one(OptionList).action_select()
-
-    async def on_key(self, event: events.Key) -> None:
-        """Let keys that do not edit the search move in the list."""
-        action = KEYS_OF_THE_LIST.get(event.key)
-        if action is not None and isinstance(self.focused, Input):
-            await self.query_one(OptionList).run_action(action)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
-from distrain.tui.dialogs.dialog import Dialog
+from distrain.tui.dialogs.search_list import SearchListDialog
 
 AUTOMATIC = ""
-_KEYS_OF_THE_LIST = {
-    "up": "cursor_up",
-    "down": "cursor_down",
-    "pageup": "page_up",
-    "pagedown": "page_down",
-}
 
 
-class ColumnsDialog(Dialog[None]):
+class ColumnsDialog(SearchListDialog[None]):
     """List all columns with marks at the chosen ones, which come first and in their order.
 
     `titles` are those of all columns, `current` the columns that are visible. Each change is passed
@@ -85,15 +78,6 @@ class ColumnsDialog(Dialog[None]):
 
     def on_input_changed(self) -> None:
         self._list()
-
-    def on_input_submitted(self) -> None:
-        self.query_one(OptionList).action_select()
-
-    async def on_key(self, event: events.Key) -> None:
-        """Let keys that do not edit the search move in the list."""
-        action = _KEYS_OF_THE_LIST.get(event.key)
-        if action is not None and isinstance(self.focused, Input):
-            await self.query_one(OptionList).run_action(action)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         name = event.option_id or AUTOMATIC

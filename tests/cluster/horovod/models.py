@@ -16,17 +16,3 @@ def all_types(**_: Any) -> nn.Module:
     model.register_buffer("unsaved", torch.tensor(True), persistent=False)
     model.register_parameter("frozen", nn.Parameter(torch.rand(2).bfloat16(), requires_grad=False))
     return model
-
-
-class Scaled(torch.optim.SGD):
-    """An optimizer with an option that is not part of a group, and has no default."""
-
-    def __init__(self, params: Any, lr: float, *, factor: float) -> None:
-        super().__init__(params, lr=lr)
-        self.factor = factor
-
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad *= self.factor
-        super().step(closure)

@@ -14,7 +14,8 @@ from distrain.runners.horovod.presence import presence
 from distrain.runners.verification.cases import verify
 
 Start = Callable[..., Run]
-MODELS = "tests.cluster.horovod.models"
+ALL_TYPES = "tests.cluster.horovod.models:all_types"
+SCALED = "tests.support.optimizers:Scaled"
 QUICK = {"train.threads": 1}
 
 
@@ -28,7 +29,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model.name": f"{MODELS}:all_types"},
+        {"model.name": ALL_TYPES},
         {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
         {"train.optimizer": "adam", "train.accumulate": 2, "train.clip_norm": 0.1},
         {"train.optimizer": "adamw", "precision": "fp16"},
@@ -38,7 +39,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
         {"model.args": {"dropout": 0.3}},
         {"train.ema": 0.9, "task.name": "tests.integration.engine.tasks:Scored"},
         {"model.name": "tests.integration.engine.tasks:routed", "train.weight_decay": 0.1},
-        {"train.optimizer": f"{MODELS}:Scaled", "train.optimizer_args": {"factor": 0.5}},
+        {"train.optimizer": SCALED, "train.optimizer_args": {"factor": 0.5}},
     ],
     ids=lambda changes: " ".join(changes),
 )

@@ -18,12 +18,12 @@ import torch.multiprocessing as mp
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
-from distrain.runners.protocol.events import Evaluation, Event, Finished, Window
-from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.protocol.events import Evaluation, Finished, Window
 from distrain.runners.system.devices import Device
 from distrain.runners.training.loop import train
 from distrain.runners.training.tap import attach
 from distrain.runners.training.trainer import Training, make_training
+from tests.support.reporters import RecordingReporter
 
 TIMEOUT_S = 240.0
 
@@ -39,20 +39,7 @@ class Outcome:
     order: list[Any] = field(default_factory=list)
 
 
-class Recorder(NullReporter):
-    """Keeps all events."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def send(self, event: Event) -> None:
-        self.events.append(event)
-
-    def events_of(self, kind: type) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-
-class StoppingRecorder(Recorder):
+class StoppingRecorder(RecordingReporter):
     """Requests a stop after a step."""
 
     def __init__(self, after: int) -> None:
@@ -67,15 +54,15 @@ def run_case(
     config: RunConfig,
     world: World,
     folder: Path,
-    reporter: Recorder | None = None,
+    reporter: RecordingReporter | None = None,
     tapped: Sequence[int] = (),
-) -> tuple[Training, Recorder]:
+) -> tuple[Training, RecordingReporter]:
     """Run one case on this rank, from building the task to the last event.
 
     `tapped` are the steps of which it writes the files that verification compares.
     """
     plan = plan_here(config, [Device(kind="cpu", index=index) for index in range(world.size)])
-    reporter = reporter or Recorder()
+    reporter = reporter or RecordingReporter()
     folder.mkdir(exist_ok=True)
     run = make_training(config, plan, world, reporter, folder)
     if tapped:
@@ -84,7 +71,7 @@ def run_case(
     return run, reporter
 
 
-def make_outcome(run: Training, reporter: Recorder) -> Outcome:
+def make_outcome(run: Training, reporter: RecordingReporter) -> Outcome:
     assert reporter.events_of(Finished)
     return Outcome(
         {name: tensor.clone() for name, tensor in run.model.state_dict().items()},
@@ -136,6 +123,8 @@ def _rank(
     dist.destroy_process_group()
 
 
-def run_alone(config: RunConfig, folder: Path, reporter: Recorder | None = None) -> Outcome:
+def run_alone(
+    config: RunConfig, folder: Path, reporter: RecordingReporter | None = None
+) -> Outcome:
     """Run the case in this process, as a group of one."""
     return make_outcome(*run_case(config, World(0, 0, 1, torch.device("cpu")), folder, reporter))

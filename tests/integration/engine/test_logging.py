@@ -8,7 +8,8 @@ import pytest
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import Logged, Window
-from tests.integration.engine.ranks import Recorder, run_alone
+from tests.integration.engine.ranks import run_alone
+from tests.support.reporters import RecordingReporter
 
 
 def test_values_of_a_task_and_the_norm_of_clipped_gradients_are_sent_with_the_windows(
@@ -24,7 +25,7 @@ def test_values_of_a_task_and_the_norm_of_clipped_gradients_are_sent_with_the_wi
         "data.train_limit": 300,
         "task.name": "tests.integration.engine.tasks:Logging",
     }
-    recorder = Recorder()
+    recorder = RecordingReporter()
     run_alone(RunConfig().with_changes(changes), tmp_path, recorder)
     windows = {window.step: window for window in recorder.events_of(Window)}
     logged: dict[str, dict[int, float | None]] = {"twice": {}, "grad_norm": {}}

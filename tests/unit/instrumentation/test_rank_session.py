@@ -15,21 +15,11 @@ from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
 from distrain.runners.instrumentation.tracked import Tracked
-from distrain.runners.protocol.events import Event, Logged, LoggedStats, ScriptSettings, Window
-from distrain.runners.protocol.reporter import NullReporter
+from distrain.runners.protocol.events import Logged, LoggedStats, ScriptSettings
+from tests.support.reporters import RecordingReporter
 
 
-class Sent(NullReporter):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def send(self, event: Event) -> None:
-        self.events.append(event)
-
-    @property
-    def windows(self) -> list[Window]:
-        return [event for event in self.events if isinstance(event, Window)]
-
+class Sent(RecordingReporter):
     def totals(self, name: str) -> tuple[int, float]:
         found = [e.values[name] for e in self.events if isinstance(e, Logged) and name in e.values]
         return sum(each.count for each in found), sum(each.total or 0.0 for each in found)

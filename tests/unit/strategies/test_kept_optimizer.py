@@ -9,20 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from distrain.runners.strategies.kept_optimizer import kept_when_rebuilt
-
-
-class Scaled(torch.optim.SGD):
-    """Has an option that is not part of a group, and no default for it."""
-
-    def __init__(self, params: Any, *, factor: float) -> None:
-        super().__init__(params, lr=0.1, momentum=0.9)
-        self.factor = factor
-
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad *= self.factor
-        super().step(closure)
+from tests.support.optimizers import Scaled
 
 
 class _Rebuilt(Optimizer):
@@ -44,7 +31,7 @@ def rebuilt(optimizer: Optimizer) -> Optimizer:
 
 def test_options_hooks_and_state_are_those_of_the_original() -> None:
     parameter = nn.Parameter(torch.ones(3))
-    plain = Scaled([parameter], factor=0.5)
+    plain = Scaled([parameter], lr=0.1, momentum=0.9, factor=0.5)
     calls: list[object] = []
     plain.register_step_pre_hook(lambda *_: calls.append(None))
     parameter.grad = torch.ones(3)

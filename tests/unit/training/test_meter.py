@@ -9,8 +9,8 @@ import torch
 
 from distrain.runners.distributed.timing import ClockReading, CpuClock, CpuReading, covered_seconds
 from distrain.runners.protocol.events import Event, NonFinite, Window
-from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.training.meter import MAX_WINDOW_STEPS, Meter
+from tests.support.reporters import RecordingReporter
 
 STEP_S = 0.25  # binary fractions add without error
 
@@ -39,22 +39,6 @@ class ManualClock:
         reading = ClockReading(self.elapsed(), self._phases)
         self.start()
         return CpuReading(reading)
-
-
-class RecordingReporter(NullReporter):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def send(self, event: Event) -> None:
-        self.events.append(event)
-
-    @property
-    def windows(self) -> list[Window]:
-        return [event for event in self.events if isinstance(event, Window)]
-
-    @property
-    def non_finite(self) -> list[NonFinite]:
-        return [event for event in self.events if isinstance(event, NonFinite)]
 
 
 class MeteredSteps:
@@ -233,7 +217,7 @@ def test_the_step_of_a_non_finite_micro_batch_is_found() -> None:
         metered.run_step([1.0, 1.0], [2, 2])
     metered.run_step([1.0, float("nan")], [2, 2])
     metered.meter.flush()
-    assert [report.step for report in metered.reporter.non_finite] == [4]
+    assert [report.step for report in metered.reporter.events_of(NonFinite)] == [4]
 
 
 def test_a_non_finite_placeholder_neither_counts_nor_shifts_the_step() -> None:
@@ -241,12 +225,13 @@ def test_a_non_finite_placeholder_neither_counts_nor_shifts_the_step() -> None:
     metered.run_step([1.0, float("nan")], [1, 0])
     metered.meter.flush()
     assert metered.meter.finite
-    assert metered.reporter.non_finite == []
+    assert metered.reporter.events_of(NonFinite) == []
     metered.meter.begin()
     metered.run_step([1.0, float("nan")], [1, 0])
     metered.run_step([float("inf"), 1.0], [1, 1])
     metered.meter.flush()
-    assert [(report.step, report.loss) for report in metered.reporter.non_finite] == [(3, "inf")]
+    [report] = metered.reporter.events_of(NonFinite)
+    assert (report.step, report.loss) == (3, "inf")
 
 
 def test_merged_windows_equal_one_long_window() -> None:
