@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.report import Table, median_interval, publish
 from distrain import RunConfig, launch
-from distrain.runners.config.sections import ReportConfig
+from distrain.runners.config.launch_sections import ReportConfig
 
 NARROW = 0.005  # half width of the 95 % interval of the ratio at which measuring stops
 NARROW_S = 5e-6  # the same for the fixed cost, in seconds

@@ -20,9 +20,9 @@ from distrain.runners.analysis.comparison.model import Difference
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, MOST
 from distrain.runners.checks import check
 from distrain.runners.config import toml
+from distrain.runners.config.field_types import Name
 from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import Name
 from distrain.runners.config.validation import Section, build, shown
 from distrain.runners.errors import ConfigError
 

@@ -1,6 +1,7 @@
 """The changes to a config that --set, --devices and --launcher request.
 
-`config.schema.parse_assignment` defines the syntax of --set; the keys are in `config.sections`.
+`config.schema.parse_assignment` defines the syntax of --set; the keys are in the
+sections that `config.schema` has.
 """
 
 from __future__ import annotations

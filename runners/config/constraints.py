@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from distrain.runners import formatting
 from distrain.runners.config import sbatch_options
+from distrain.runners.config.field_types import ONE_PROCESS
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ONE_PROCESS
 from distrain.runners.protocol.client import is_address
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.devices import Device, has_device_for
@@ -36,7 +36,8 @@ def broken_constraints(
         rules += _script_rules(config, devices)
     else:
         rules += _arithmetic_rules(config, devices)
-        rules += _training_rules(config, devices, world_size)
+        rules += _training_rules(config, world_size)
+        rules += _strategy_rules(config, devices)
     return [(key, reason) for is_broken, key, reason in rules if is_broken]
 
 
@@ -232,10 +233,8 @@ def _arithmetic_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule
     ]
 
 
-def _training_rules(config: RunConfig, devices: Sequence[Device], world_size: int) -> list[Rule]:
+def _training_rules(config: RunConfig, world_size: int) -> list[Rule]:
     train = config.train
-    strategy = config.strategy
-    on_gpu = devices[0].kind == "cuda"
     parts = formatting.plural(world_size, "rank")
     if train.accumulate > 1:
         parts += f" × {train.accumulate} micro-batches"
@@ -262,6 +261,14 @@ def _training_rules(config: RunConfig, devices: Sequence[Device], world_size: in
             "train.patience",
             "it counts evaluations, and there is only one at the end; set eval.every_epochs",
         ),
+    ]
+
+
+def _strategy_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
+    train = config.train
+    strategy = config.strategy
+    on_gpu = devices[0].kind == "cuda"
+    return [
         (
             train.sync_batchnorm
             and (not on_gpu or strategy in ONE_PROCESS or config.launcher == "horovodrun"),

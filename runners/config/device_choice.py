@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from distrain.runners.config.field_types import ONE_PROCESS
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ONE_PROCESS
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import VISIBLE, Device, matching, torch_has_cuda
 from distrain.runners.system.host import Host

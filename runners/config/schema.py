@@ -17,22 +17,26 @@ from msgspec import Meta
 
 from distrain.runners import formatting
 from distrain.runners.config import toml
-from distrain.runners.config.sections import (
+from distrain.runners.config.field_types import (
     ONE_PROCESS,
     SCRIPT,
-    CheckpointConfig,
-    DataConfig,
+    Launcher,
+    PrecisionName,
+    StrategyName,
+)
+from distrain.runners.config.launch_sections import (
     DdpConfig,
     DistConfig,
-    EvalConfig,
     HorovodConfig,
-    Launcher,
-    ModelConfig,
-    PrecisionName,
     ReportConfig,
     ScriptConfig,
     SlurmConfig,
-    StrategyName,
+)
+from distrain.runners.config.training_sections import (
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    ModelConfig,
     TaskConfig,
     TrainConfig,
 )

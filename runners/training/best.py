@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.models.task import Task
 from distrain.runners import formatting
-from distrain.runners.config.sections import CheckpointConfig
+from distrain.runners.config.training_sections import CheckpointConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Metric
 

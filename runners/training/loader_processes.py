@@ -21,7 +21,7 @@ from distrain.models.errors import TaskError
 from distrain.models.streams import StreamSamples
 from distrain.models.task import Task
 from distrain.runners import formatting
-from distrain.runners.config.sections import DataConfig
+from distrain.runners.config.training_sections import DataConfig
 from distrain.runners.system.processes import (
     accept_sigterm_from_parent,
     blocks_sigterm,

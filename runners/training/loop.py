@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from distrain.runners.config.sections import CheckpointConfig, EvalConfig
+from distrain.runners.config.training_sections import CheckpointConfig, EvalConfig
 from distrain.runners.protocol.events import Finished
 from distrain.runners.strategies.base import NO_CONTEXT
 from distrain.runners.training.batch_plan import StepShare

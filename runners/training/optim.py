@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from distrain.models.build import call_factory
 from distrain.models.errors import TaskError
 from distrain.models.importing import load
-from distrain.runners.config.sections import TrainConfig
+from distrain.runners.config.training_sections import TrainConfig
 
 FULL = (torch.float32, torch.float64)
 BUILTIN = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}

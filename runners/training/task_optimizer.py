@@ -14,7 +14,7 @@ from distrain.models.places import place_of
 from distrain.models.task import Task, overrides
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
-from distrain.runners.config.sections import TrainConfig
+from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.training.optim import (
     Groups,
     make_schedule,

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import structs
 
 from distrain.runners.checks import check
+from distrain.runners.config.field_types import ONE_PROCESS
 from distrain.runners.config.plan import require_one_host, require_training_loop
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ONE_PROCESS
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.protocol.client import ServerAddresses

@@ -15,7 +15,7 @@ from distrain.runners.cli.run import script_of_words
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig, parse_assignment
 from distrain.runners.config.schema import parse_devices as devices_option
-from distrain.runners.config.sections import DataConfig
+from distrain.runners.config.training_sections import DataConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
 from distrain.tui.data import form, launch_preview

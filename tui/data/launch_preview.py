@@ -17,8 +17,8 @@ from distrain.runners.checks import check
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import DataConfig
 from distrain.runners.config.sweep import Axis, combine
+from distrain.runners.config.training_sections import DataConfig
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import short_id

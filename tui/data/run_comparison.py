@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from distrain.runners import formatting
 from distrain.runners.analysis.interval import Interval
-from distrain.runners.config.sections import SCRIPT
+from distrain.runners.config.field_types import SCRIPT
 from distrain.runners.config.toml import flatten
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.evaluation_history import EvaluationHistory

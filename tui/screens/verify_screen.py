@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import Static
 
-from distrain.runners.config.sections import ONE_PROCESS
+from distrain.runners.config.field_types import ONE_PROCESS
 from distrain.tui import keymap
 from distrain.tui.data.form import Draft
 from distrain.tui.data.verification_feed import (

@@ -21,7 +21,7 @@ from distrain.runners.analysis.comparison.chart_style import (
 )
 from distrain.runners.analysis.comparison.curves import LOGGED_PREFIX
 from distrain.runners.analysis.comparison.model import Candidate, CandidateCurve
-from distrain.runners.config.sections import SCRIPT
+from distrain.runners.config.field_types import SCRIPT
 
 HEIGHT = 370  # pixels
 MAX_WITH_MARKERS = 40  # points

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from distrain.runners.config.sections import SlurmConfig
+from distrain.runners.config.launch_sections import SlurmConfig
 from distrain.runners.errors import DistrainError, SlurmError
 from distrain.runners.launchers.slurm import commands, nodes
 from distrain.runners.launchers.slurm.script import SCRIPT

@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from distrain.runners.checks import check
+from distrain.runners.config.field_types import ONE_PROCESS, STRATEGIES, Launcher
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.presets import (
     BUILT_IN,
@@ -27,7 +28,6 @@ from distrain.runners.config.presets import (
     user_folder,
 )
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.sections import ONE_PROCESS, STRATEGIES, Launcher
 from distrain.runners.config.trust import is_remembered, remember
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from distrain.runners.config.launch_sections import ScriptConfig
 from distrain.runners.config.presets import BUILT_IN
 from distrain.runners.config.schema import RunConfig, differences, json_schema, parse_assignment
-from distrain.runners.config.sections import ScriptConfig
 from distrain.runners.config.validation import Section
 from distrain.runners.errors import ConfigError
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from msgspec import structs
 
-from distrain.runners.config import sections
+from distrain.runners.config import field_types
 from distrain.runners.doctor import capabilities, collectives, survey
 from distrain.runners.doctor.capabilities import Capability, HostFacts, why_not_applicable
 from distrain.runners.doctor.collectives import OPERATIONS, OperationResult, try_operations
@@ -219,9 +219,9 @@ def test_the_report_is_plain_data_with_every_cell(report: dict[str, Any]) -> Non
 
 
 def test_every_choice_of_a_config_has_a_check() -> None:
-    assert tuple(capabilities.STRATEGIES) == sections.STRATEGIES
-    assert tuple(capabilities.LAUNCHERS) == get_args(sections.Launcher)
-    assert tuple(capabilities.BACKENDS) == get_args(sections.Backend)[1:]
+    assert tuple(capabilities.STRATEGIES) == field_types.STRATEGIES
+    assert tuple(capabilities.LAUNCHERS) == get_args(field_types.Launcher)
+    assert tuple(capabilities.BACKENDS) == get_args(field_types.Backend)[1:]
 
 
 # --- capabilities ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from distrain.runners.config.sections import CheckpointConfig
+from distrain.runners.config.training_sections import CheckpointConfig
 from distrain.runners.training.best import BestScore, Patience
 
 

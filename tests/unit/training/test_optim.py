@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from distrain.models.errors import TaskError
-from distrain.runners.config.sections import TrainConfig
+from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.training.optim import BUILTIN, make_schedule, optimizer_of_config
 
 LR = 0.2

@@ -12,7 +12,7 @@ from torch import nn
 from distrain.models.errors import TaskError
 from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
-from distrain.runners.config.sections import TrainConfig
+from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.training.optim import set_rate
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.task_optimizer import (
