@@ -76,22 +76,26 @@ class Coordinator:
             return
         if isinstance(event, Window) and self.run.ranks.is_plain(connection):
             self._add_window(event)
-            return
-        if connection in self.run.ranks.programs:
+        elif connection in self.run.ranks.programs:
             if isinstance(event, Failure):
                 self.run.evidence.program_failure = event
-            return
+        elif reason := self._refusal(connection, event):
+            connection.refuse(reason)
+        else:
+            if connection.rank in self.run.ranks.joined:
+                event = self._attempts.step_offsets.apply(event)
+            self._handle(connection, event)
+
+    def _refusal(self, connection: Connection, event: Event) -> str:
+        """Return why an event does not belong to this run, which a rank that joins may extend."""
         if isinstance(event, Hello) and event.role == "rank" and event.joined:
             self.run.grow(event.world_size)
         rank = getattr(event, "rank", None) or 0
         if not 0 <= rank < self.run.plan.world_size:
-            connection.refuse(f"there is no rank {rank} in this run")
-            return
-        if reason := self.run.membership.refusal(connection, event):
-            connection.refuse(reason)
-            return
-        if connection.rank in self.run.ranks.joined:
-            event = self._attempts.step_offsets.apply(event)
+            return f"there is no rank {rank} in this run"
+        return self.run.membership.refusal(connection, event)
+
+    def _handle(self, connection: Connection, event: Event) -> None:
         match event:
             case Window():
                 self._add_window(event)

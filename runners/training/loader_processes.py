@@ -40,6 +40,7 @@ def make_loader(
     device: torch.device,
     **options: Any,
 ) -> DataLoader[Any]:
+    """Return a loader with so many processes, which persist; `options` are torch's."""
     if workers:
         options |= {
             "persistent_workers": True,
@@ -94,26 +95,31 @@ def _retry(batches: Any, timeout_s: float) -> Iterator[Any]:
     with _Guard(batches._workers, timeout_s) as guard:
         while True:
             guard.deadline = time.monotonic() + timeout_s
-            while True:
-                batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
-                try:
-                    batch = next(batches)
-                    break
-                except StopIteration:
-                    return
-                except (RuntimeError, OSError, EOFError) as error:
-                    is_late = time.monotonic() >= guard.deadline
-                    if not is_late and "DataLoader timed out" in str(error):
-                        continue
-                    if not (is_late or guard.has_ended_loaders):
-                        _explain(error, batches._workers)
-                        raise (_task_error(error) or error) from None
-                    text = f"no batch came from the loader processes within {timeout_s:g} s"
-                    raise RuntimeError(f"{text} (data.timeout_s)") from None
-                finally:
-                    batches._timeout = timeout_s
+            try:
+                batch = _next(batches, guard, timeout_s)
+            except StopIteration:
+                return
             guard.deadline = math.inf
             yield batch
+
+
+def _next(batches: Any, guard: _Guard, timeout_s: float) -> Any:
+    """Return the next batch, if it comes before the deadline of the guard."""
+    batches._timeout = min(timeout_s, CHECK_S)  # there is no public way
+    try:
+        while True:
+            try:
+                return next(batches)
+            except (RuntimeError, OSError, EOFError) as error:
+                is_late = time.monotonic() >= guard.deadline
+                if is_late or guard.has_ended_loaders:
+                    text = f"no batch came from the loader processes within {timeout_s:g} s"
+                    raise RuntimeError(f"{text} (data.timeout_s)") from None
+                if "DataLoader timed out" not in str(error):
+                    _explain(error, batches._workers)
+                    raise (_task_error(error) or error) from None
+    finally:
+        batches._timeout = timeout_s
 
 
 def _task_error(error: BaseException) -> TaskError | None:

@@ -83,10 +83,9 @@ class _EpochSampler:
 class EvaluationBatches:
     """This rank's consecutive share of the evaluation data, as (batch, samples) in each pass.
 
-    `first` are the indices of the first batch.
-
-    A rank without a sample gets one batch with a count of 0. Loader processes persist: a process
-    that forks while it has threads may hang, so it does not fork again for each evaluation.
+    A rank without a sample gets one batch with a count of 0. `first` are the indices of the first
+    batch. Loader processes persist: a process that forks while it has threads may hang, so it does
+    not fork again for each evaluation.
     """
 
     def __init__(

@@ -23,10 +23,10 @@ from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
 from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric
-from distrain.runners.training import checkpoint
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.module_state import unchanged_modules
+from distrain.runners.training.random_state import get_random_state, set_random_state
 from distrain.runners.training.state_copy import copy_task
 from distrain.runners.training.stream_check import check_stream
 from distrain.runners.training.trainer import Training
@@ -252,7 +252,7 @@ def _require_scalar(task: Task, loss: object) -> None:
 def _unchanged(run: Training, shared: Sequence[nn.Module]) -> Iterator[None]:
     """Leave random numbers, the model and these modules behind the block as they were before."""
     device = run.world.device
-    state = checkpoint.get_random_state(device)
+    state = get_random_state(device)
     with unchanged_modules([run.model, *shared]):
         yield
-    checkpoint.set_random_state(state, device)
+    set_random_state(state, device)

@@ -29,7 +29,6 @@ from distrain.runners.distributed.timing import make_clock
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Evaluation, Facts, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
-from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.best import BestScore, Patience
@@ -38,6 +37,7 @@ from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
 from distrain.runners.training.precision import Precision
+from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.task_optimizer import (
     base_rate,
     has_own_schedule,
@@ -325,7 +325,7 @@ def make_training(
     """
     train = config.train
     torch.use_deterministic_algorithms(train.deterministic)
-    checkpoint.seed_generators(train.seed)
+    seed_generators(train.seed)
     task = build_task(
         config.task,
         config.model,
@@ -335,7 +335,7 @@ def make_training(
         device=world.device,
     )
     # All ranks have the same weights, but each its own random numbers for dropout and the like.
-    checkpoint.seed_generators(train.seed + 1 + world.rank)
+    seed_generators(train.seed + 1 + world.rank)
     return Training(config, plan, world, task, reporter, folder)
 
 

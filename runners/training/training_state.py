@@ -14,6 +14,7 @@ from distrain.runners.protocol.events import Saved
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
 from distrain.runners.training.optim import begin_momenta
+from distrain.runners.training.random_state import get_random_state, set_random_state
 from distrain.runners.training.task_optimizer import option_names
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class TrainingState:
             with checkpoint.refusing_damage("state of the strategy"):
                 run.strategy.load_state(own["strategy"])
         with checkpoint.refusing_damage("random state"):
-            checkpoint.set_random_state(own["random"], run.world.device)
+            set_random_state(own["random"], run.world.device)
 
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
@@ -119,7 +120,7 @@ class TrainingState:
         began = time.perf_counter()
         run.sync_buffers()
         own = {
-            "random": checkpoint.get_random_state(run.world.device),
+            "random": get_random_state(run.world.device),
             "strategy": run.strategy.state(),
             "finite": run.meter.finite,
         }

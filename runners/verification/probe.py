@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.evaluation import in_evaluation_mode
+from distrain.runners.training.random_state import seed_generators
 from distrain.runners.verification.reference import PlainProcess
 
 SAMPLES = 12

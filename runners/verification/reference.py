@@ -22,10 +22,10 @@ from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
-from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import MetricStates, in_evaluation_mode
 from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns

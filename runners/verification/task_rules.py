@@ -15,8 +15,8 @@ import torch
 
 from distrain.models.data import length
 from distrain.models.places import place_of
-from distrain.runners.training.checkpoint import seed_generators
 from distrain.runners.training.evaluation import in_evaluation_mode
+from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.weights import has_weights, weight_of
 from distrain.runners.verification.reference import PlainProcess
 from distrain.runners.verification.result import TASK, VerificationCheck

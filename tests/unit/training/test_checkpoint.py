@@ -17,11 +17,10 @@ import torch
 from distrain.runners.errors import ConfigError
 from distrain.runners.training.checkpoint import (
     Checkpoints,
-    get_random_state,
     load,
     load_training,
-    set_random_state,
 )
+from distrain.runners.training.random_state import get_random_state, set_random_state
 
 CPU = torch.device("cpu")
 
