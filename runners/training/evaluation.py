@@ -48,12 +48,28 @@ def evaluate(
             with precision.autocast():
                 batch_sums = task.metrics(model, batch)
             samples += size
-            pairs = states.take(batch_sums, is_counted=size > 0)
-            for name, (total, count) in pairs.items():
+            for name, (total, count) in states.take(batch_sums, is_counted=size > 0).items():
                 part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
                 counts[name] = counts.get(name, 0) + (count if size else 0)
-    # One tensor for one all-reduce: the samples, then all counts, then all sums.
+    all_samples, pairs = _reduce(world, samples, sums, counts)
+    metrics = {
+        name: Metric.of(total, _whole(name, count)) for name, (total, count) in pairs.items()
+    }
+    for name, value in states.compute(world).items():
+        if name in metrics:
+            raise TaskError("task.name", f"two values of {place_of(task.metrics)} are named {name}")
+        metrics[name] = Metric.of(value, 1)
+    return all_samples, metrics | derive(task, metrics)
+
+
+def _reduce(
+    world: World,
+    samples: int,
+    sums: Mapping[str, torch.Tensor],
+    counts: Mapping[str, torch.Tensor | int],
+) -> tuple[int, dict[str, tuple[float, float]]]:
+    """Return the samples of all ranks, and their (sum, count) by name, with one all-reduce."""
     names = sorted(sums)
     numbers = [samples, *(float(counts[name]) for name in names)]
     table = torch.cat(
@@ -63,19 +79,9 @@ def evaluate(
         ]
     )
     world.all_reduce_(table)
-    values = table.tolist()
-    all_samples = int(values[0])
-    all_counts = values[1 : 1 + len(names)]
-    all_sums = values[1 + len(names) :]
-    metrics = {
-        name: Metric.of(total, _whole(name, count))
-        for name, total, count in zip(names, all_sums, all_counts, strict=True)
-    }
-    for name, value in states.compute(world).items():
-        if name in metrics:
-            raise TaskError("task.name", f"two values of {place_of(task.metrics)} are named {name}")
-        metrics[name] = Metric.of(value, 1)
-    return all_samples, metrics | derive(task, metrics)
+    all_samples, *values = table.tolist()
+    pairs = zip(values[len(names) :], values[: len(names)], strict=True)
+    return int(all_samples), dict(zip(names, pairs, strict=True))
 
 
 class MetricStates:

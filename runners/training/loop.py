@@ -50,12 +50,12 @@ def train_epoch(run: Training) -> bool:
     plan = run.batch_plan()
     batches = run.batches.epoch(run.epoch, plan)
     within_epochs = bool(run.config.eval.every_steps or run.config.checkpoint.every_steps)
-    for left, share in zip(range(plan.steps)[::-1], plan.shares(run.world.rank), strict=True):
+    for number, share in enumerate(plan.shares(run.world.rank), 1):
         _step(run, batches, share)
-        if left == plan.steps - 1:
+        if number == 1:
             run.require_same_parameters()
         run.offset += share.total
-        epoch_ends = left == 0
+        epoch_ends = number == plan.steps
         if epoch_ends:
             run.epoch += 1
             run.offset = 0
@@ -73,11 +73,17 @@ def train_epoch(run: Training) -> bool:
 
 def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     """Make one optimizer step with this rank's share of the samples."""
+    if run.turns:
+        run.begin_turn(run.turns)
+    _compute_gradients(run, batches, share)
+    _update(run)
+
+
+def _compute_gradients(run: Training, batches: Iterator[Any], share: StepShare) -> None:
+    """Compute the gradients of the mean loss over the samples of all ranks."""
     total, _, counts = share
     mark = run.clock.mark
     last = len(counts) - 1
-    if run.turns:
-        run.begin_turn(run.turns)
     weights: Sequence[float] = counts
     total_weight: float = total
     if run.weighs_batches:
@@ -105,6 +111,10 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     run.strategy.reduce(run.model, run.clock)
     if run.turns:
         run.turns.remove_other_gradients()
+
+
+def _update(run: Training) -> None:
+    """Update the weights and their average with the gradients, and end the step."""
     rate = run.rate(run.step)
     set_rate(run.optimizer, rate)
     with run.strategy.stepping():
@@ -112,7 +122,7 @@ def _step(run: Training, batches: Iterator[Any], share: StepShare) -> None:
     run.optimizer.zero_grad()
     if run.average:
         run.average.update(skipped)
-    mark("optimizer")
+    run.clock.mark("optimizer")
     run.step += 1
     run.meter.end_step(run.epoch, run.step, rate, skipped, run.precision.norm)
 

@@ -207,7 +207,6 @@ class Meter:
                 **{phase: reading.phases[phase] for phase in PHASES},
             )
         )
-
         if norms:
             stats = {GRADIENT_NORM: LoggedStats.of(norms)}
             self._reporter.send(
