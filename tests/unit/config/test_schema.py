@@ -21,9 +21,9 @@ from distrain.runners.errors import ConfigError
 
 PRESETS = sorted(BUILT_IN.glob("*.toml"))
 INTEGERS = st.integers(-(2**63) + 1, 2**63 - 1)  # what TOML promises
-SCALARS = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text()
+SCALARS = st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text()
 PLAIN = st.recursive(
-    SCALARS.filter(lambda value: value is not None),
+    SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
