@@ -159,12 +159,13 @@ def test_letters_are_typed_and_do_nothing_else_in_a_field(make: Make, runs_dir: 
         await pilot.press("slash")
         await check(pilot, app)
         await pilot.press("escape")
+        runs = app.screen
         for dialog in dialogs(runs_dir):
             await app.push_screen(dialog)
             await pilot.pause()
             await check(pilot, app)
             dialog.dismiss(None)
-            await pilot.pause()
+            await until(pilot, lambda: app.screen is runs, "closed")
         await pilot.press("n")
         await until(pilot, lambda: isinstance(app.screen, LaunchScreen), "opened")
         await until(pilot, lambda: app.screen.query_one(FormTable).field, "read")
