@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import distrain
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol import collectives
@@ -163,6 +164,14 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
 )  # fmt: skip
 def test_calls_tell_the_phase(calls: list[tuple[str, str]], phase: str) -> None:
     assert stack_groups.phase_of([Frame(file, 1, function) for file, function in calls]) == phase
+
+
+def test_the_phases_of_our_own_code_name_functions_that_it_has() -> None:
+    ours = [(path, names) for _, path, names in stack_groups._PHASES if "distrain/" in path]
+    assert ours
+    for path, names in ours:
+        text = (Path(distrain.__file__).parents[1] / path).read_text()
+        assert all(f"def {name}(" in text for name in names), path
 
 
 def test_the_users_call_is_the_innermost_one_of_no_library() -> None:
