@@ -22,7 +22,20 @@ class OpenFiles:
         self._opened: dict[str, int] = {}
         self._sizes = dict.fromkeys(_ENDINGS, 0)
         for ending in _ENDINGS:
-            self._opened[ending] = os.open(f"{path}{ending}", os.O_RDONLY | os.O_CLOEXEC)
+            self._opened[ending] = os.open(f"{path}{ending}", os.O_RDWR | os.O_CLOEXEC)
+        self.restore_index()
+
+    def restore_index(self) -> None:
+        """Give the index of the log its size again if somebody has truncated it; raises OSError.
+
+        Call it before SQLite is used: it accesses the index as memory, and without a file behind
+        that the kernel ends this process by SIGBUS. SQLite computes the content again.
+        """
+        size = os.fstat(self._opened["-shm"]).st_size
+        if size < self._sizes["-shm"]:
+            os.ftruncate(self._opened["-shm"], self._sizes["-shm"])
+        else:
+            self._sizes["-shm"] = size
 
     def what_was_done(self, path: Path) -> str:
         """Return "deleted", "overwritten" or MOVED; an empty string if nothing was done.
@@ -30,6 +43,7 @@ class OpenFiles:
         `path` is where the database is now: it has moved if its folder has. The writer's own
         database only grows.
         """
+        self.restore_index()
         for ending, descriptor in self._opened.items():
             opened = os.fstat(descriptor)
             try:

@@ -128,12 +128,13 @@ class RecordWriter:
         if not batch:
             return
         try:
+            self._files.restore_index()
             set_cache(self._db, len(self.ranks) + len(self._curves))
             self._db.execute("BEGIN IMMEDIATE")
             self._write(batch, time.time())
             self._db.execute(f"PRAGMA user_version = {journal_entries}")
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
             with suppress(sqlite3.Error):  # of a damaged file, which `restore_database` replaces

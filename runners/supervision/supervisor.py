@@ -7,6 +7,7 @@ listens for ranks and viewers.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import fcntl
 import os
 import signal
@@ -308,6 +309,7 @@ def main() -> int:
     folder = Path(sys.argv[1]).resolve()
 
     def work(on_ready: Callable[[], None]) -> int:
+        faulthandler.enable()  # the log tells where a SIGBUS or SIGSEGV came from
         adopt_orphans()
         raise_descriptor_limit()
         lock = os.open(folder, os.O_RDONLY)

@@ -83,6 +83,18 @@ def test_nothing_is_lost_of_a_deleted_database(writer: RecordWriter, damage: Dam
     assert [path.name for path in writer.dir.glob("*metrics*")] == ["metrics.db"]
 
 
+def test_an_index_of_the_log_that_was_truncated_ends_nothing(writer: RecordWriter) -> None:
+    path = writer.dir / "metrics.db-shm"
+    for data in (b"", b"x", b"x" * path.stat().st_size):
+        path.write_bytes(data)
+        writer.add(make_window(step=STEPS + 1))
+        writer.commit()
+        path.write_bytes(data)
+        assert writer.restore_database() == ""
+    writer.close()
+    assert Record(writer.dir).totals()[0]["steps"] == STEPS + 3
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"nonsense", b"nonsense" * 100_000], ids=["empty", "short", "long"]
 )
