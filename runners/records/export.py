@@ -39,6 +39,7 @@ LOGGED_POINTS = 2_000_000  # of all curves of a script together, but 1,000 of ea
 ROWS_AT_ONCE = 50_000
 LOGGED_HEADER = ("rank", "name", "time", "step", "count", "mean", "min", "max", "last")
 RANK_TAGS = ("loss", "samples_per_s", "lr")
+TENSORBOARD_DRAFT = ".distrain-export"
 _NOT_IN_TAGS = re.compile(r"[^-/\w.]")  # what tensorboardX replaces
 GPU_TAGS = ("utilisation", "memory_used", "power", "temperature", "sm_clock", "memory_clock")
 
@@ -155,7 +156,7 @@ def _tensorboard(record: Record, folder: Path) -> None:
         raise DistrainError(f"{folder} already contains TensorBoard's files; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.absolute() / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
-    with contextlib.closing(RecordWriter(str(path))) as file:
+    with _draft_of(path) as draft, contextlib.closing(RecordWriter(str(draft))) as file:
 
         def write(tag: str, value: float, step: int, at: float) -> None:
             event = Event(wall_time=at, step=step, summary=scalar(tag, value))
@@ -188,6 +189,22 @@ def _tensorboard(record: Record, folder: Path) -> None:
                 if (value := metric.value) is not None:
                     write(metric_tags[name], value, evaluation.step, evaluation.time)
         _add_logged(record, add, tags)
+
+
+@contextlib.contextmanager
+def _draft_of(path: Path) -> Iterator[Path]:
+    """Yield where to write what becomes the file `path` at the end of the block.
+
+    TensorBoard would take half a file for all of it. What an export that was killed has left is
+    overwritten by the next one.
+    """
+    draft = path.with_name(TENSORBOARD_DRAFT)
+    try:
+        yield draft
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    draft.rename(path)
 
 
 class _Tags:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,5 +141,8 @@ def _describe(current: Export) -> str:
 
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of the files in a folder."""
-    files = path.iterdir() if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.exists())
+    size = 0
+    for file in path.iterdir() if path.is_dir() else [path]:
+        with suppress(OSError):  # it is renamed at its end
+            size += file.stat().st_size
+    return size

@@ -27,7 +27,7 @@ from distrain.runners.protocol.events import (
     Window,
     decode,
 )
-from distrain.runners.records.export import Format, export
+from distrain.runners.records.export import TENSORBOARD_DRAFT, Format, export
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
@@ -210,16 +210,22 @@ def test_each_curve_has_a_tag_of_its_own_whatever_a_script_logs(tmp_path: Path) 
     assert last == {**observed, **rates, "eval/top1": [0.75], **logged, **alone, "loss": [5.0]}
 
 
-def test_a_disk_that_becomes_full_ends_an_export_with_one_sentence(
+def test_tensorboard_gets_nothing_of_an_export_that_failed_or_was_killed(
     record: Record, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "tb"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(DistrainError, match=f"cannot write to {tmp_path / 'tb'}: File too"):
-            export(record, "tensorboard", tmp_path / "tb")
+        with pytest.raises(DistrainError, match=f"cannot write to {folder}: File too large"):
+            export(record, "tensorboard", folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(folder.iterdir())
+    (folder / TENSORBOARD_DRAFT).write_bytes(b"half of it")  # as one that was killed leaves it
+    export(record, "tensorboard", folder)
+    assert [path.name.partition(".")[0] for path in folder.iterdir()] == ["events"]
+    assert read_tensorboard(folder)
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl"])
