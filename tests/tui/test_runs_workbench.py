@@ -240,6 +240,15 @@ def test_the_preview_shows_curves_and_differences_to_the_pinned_run(
         await until(pilot, lambda: "ValueError" in preview(app), "shown again")
         await pilot.resize_terminal(80, 24)
         await until(pilot, lambda: preview(app) == "", "no room")
+        await pilot.resize_terminal(80, 30)
+        await until(pilot, lambda: "ValueError" in preview(app), "below the table")
+        await pilot.press("down", "down")
+        await until(pilot, lambda: "█" in preview(app), "read")
+        sides = [line.split("   ", 1) for line in preview(app).splitlines()]
+        assert "training loss" in sides[0][1]  # next to the name of the run
+        pane, table = app.screen.query_one(RunPreviewPane), app.screen.query_one(RunTable)
+        assert (pane.region.x, pane.region.y) == (table.region.x, table.region.bottom)
+        assert table.region.height > 8
 
     run_app(scenario, runs_dir)
 

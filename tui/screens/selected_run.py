@@ -16,7 +16,8 @@ from distrain.tui.data.run_groups import TableRow
 from distrain.tui.data.run_rows import RUN, RunRow
 from distrain.tui.widgets.run_preview import RunPreviewPane
 
-LEAST_WIDTH = 120  # cells of the screen
+LEAST_WIDTH = 120  # cells of a screen with the pane next to the table
+LEAST_HEIGHT = 30  # lines of a screen with the pane below the table
 PAUSE_S = 0.08  # the cursor rests so long on a run before it is read
 MOST_KEPT = 64
 
@@ -48,8 +49,12 @@ class SelectedRun:
         self._read: dict[str, tuple[RunRow, RunGlance]] = {}
 
     def resize(self, is_wanted: bool) -> None:
-        """Show the pane if it is wanted and there is room."""
-        self._pane.display = is_wanted and self._screen.size.width >= LEAST_WIDTH
+        """Show the pane if it is wanted and there is room next to the table, or else below it."""
+        width, height = self._screen.size
+        is_below = width < LEAST_WIDTH
+        self._pane.display = is_wanted and (not is_below or height >= LEAST_HEIGHT)
+        self._pane.in_two_columns = is_below
+        self._screen.set_class(is_below, "-preview-below")
 
     def show(self, line: TableRow | None, pinned: RunRow | None) -> None:
         """Show a line, and read its run unless it was read as it is now."""

@@ -1,8 +1,9 @@
-"""The pane next to the table of runs: the run or group under the cursor at a glance."""
+"""The pane next to or below the table of runs: the run or group under the cursor at a glance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import isfinite, nan
 
 from rich.text import Text
@@ -20,10 +21,14 @@ MOST_DIFFERENCES = 12
 MOST_METRICS = 6
 LOSS_ROWS = 3  # of its sparkline
 MOST_RUNS = 16  # of a group
+GAP = 3  # cells between two columns
 
 
 class RunPreviewPane(TextLines):
-    """Shows a run with what was read of it, and how its config differs from the pinned run's."""
+    """Shows a run with what was read of it, and how its config differs from the pinned run's.
+
+    Below the table it is wide and low: `in_two_columns` says to fill it so.
+    """
 
     DEFAULT_CSS = """
     RunPreviewPane {
@@ -33,6 +38,7 @@ class RunPreviewPane(TextLines):
     }
     """
 
+    in_two_columns = False
     _shown: tuple[TableRow | None, RunGlance | None, RunRow | None] = (None, None, None)
 
     def __init__(self, run_marks: RunMarks, *, id: str | None = None) -> None:
@@ -50,39 +56,55 @@ class RunPreviewPane(TextLines):
         """Show the line under the cursor; `glance` is None until the run has been read."""
         self._shown = line, glance, pinned
         width = self.content_size.width
+        if self.in_two_columns:
+            width = (width - GAP) // 2
         if width <= 0 or line is None:
             self.put([])
-        elif isinstance(line, GroupRow):
-            self.put(group_lines(line, width))
+            return
+        if isinstance(line, GroupRow):
+            first, second = group_lines(line, width)
         else:
             mark = self._run_marks.of(line.id)
             style = legible_style(mark.colour, self.background_colors[1])
             name = Text.assemble((mark.shape, style), " ", (_name(line), "bold"))
             name.truncate(width, overflow="ellipsis")
-            self.put([name, *run_lines(line, glance, pinned, width)])
+            first, second = run_lines(line, glance, pinned, width)
+            first = [name, *first]
+            if not self.in_two_columns:
+                first.append(Text(""))
+        self.put(_side_by_side(first, second, width) if self.in_two_columns else [*first, *second])
+
+
+def _side_by_side(first: Sequence[Text], second: Sequence[Text], width: int) -> list[Text]:
+    lines = []
+    for left, right in zip_longest(first, second, fillvalue=Text("")):
+        line = left.copy()
+        line.pad_right(width + GAP - line.cell_len)
+        lines.append(line.append_text(right))
+    return lines
 
 
 def run_lines(
     row: RunRow, glance: RunGlance | None, pinned: RunRow | None, width: int
-) -> list[Text]:
-    """Return the status, the figures, the curves and the differences of a run."""
+) -> tuple[list[Text], list[Text]]:
+    """Return the status, figures and notes of a run, and its curves and differences."""
     dot, colour = STATUSES.get(row.current_status, UNKNOWN)
-    lines = [Text(f"{dot} {row.current_status}", colour)]
+    first = [Text(f"{dot} {row.current_status}", colour)]
     if row.reason and row.status != "completed":
-        lines = wrapped(f"{dot} {row.current_status}: {row.reason}", colour, width)[:6]
-    lines += [*_setup(row, width), Text(""), *_figures(row, width)]
-    if glance is not None and glance.problem:
-        lines += wrapped(glance.problem, "yellow", width)
-    for curve in glance.curves if glance else ():
-        lines += [Text(""), *curve_lines(curve, width)]
-    if pinned is not None and pinned.id != row.id:
-        lines += [Text(""), *_differences(row, pinned, width)]
+        first = wrapped(f"{dot} {row.current_status}: {row.reason}", colour, width)[:6]
+    first += [*_setup(row, width), Text(""), *_figures(row, width)]
     if row.notes or row.tags:
-        lines += [
-            Text(""),
-            *wrapped(" ".join([row.notes, *(f"#{tag}" for tag in row.tags)]), "", width),
-        ]
-    return lines
+        words = [row.notes, *(f"#{tag}" for tag in row.tags)]
+        first += [Text(""), *wrapped(" ".join(words), "", width)]
+    if glance is not None and glance.problem:
+        first += wrapped(glance.problem, "yellow", width)
+    parts = [curve_lines(curve, width) for curve in glance.curves] if glance else []
+    if pinned is not None and pinned.id != row.id:
+        parts.append(_differences(row, pinned, width))
+    second: list[Text] = []
+    for part in filter(None, parts):
+        second += [Text(""), *part] if second else part
+    return first, second
 
 
 def _setup(row: RunRow, width: int) -> list[Text]:
@@ -157,21 +179,22 @@ def _differences(row: RunRow, pinned: RunRow, width: int) -> list[Text]:
     return lines
 
 
-def group_lines(group: GroupRow, width: int) -> list[Text]:
-    """Return the runs of a group with their main metric, the best first."""
+def group_lines(group: GroupRow, width: int) -> tuple[list[Text], list[Text]]:
+    """Return the runs of a group with their main metric, the best first, in two halves."""
     title = f"{group.label}: {formatting.plural(len(group.rows), 'run')}"
-    lines = [*wrapped(title, "bold", width), Text("")]
     direction = formatting.best_is(group.metric)
     rows: Sequence[RunRow] = group.rows
     if direction is not None:
         sign = -1 if direction == "max" else 1
         rows = sorted(rows, key=lambda row: (row.value is None, sign * (row.value or 0.0)))
+    lines = []
     for row in rows[:MOST_RUNS]:
         value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
         lines.append(_pair(_name(row), value, width))
     if len(rows) > MOST_RUNS:
         lines.append(Text(f"and {len(rows) - MOST_RUNS:,} more", "dim"))
-    return lines
+    half = MOST_RUNS // 2
+    return [*wrapped(title, "bold", width), Text(""), *lines[:half]], lines[half:]
 
 
 def _name(row: RunRow) -> str:
