@@ -176,7 +176,7 @@ KEYMAP = (
     Key(STACKS, "again", "h", "again", "Read again", "Read the stacks of all ranks again.", True),
     # --- launch
     Key(LAUNCH, "start", "ctrl+r,f5", "start", "Launch", "Launch the preset.", True),
-    Key(LAUNCH, "script", "s", "script", "Script", "Run a script of your own.", True),
+    Key(LAUNCH, "script", "s", "script", "Script", "Add a script or a preset file.", True),
     Key(LAUNCH, "install", "i", "install", "Install", "Build and install Horovod.", True),
     Key(LAUNCH, "queue", "ctrl+e", "queue", "Queue", "Launch when the devices are free.", True),
     Key(LAUNCH, "mark", "space", "mark", "Mark", "Mark a preset or script for a bench.", True),

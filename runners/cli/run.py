@@ -58,8 +58,7 @@ def script_of_words(words: Sequence[str]) -> RunConfig:
             return program_config(arguments.program, config_changes(arguments))
         if arguments.preset and arguments.preset.endswith(".toml"):
             raise ConfigError(
-                f"{arguments.preset} is a preset: copy it to {presets.user_folder()} to have it in "
-                f"the list of presets, or launch it with `:run {arguments.preset}`"
+                f"{arguments.preset} is a preset: type its path alone, and change it in the form"
             )
     raise ConfigError("name a script (.py), a path that contains a slash, or -m and a module")
 

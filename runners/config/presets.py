@@ -28,11 +28,12 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """A preset in the list; if its file is invalid, `config` is None and `problem` says why.
 
-    A script without a file is listed by its command line.
+    A file that is in neither folder of presets is listed by its absolute path, a script without a
+    file by its command line.
     """
 
     name: str
-    origin: Literal["built-in", "yours", "script"]
+    origin: Literal["built-in", "yours", "file", "script"]
     path: str
     hides_built_in: bool = False
     config: RunConfig | None = None
@@ -55,6 +56,20 @@ def names() -> list[str]:
 def listing() -> list[Preset]:
     """Return all presets by name, invalid files included."""
     return [_list_one(name) for name in names()]
+
+
+def list_file(path: Path) -> Preset:
+    """Return the preset of a file anywhere, by its absolute path; an invalid file is included."""
+    path = Path(os.path.abspath(path.expanduser()))
+    try:
+        if path.exists():
+            require_regular(path.stat())
+        return Preset(name=str(path), origin="file", path=str(path), config=_read(path))
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror or error}"
+    except ConfigError as error:
+        problem = str(error)
+    return Preset(name=str(path), origin="file", path=str(path), problem=problem)
 
 
 def find(name_or_path: str | os.PathLike[str]) -> tuple[RunConfig, str]:

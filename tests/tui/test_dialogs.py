@@ -19,13 +19,13 @@ from distrain.runners import bench
 from distrain.runners.config.presets import load_preset
 from distrain.tui import keymap
 from distrain.tui.app import DistrainApp
+from distrain.tui.dialogs.add_entry import AddEntryDialog
 from distrain.tui.dialogs.bench_rules import BenchRulesDialog
 from distrain.tui.dialogs.busy_devices import BusyDevicesDialog
 from distrain.tui.dialogs.dialog import Answer, ChoiceDialog, Dialog
 from distrain.tui.dialogs.edit import EditDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.prompt import PromptDialog
-from distrain.tui.dialogs.run_script import RunScriptDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.widgets.form_table import FormTable
@@ -80,7 +80,7 @@ def dialogs(runs_dir: Path) -> Iterator[Dialog[Any]]:
     yield BenchRulesDialog(definition, plans)
     yield EditDialog("Edit", {"name": "", "notes": ""}, lambda fields: "")
     yield PromptDialog("Save", "It is saved here.", "mine")
-    yield RunScriptDialog()
+    yield AddEntryDialog()
     yield PickOneDialog("Pick", [(f"{number}", f"name {number}") for number in range(40)])
 
 
@@ -116,7 +116,7 @@ def test_every_dialog_with_answers_has_the_base_that_carries_the_rule() -> None:
 
 def test_escape_asks_before_it_discards_a_long_text(runs_dir: Path) -> None:
     async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
-        dialog = RunScriptDialog()
+        dialog = AddEntryDialog()
         await app.push_screen(dialog)
         await pilot.press(*"train.py --lr 0.1 --epochs 3", "escape")
         assert isinstance(app.screen, ChoiceDialog)

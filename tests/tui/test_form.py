@@ -242,6 +242,8 @@ def test_the_command_of_a_script_is_the_one_that_was_typed(words: list[str]) -> 
     draft = form.Draft.of("it", config, is_preset=False)
     assert draft.command() == ["distrain", "run", *words]
     assert script_of_words(draft.command(Path("r"))[2:]) == config
+    changed = draft.with_value("devices", "cpu:3")
+    assert changed.without_changes() == draft  # a script still, and not a preset of this name
 
 
 def test_a_script_has_no_fields_of_the_training_loop() -> None:

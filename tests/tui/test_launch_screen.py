@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from distrain.tui import settings
 from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import draft_store, recent_scripts
-from distrain.tui.dialogs import run_script
+from distrain.tui.dialogs import add_entry
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.widgets.form_pane import FormPane
@@ -555,7 +556,7 @@ def test_no_key_of_a_rapid_burst_is_lost(home: Path, monkeypatch: pytest.MonkeyP
         may_check.wait(60)
         return None, f"{text}: checked"
 
-    monkeypatch.setattr(run_script, "read_command_line", check_slowly)
+    monkeypatch.setattr(add_entry, "read_entry", check_slowly)
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         for key in f"s{typed}":  # as a terminal sends them, without a pause
@@ -579,10 +580,51 @@ def labels_of(screen: Screen[Any]) -> str:
     return " ".join(str(label.render()) for label in screen.query(Label))
 
 
-def test_a_preset_file_given_as_a_script_is_told_where_presets_are_kept() -> None:
-    config, problem = run_script.read_command_line("--devices cpu:2 mine.toml")
-    assert config is None
-    assert problem == (
-        f"mine.toml is a preset: copy it to {user_folder()} to have it in the list of presets, "
-        "or launch it with `:run mine.toml`"
-    )
+def test_a_preset_file_from_anywhere_is_added_changed_launched_and_remembered(
+    home: Path, monkeypatch: pytest.MonkeyPatch, launched: list[dict[str, Any]]
+) -> None:
+    monkeypatch.chdir(home)
+    (home / "far").mkdir()
+    file = home / "far" / "mine.toml"
+    file.write_text("train.epochs = 3\n")
+
+    async def add(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press("s", *"far/mine.toml", "enter")
+        await until(pilot, lambda: screen.drafts.current_name == str(file), "chosen")
+        await until(pilot, lambda: screen.preview.is_current, "previewed")
+        assert "mine.toml ◆ file" in str(screen.query_one(PresetList).get_option_at_index(0).prompt)
+        await pilot.press("right", "/", *"epochs", "enter", "enter", "backspace", "4", "enter")
+        await until(pilot, lambda: screen.preview.is_current, "previewed")
+        assert screen.command == f"distrain run {file} --set train.epochs=4"
+        await pilot.press("f5")
+        await until(pilot, lambda: bool(launched), "launched")
+
+    on_screen(add)
+    assert launched[0]["name"] == "mine"
+    assert launched[0]["config"].train.epochs == 4
+    assert launched[0]["config"].code_dir == str(file.parent)
+
+    async def again(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert screen.query_one(PresetList).name_now == str(file)
+
+    on_screen(again)
+    file.unlink()
+
+    async def gone(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert str(file) not in screen.drafts.presets
+
+    on_screen(gone)
+
+
+def test_what_is_no_entry_of_the_list_says_why(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    os.mkfifo(home / "pipe.toml")
+    for typed, problem in (
+        ("--devices cpu:2 mine.toml", "mine.toml is a preset: type its path alone, and change it"),
+        ("mine.toml", f"there is no preset file {home / 'mine.toml'}"),
+        ("pipe.toml", f"{home / 'pipe.toml'} cannot be read"),
+        ("--lr 1", "--lr"),
+    ):
+        entry, found = add_entry.read_entry(typed)
+        assert entry is None
+        assert problem in found

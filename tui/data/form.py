@@ -280,6 +280,14 @@ class Draft:
                 draft = draft.with_value(key, value)
         return draft
 
+    @property
+    def label(self) -> str:
+        """Return the name to show: that of the file for a preset that is listed by its path."""
+        return Path(self.name).name if self.is_preset else self.name
+
+    def without_changes(self) -> Draft:
+        return replace(self, config=self.base, axes=())
+
     def get(self, key: str) -> Any:
         """Return the value of a key: an Axis if it has several."""
         return next((axis for axis in self.axes if axis.key == key), _at(self.config, key))

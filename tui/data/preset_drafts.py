@@ -70,9 +70,9 @@ class PresetDrafts:
         drafts = [self.by_name[name] for name in self.marked if name in self.by_name]
         names = iter(name_scripts([draft.config for draft in drafts if not draft.is_preset]))
         return {
-            ",".join([draft.name, *draft.assignments]) if draft.is_preset else next(names): (
-                draft.config
-            )
+            ",".join([draft.label.removesuffix(".toml"), *draft.assignments])
+            if draft.is_preset
+            else next(names): (draft.config)
             for draft in drafts
         }
 

@@ -1,13 +1,12 @@
-"""Scripts that were launched from the app, kept in scripts.toml in the config folder.
+"""Scripts and preset files that were added in the app, kept in scripts.toml in the config folder.
 
-Each belongs to the folder that it was launched from, because its path starts there.
+Each belongs to the folder that it was added in: the path of a script starts there.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from typing import Any
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.tui.user_file import UserFile
 
-MOST = 100  # scripts of all folders
+MOST = 100  # scripts of all folders, and as many preset files
 SHOWN = 5  # of one folder
 
 
@@ -29,8 +29,14 @@ class _Entry(msgspec.Struct, frozen=True):
     config: dict[str, Any]
 
 
+class _PresetFile(msgspec.Struct, frozen=True):
+    folder: str
+    path: str  # absolute
+
+
 class _File(msgspec.Struct, frozen=True):
     scripts: list[_Entry] = []
+    presets: list[_PresetFile] = []
 
 
 FILE = UserFile("scripts.toml", _File)
@@ -40,9 +46,9 @@ def path() -> Path:
     return FILE.path
 
 
-def load() -> tuple[list[RunConfig], str]:
-    """Return the scripts of the current folder, the last one first, and what the user has to know
-    about the file.
+def load() -> tuple[list[Preset], str]:
+    """Return the preset files and scripts of the current folder, the last one of each first, and
+    what the user has to know about the file. Preset files that are gone are left out.
     """
     here = os.getcwd()
     found: list[RunConfig] = []
@@ -51,7 +57,21 @@ def load() -> tuple[list[RunConfig], str]:
         if entry.folder == here and len(found) < SHOWN:
             with suppress(ConfigError):
                 found.append(RunConfig.from_dict(entry.config))
-    return found, notice
+    paths = [Path(each.path) for each in file.presets if each.folder == here]
+    files = [presets.list_file(path) for path in paths if path.exists()][:SHOWN]
+    return [*files, *map(as_preset, found)], notice
+
+
+def remember_preset(path: str) -> str:
+    """Put a preset file in front of those of the current folder; otherwise as `remember`."""
+    entry = _PresetFile(os.getcwd(), path)
+
+    def change(table: dict[str, Any], _: bool) -> None:
+        old = msgspec.convert(table, _File).presets
+        others = [each for each in old if each != entry]
+        table["presets"] = msgspec.to_builtins([entry, *others][:MOST])
+
+    return FILE.change(change)
 
 
 def remember(config: RunConfig) -> str:
@@ -71,12 +91,11 @@ def remember(config: RunConfig) -> str:
     return FILE.change(change)
 
 
-def as_presets(configs: Iterable[RunConfig]) -> list[Preset]:
-    """Return scripts as entries of the list of presets, named by their command lines."""
-    return [
-        Preset(name=config.workload, origin="script", path=config.script.path or "", config=config)
-        for config in configs
-    ]
+def as_preset(config: RunConfig) -> Preset:
+    """Return a script as an entry of the list of presets, named by its command line."""
+    return Preset(
+        name=config.workload, origin="script", path=config.script.path or "", config=config
+    )
 
 
 def _is_same(entry: _Entry, folder: str, words: list[str]) -> bool:

@@ -40,7 +40,9 @@ def save_as(
 
     preset = presets_by_name.get(draft.name)
     is_own = preset is not None and preset.origin == "yours"
-    source = draft.name if draft.is_preset else Path(draft.config.script.name).stem
+    source = Path(draft.config.script.name).stem
+    if draft.is_preset:
+        source = draft.label.removesuffix(".toml")
     value = draft.name if is_own else f"my-{source}"
     text = f"The file is saved in {presets.user_folder()}."
     check = partial(find_problem, presets_by_name)
@@ -78,7 +80,7 @@ def _save(
     try:
         config = draft.config
         if name != draft.name:
-            config = presets.describe(config, draft.name, draft.base)
+            config = presets.describe(config, draft.label, draft.base)
         path = presets.save_preset(name, config, force=force)
     except ConfigError as error:
         app.notify(str(error), severity="warning", timeout=8)

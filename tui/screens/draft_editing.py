@@ -74,9 +74,9 @@ class DraftEditing:
     def _ask_to_reset(self, draft: Draft) -> None:
         def answer(choice: str | None) -> None:
             if choice:
-                self.keep(Draft.of(draft.name, draft.base))
+                self.keep(draft.without_changes())
 
         text = f"Unsaved changes: {', '.join(draft.assignments)}"
         answers = [Answer("yes", "Discard", "warning", "d")]
-        dialog = ChoiceDialog(f"Discard changes to {draft.name}?", text, answers)
+        dialog = ChoiceDialog(f"Discard changes to {draft.label}?", text, answers)
         self._app.push_screen(dialog, answer)

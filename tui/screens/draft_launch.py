@@ -48,9 +48,9 @@ class DraftLaunch:
             runs_dir=self._app.runs_dir,
             command=shlex.split(self.command(draft)),
         )
-        action = f"launch {draft.name}"
+        action = f"launch {draft.label}"
         request = LaunchRequest(action, [draft.config], start, self._app.runs_dir)
-        self._request(f"launching {draft.name}{where}", request, queue)
+        self._request(f"launching {draft.label}{where}", request, queue)
 
     def _start_sweep(self, draft: Draft) -> None:
         """Queue the runs of a draft with several values as one group."""
@@ -61,9 +61,9 @@ class DraftLaunch:
             name = f"{_run_name(draft)}-sweep"
             return launch_group(configs, name, runs_dir=runs_dir, command=command)
 
-        action = f"launch the sweep of {draft.name}"
+        action = f"launch the sweep of {draft.label}"
         request = LaunchRequest(action, [draft.config], start, runs_dir)
-        self._request(f"queueing the sweep of {draft.name}", request, queue=True)
+        self._request(f"queueing the sweep of {draft.label}", request, queue=True)
 
     def _request(self, progress: str, request: LaunchRequest, queue: bool) -> None:
         self.progress = progress
@@ -81,9 +81,13 @@ class DraftLaunch:
         keys = ", ".join(axis.key for axis in draft.axes)
         hint = "{launch.start} launches it as a sweep, {launch.reset} resets a field"
         hint = keymap.insert_keys(hint, self._app)
-        self._app.refuse(f"{draft.name} has several values of {keys}: {hint}")
+        self._app.refuse(f"{draft.label} has several values of {keys}: {hint}")
         return True
 
 
 def _run_name(draft: Draft) -> str:
-    return draft.name if draft.is_preset else Path(draft.config.script.name).stem
+    return (
+        draft.label.removesuffix(".toml")
+        if draft.is_preset
+        else Path(draft.config.script.name).stem
+    )

@@ -22,8 +22,8 @@ from distrain.tui.data import launch_preview, recent_scripts
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.data.form import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
+from distrain.tui.dialogs.add_entry import ask_for_entry
 from distrain.tui.dialogs.kept import open_kept
-from distrain.tui.dialogs.run_script import ask_for_script
 from distrain.tui.dialogs.save_preset import save_as
 from distrain.tui.keymap import LAUNCH
 from distrain.tui.screens.app_screen import AppScreen
@@ -48,7 +48,7 @@ class LaunchScreen(AppScreen):
     HELP = (
         "Enter on a preset goes to the preview, where Enter launches it; {launch.start} launches "
         "from any pane. ← and → move between the panes. {launch.script} "
-        "runs a script of your own, unchanged. Changes to a preset "
+        "adds a script of your own, which runs unchanged, or a preset file. Changes to a preset "
         "are kept for the next time; {launch.save} saves them as a preset of your own, "
         "{launch.reset} discards them. {launch.verify} checks that a preset computes what one "
         "plain process computes. {launch.mark} in the list marks presets and scripts, and "
@@ -170,10 +170,10 @@ class LaunchScreen(AppScreen):
         self.action_start()
 
     async def action_script(self) -> None:
-        """Ask for a script, and add it to the list. Keys wait until the dialog is open."""
-        await ask_for_script(self.distrain, self._add_script)
+        """Ask for a script or a preset file to list. Keys wait until the dialog is open."""
+        await ask_for_entry(self.distrain, self._go_to_entry)
 
-    def _add_script(self, name: str) -> None:
+    def _go_to_entry(self, name: str) -> None:
         self.drafts.current_name = name
         self._list.focus()
         self._read_presets()
@@ -251,9 +251,11 @@ class LaunchScreen(AppScreen):
 
     def _title(self) -> str:
         draft = self.drafts.current
-        if draft is None or not draft.changes:
+        if draft is None:
             return self.drafts.current_name
-        return f"{draft.name} · {formatting.plural(len(draft.changes), 'change')}"
+        if not draft.changes:
+            return draft.label
+        return f"{draft.label} · {formatting.plural(len(draft.changes), 'change')}"
 
     @property
     def command(self) -> str:
@@ -350,7 +352,7 @@ class LaunchScreen(AppScreen):
 
     def _after_save(self, before: Draft, name: str, config: RunConfig) -> None:
         """Go to the new preset. The preset that it was made from loses its changes."""
-        self._editing.keep(Draft.of(before.name, before.base))
+        self._editing.keep(before.without_changes())
         self._editing.keep(Draft.of(name, config))
         self.drafts.current_name = name
         self.distrain.remember(preset=name)
@@ -384,6 +386,6 @@ class LaunchScreen(AppScreen):
 
 
 def _read_all() -> tuple[list[Preset], str]:
-    """Return the last scripts of this folder and all presets, and what the user has to know."""
-    scripts, notice = recent_scripts.load()
-    return [*recent_scripts.as_presets(scripts), *presets.listing()], notice
+    """Return what was added in this folder and all presets, and what the user has to know."""
+    added, notice = recent_scripts.load()
+    return [*added, *presets.listing()], notice

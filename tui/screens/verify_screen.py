@@ -147,7 +147,7 @@ def ask_what_to_verify(app: App[None], draft: Draft | None, drafts: Sequence[Dra
         return
     options = [("all", "All presets, each on its own devices")]
     if draft and draft.config.strategy not in ONE_PROCESS:
-        options.insert(0, ("ranks", f"{draft.name} on 1, 2 and 3 CPU ranks"))
+        options.insert(0, ("ranks", f"{draft.label} on 1, 2 and 3 CPU ranks"))
     if draft:
-        options.insert(0, ("own", f"{draft.name} as it would be launched"))
+        options.insert(0, ("own", f"{draft.label} as it would be launched"))
     app.push_screen(PickOneDialog("Verify against one plain process", options), answer)

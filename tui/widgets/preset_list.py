@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from rich.text import Text
 from textual import events
@@ -23,8 +24,8 @@ class PresetList(OptionList):
 
     HELP = (
         "Named configurations. Enter goes to the preview of the preset under the cursor, where "
-        "Enter launches it; → edits its fields. ◆ "
-        "marks your own presets, • unsaved changes, ✘ files that cannot be used. {launch.mark} "
+        "Enter launches it; → edits its fields. ◆ marks your own presets and files, • unsaved "
+        "changes, ✘ files that cannot be used. {launch.mark} "
         "marks presets (✓), and {launch.bench} measures the marked ones in a bench."
     )
     DEFAULT_CSS = """
@@ -150,7 +151,10 @@ def short_entry(preset: Preset, signs: str, width: int) -> Text:
 def _name(preset: Preset, signs: str, width: int) -> Text:
     mark = "✘ " if preset.config is None else signs
     line = Text().append(mark, "red" if preset.config is None else "cyan")
-    line.append(preset.name, "bold")
+    if preset.origin == "file":
+        line.append(Path(preset.path).name, "bold").append(" ◆ file", "cyan")
+    else:
+        line.append(preset.name, "bold")
     if preset.origin == "yours":
         line.append(" ◆ yours", "cyan")
         if preset.hides_built_in:

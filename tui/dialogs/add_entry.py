@@ -1,4 +1,4 @@
-"""The dialog in which a person types the command line of a script."""
+"""The dialog that adds to the list of presets: the command line of a script, or a preset file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widget import AwaitMount
 from textual.widgets import Input, Label, Static
 
 from distrain.runners.checks import check
-from distrain.runners.config.schema import RunConfig
+from distrain.runners.config.presets import Preset, list_file
 from distrain.runners.errors import ConfigError
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data import recent_scripts
@@ -26,20 +26,23 @@ HELP = (
     "  train.py --lr 0.1\n"
     "  -m package.train          a module\n"
     "  --devices 0,1 train.py    one process on each of GPU 0 and 1\n"
-    "  --devices cpu:4 train.py  four processes on the CPU"
+    "  --devices cpu:4 train.py  four processes on the CPU\n"
+    "Or the path of a preset file (.toml)."
 )
 
 
 PAUSE_S = 0.15  # after a key press, before the command line is checked
 
 
-class RunScriptDialog(Dialog[RunConfig]):
-    """Return the config of the command line that was typed."""
+class AddEntryDialog(Dialog[Preset]):
+    """Return the script or the preset file that was typed, as an entry of the list."""
 
     FIRST = "Input"
 
     def __init__(self) -> None:
-        super().__init__("Run a script", [Answer("add", "Add to the list", "primary", "enter")])
+        super().__init__(
+            "Add a script or a preset file", [Answer("add", "Add to the list", "primary", "enter")]
+        )
 
     def compose_body(self) -> ComposeResult:
         yield Static(HELP, markup=False)
@@ -56,57 +59,64 @@ class RunScriptDialog(Dialog[RunConfig]):
         await asyncio.sleep(PAUSE_S)
         problem = ""
         if text.strip():
-            _, problem = await asyncio.to_thread(read_command_line, text)
+            _, problem = await asyncio.to_thread(read_entry, text)
         self._complain(problem)
 
     def on_input_submitted(self) -> None:
         self.answer("add")
 
     def answer(self, id: str) -> None:
-        config, problem = read_command_line(self.query_one(Input).value)
+        entry, problem = read_entry(self.query_one(Input).value)
         self.workers.cancel_node(self)
-        if config is None:
+        if entry is None:
             self._complain(problem)
         else:
-            self.dismiss(config)
+            self.dismiss(entry)
 
     def _complain(self, problem: str) -> None:
         self.query_one(".complaint", Label).update(problem)
 
 
-def ask_for_script(app: BaseApp, on_added: Callable[[str], None]) -> AwaitMount:
-    """Ask for a command line, remember it for the next time, and call `on_added` with its name.
+def ask_for_entry(app: BaseApp, on_added: Callable[[str], None]) -> AwaitMount:
+    """Ask for an entry, remember it for the next time, and call `on_added` with its name.
 
     The dialog is open once the result has been awaited.
     """
 
-    def remember(config: RunConfig | None) -> None:
-        if config is None:
+    def remember(entry: Preset | None) -> None:
+        if entry is None or entry.config is None:
             return
         try:
-            notice = recent_scripts.remember(config)
+            if entry.origin == "file":
+                notice = recent_scripts.remember_preset(entry.path)
+            else:
+                notice = recent_scripts.remember(entry.config)
         except OSError as error:
             app.notify(f"cannot write {recent_scripts.path()}: {error.strerror}")
         else:
             if notice:
                 app.refuse(notice)
-            on_added(config.workload)
+            on_added(entry.name)
 
-    return app.push_screen(RunScriptDialog(), remember)
+    return app.push_screen(AddEntryDialog(), remember)
 
 
-def read_command_line(text: str) -> tuple[RunConfig | None, str]:
-    """Return the config of the words after `distrain run`, or None and what is wrong with them."""
+def read_entry(text: str) -> tuple[Preset | None, str]:
+    """Return what the words after `distrain run` are, or None and what is wrong with them."""
     from distrain.runners.cli.run import script_of_words  # only this dialog needs a parser
 
     try:
-        config = script_of_words(shlex.split(text))
+        words = shlex.split(text)
+        if len(words) == 1 and words[0].endswith(".toml"):
+            preset = list_file(Path(words[0]))
+            return (preset if preset.config else None), preset.problem
+        config = script_of_words(words)
         check(config)
     except ConfigError as error:
         return None, "; ".join(problem for _, problem in error.problems)
     except ValueError as error:  # of shlex
         return None, f"{error}".lower()
-    return config, ""
+    return recent_scripts.as_preset(config), ""
 
 
 class PathSuggester(Suggester):
