@@ -123,6 +123,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         # On SIGTERM the terminal is restored. SIGHUP ends the process: the terminal is gone.
         leave = partial(self.exit, return_code=128 + signal.SIGTERM)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+        self.app_resume_signal.subscribe(self, self._repaint)
         self.set_keymap(self.settings.keys)
         self.theme = self.settings.theme
         keys = self.settings.keys
@@ -137,6 +138,10 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.action_new()
         if self._wants_tour:
             self.call_after_refresh(self._show_tour)
+
+    def _repaint(self, _: object) -> None:
+        """Paint all that a suspension has cleared; Textual alone paints only what changes then."""
+        self._display(self.screen, self.screen._compositor.render_update(full=True))
 
     def _show_tour(self) -> None:
         from distrain.tui.widgets.key_bar import KeyBar

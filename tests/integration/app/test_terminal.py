@@ -207,6 +207,10 @@ def test_the_terminal_is_restored_after_sigterm(terminal: Terminal) -> None:
     terminal.until("Preview")
     assert terminal.is_set("alternate_on")
     child = terminal.app().children()[0]
+    child.send_signal(signal.SIGTSTP)  # as `kill -TSTP`, and fg
+    terminal.until_gone("Preview")
+    child.send_signal(signal.SIGCONT)
+    terminal.until("Presets", "Preview", "Palette")
     child.send_signal(signal.SIGTERM)
     terminal.until("it left with 143")
     assert not terminal.is_set("alternate_on")
