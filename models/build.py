@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from distrain.models.catalog import ComponentKind, resolve
-from distrain.models.data import Data, take_first
+from distrain.models.data import Data, FirstSamples, take_first
 from distrain.models.errors import TaskError, nearest
 from distrain.models.hooks import require_own_hooks
 from distrain.models.importing import Factory
@@ -83,6 +83,17 @@ def build_task(
     if built.eval is not None:
         built.eval = take_first(built.eval, data.eval_limit)
     return built
+
+
+def own_parts(section: Named, task: Task) -> dict[str, str]:
+    """Return the class names of what a task has in place of `[model]` and `[data]`, by section.
+
+    Its factory takes neither of those, or only one.
+    """
+    names = inspect.signature(resolve("task", section.name)).parameters.keys() - section.args.keys()
+    train = task.train.dataset if isinstance(task.train, FirstSamples) else task.train
+    own = {"model": type(task.model).__name__, "data": type(train).__name__}
+    return {name: kind for name, kind in own.items() if name not in names}
 
 
 def build_data(section: DataSection, *, seed: int, device: torch.device) -> Data:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison.figures import compute_figures, step_kind
+from distrain.runners.analysis.comparison.figures import compute_figures, declared_by, step_kind
 from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.analysis.interval import is_measured
 from distrain.runners.bench.definition import Definition, Target
@@ -141,7 +141,7 @@ def _read_figures(
         "rate": figures.rate if is_measured(figures.rate) else None,
         "run_id": run.id,
         "ended_early": ended_early,
-        "declared": record.script_settings().config if record.config.is_script else {},
+        "declared": declared_by(record),
         "step_kind": step_kind(record),
         "warmup_s": part.warmup_s,
         "steady": part.steady and part.windows >= windows_wanted(rules),

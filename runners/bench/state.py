@@ -29,9 +29,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     `rate` is in samples/s over the `seconds` after `warmup_s`, and None if a script does not report
     its samples; `step_rate` is in steps/s. `ended_early`: the program ended by itself before all
     was measured that the rules ask for. `declared` is the config that a script has passed to
-    `init`, `step_kind` what counts as its step. `duration_s` is the time from launch to end,
-    `other_cores` the number of cores that were busy with other programs. `kind` and `diagnosis` are
-    those of the run. The other fields are those of a `Candidate`.
+    `init`, or a task's own network and data, `step_kind` what counts as its step. `duration_s` is
+    the time from launch to end, `other_cores` the number of cores that were busy with other
+    programs. `kind` and `diagnosis` are those of the run. The other fields are those of a
+    `Candidate`.
     """
 
     candidate: str = msgspec.field(name="contestant")

@@ -113,7 +113,7 @@ def _render_title(follower: Follower, snapshot: Snapshot) -> Text:
     config = follower.record.config
     status = snapshot.state.current_status
     plan = snapshot.state.plan
-    setup = [*describe_setup(config, plan), config.workload]
+    setup = [*describe_setup(config, plan), snapshot.state.workload(config)]
     return Text.assemble(
         (status, f"bold {STATUS_STYLES.get(status, 'cyan')}"),
         "  ",

@@ -110,7 +110,10 @@ class RunConfig(Section, frozen=True):
 
     @property
     def workload(self) -> str:
-        """What is trained: "mlp on digits", or the words of the script."""
+        """What it names: "mlp on digits", or the words of the script.
+
+        A task may have a network and data of its own: see `RunState.workload`.
+        """
         if self.is_script:
             return formatting.shell_words(self.script.words)
         return f"{self.model.name} on {self.data.name}"

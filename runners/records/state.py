@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
@@ -125,6 +127,17 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def has_epochs(self) -> bool:
         """Whether the training data have epochs, which is unknown at first; a stream has none."""
         return self.facts is None or self.facts.steps_per_epoch > 0
+
+    def trained(self, config: RunConfig) -> tuple[str, str]:
+        """Return the names of network and data: those of the config, or of the task's classes."""
+        facts = self.facts
+        model = (facts.model if facts else "") or config.model.name
+        data = (facts.data if facts else "") or config.data.name
+        return formatting.printable(model), formatting.printable(data)
+
+    def workload(self, config: RunConfig) -> str:
+        """Return what is trained: "mlp on digits", or the words of the script."""
+        return config.workload if config.is_script else " on ".join(self.trained(config))
 
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from distrain.models.build import build_task
+from distrain.models.build import build_task, own_parts
 from distrain.models.data import length
 from distrain.models.errors import TaskError
 from distrain.models.hooks import misspelt_hooks
@@ -249,6 +249,7 @@ class Training:
             flops_per_sample=float(self.task.flops_per_sample),
             versions=_library_versions(),
             notices=self.notices,
+            **own_parts(self.config.task, self.task),
         )
 
     def enter(self, phase: Literal["training", "evaluating", "saving"]) -> None:

@@ -277,8 +277,9 @@ class RunScanner:
         config = read_flat_config(folder)
         row = msgspec.structs.replace(
             row,
-            model=os.path.basename(_text(config, "script.path", "script.module", "model.name")),
-            data=_text(config, "data.name"),
+            model=row.model
+            or os.path.basename(_text(config, "script.path", "script.module", "model.name")),
+            data=row.data or _text(config, "data.name"),
             config=config,
             detailed=True,
         )

@@ -81,7 +81,7 @@ def _description(now: Snapshot, config: RunConfig, width: int, hint: str) -> Tex
     else:  # the job matters more than the id of a run with a name
         scheduled = _job(job, now)
         parts += [scheduled, setup_text, id] if now.name else [id, scheduled, setup_text]
-    parts.append(Text(config.workload, "dim"))
+    parts.append(Text(now.state.workload(config), "dim"))
     return _fitted(parts, width, Text(hint, "dim"))
 
 

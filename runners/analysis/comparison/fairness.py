@@ -70,8 +70,8 @@ SAME_SAMPLES = 0.1  # smaller differences of samples per step come from incomple
 class Reported(NamedTuple):
     """What the runs of a candidate have shown.
 
-    `declared`: what a script declares. `samples_per_step`: of all ranks. `step_kind`: what counts
-    as a step.
+    `declared`: what a script declares, or what a task has in place of the config's network and
+    data. `samples_per_step`: of all ranks. `step_kind`: what counts as a step.
     """
 
     declared: Mapping[str, Any] = {}
@@ -138,12 +138,12 @@ def compare_settings(
     """Return the main settings that are equal, by label, and all differences, unfair ones first.
 
     `evaluated`: evaluations are part of what is measured, so their settings must be equal too.
-    `declared`: what each script has passed to `distrain.init`; of a preset nothing.
+    `declared`: what each script has passed to `distrain.init`; of a task its own network and data.
     """
     tables = [
         _script_settings(config, plan, given)
         if config.is_script
-        else _settings(config, plan, evaluated)
+        else _settings(config, plan, evaluated) | _own_parts(given, declared)
         for config, plan, given in zip(configs, plans, declared or [{}] * len(configs), strict=True)
     ]
     are_scripts = [config.is_script for config in configs]
@@ -197,6 +197,12 @@ def _settings(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str |
     table["devices"] = _format_devices(plan)
     foreign = tuple(name for name in STRATEGY_SECTIONS if name != f"{config.strategy}.")
     return {key: value for key, value in table.items() if not key.startswith(foreign)}
+
+
+def _own_parts(own: Declared, declared: Sequence[Declared]) -> dict[str, str | None]:
+    """Return a task's own network and data, where these are known of all that are compared."""
+    names = [name for name in own if all(each.get(name) for each in declared)]
+    return {DECLARED_NAMES[name]: own[name] for name in names}
 
 
 def _script_settings(config: RunConfig, plan: Plan, declared: Declared) -> dict[str, str | None]:

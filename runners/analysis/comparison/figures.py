@@ -143,6 +143,14 @@ def step_kind(record: Record) -> str:
     return source.partition(" of ")[0] or OPTIMIZER_STEPS
 
 
+def declared_by(record: Record) -> dict[str, Any]:
+    """Return what a script declares of itself, or what a task has in place of config parts."""
+    if record.config.is_script:
+        return dict(record.script_settings().config)
+    facts = record.state.facts
+    return {"model": facts.model, "data": facts.data} if facts else {}
+
+
 def is_cpu_shared(other_cores: float | None, cores: int) -> bool:
     """Return whether other programs used enough of the host's cores to affect the figures."""
     return other_cores is not None and other_cores >= max(0.5, 0.1 * cores)

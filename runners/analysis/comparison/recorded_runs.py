@@ -17,6 +17,7 @@ from distrain.runners.analysis.comparison.fairness import (
 from distrain.runners.analysis.comparison.figures import (
     compute_figures,
     core_count,
+    declared_by,
     is_cpu_shared,
     reports_samples,
     reports_steps,
@@ -65,8 +66,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     unit: Unit = "samples/s" if all(map(reports_samples, with_steps)) else "steps/s"
     for record, name in zip(records, names, strict=True):
         candidate, candidate_warnings, samples = _read_candidate(record, name, logged, unit)
-        declared = record.script_settings().config if record.config.is_script else {}
-        reported.append(Reported(declared, samples, step_kind(record)))
+        reported.append(Reported(declared_by(record), samples, step_kind(record)))
         candidates.append(candidate)
         warnings += candidate_warnings
     candidates = _add_ratios(candidates, plans, base)

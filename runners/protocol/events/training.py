@@ -31,7 +31,8 @@ class Facts(Event, frozen=True, tag="facts"):
     epochs. `start_step` and `start_epoch` count what an earlier run has finished.
     `start_epoch_steps` is the number of steps left in the first epoch (0: all of them), as a run
     may resume within an epoch and with another batch size. Rates are shown in `item`s, of which a
-    sample has `items_per_sample`. `flops_per_sample` is 0 where it is not known.
+    sample has `items_per_sample`. `flops_per_sample` is 0 where it is not known. `model` and `data`
+    are the classes of what the task has in place of those of the config; empty where it uses these.
     """
 
     time: float
@@ -47,6 +48,8 @@ class Facts(Event, frozen=True, tag="facts"):
     item: str = SAMPLE
     items_per_sample: float = 1.0
     flops_per_sample: float = 0.0
+    model: str = ""
+    data: str = ""
     versions: dict[str, str] = {}
     notices: list[str] = []
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from distrain.models.build import build_task
+from distrain.models.build import build_task, own_parts
 from distrain.models.errors import TaskError
 
 
@@ -188,6 +188,19 @@ class TestUserCode:
         )
         assert len(task.train) == 5
         assert isinstance(task.train.dataset, TensorDataset)
+
+    @pytest.mark.parametrize(
+        ("name", "parts"),
+        [
+            ("own_parts:Alone", {"model": "Linear", "data": "TensorDataset"}),
+            ("own_parts:Halved", {}),
+            ("classification", {}),
+        ],
+    )
+    def test_what_a_task_has_in_place_of_other_sections_is_named(self, build, section, name, parts):
+        chosen = section(name, **({"width": 3} if name == "own_parts:Alone" else {}))
+        task = build(task=chosen, data=section("digits", train_limit=5))
+        assert own_parts(chosen, task) == parts
 
     def test_annotations_that_cannot_be_evaluated_are_ignored(self, build, section):
         assert build(task=section("own_parts:hints", width=3)).model.in_features == 3

@@ -33,6 +33,17 @@ def test_the_conditions_of_a_slurm_job_are_ignored(
     assert differences(changes) == []
 
 
+def test_a_tasks_own_network_and_data_are_compared_in_place_of_those_that_it_ignores() -> None:
+    configs = [load_preset("single")] * 2
+    plans = [plan_here(each) for each in configs]
+    own = [{"model": "Net", "data": "Lines"}, {"model": "Net", "data": "Points"}]
+    equal, (found,) = compare_settings(configs, plans, declared=own)
+    assert equal["model"] == "Net"
+    assert (found.key, found.values, found.fair) == ("data.name", ["Lines", "Points"], False)
+    older: dict[str, str] = {"model": "", "data": ""}
+    assert compare_settings(configs, plans, declared=[own[0], older])[0]["model"] == "mlp"
+
+
 @pytest.mark.parametrize("key", ["slurm.partition", "slurm.constraint"])
 def test_other_machines_are_a_difference(key: str) -> None:
     assert differences({key: "other"}) == [key]
