@@ -9,13 +9,12 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
-from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
@@ -23,6 +22,9 @@ from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import overwrite_json, read_regular, write_json
 from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running
+
+if TYPE_CHECKING:
+    from distrain.runners.config.schema import RunConfig
 
 FORMAT = 1
 TRASH = ".trash"  # in a runs folder
