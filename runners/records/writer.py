@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -53,9 +54,10 @@ _INITIAL_STATE: dict[str, Any] = {
 class RecordWriter:
     """Collects events and samples, and writes them in batches.
 
-    One thread may `add` while another is in `commit`. What is not committed is lost with the
-    process. Methods raise RunsFolderError when the disk refuses; the batch is kept for the next
-    try.
+    One thread may `add` while another is in `commit` or `restore_database`, which wait for each
+    other; `is_restoring` tells whether the latter has found damage. What is not committed is lost
+    with the process. Methods raise RunsFolderError when the disk refuses; the batch is kept for the
+    next try.
 
     An Attempt discards what was added before it and belongs to later steps; do not add what a
     rank of an older attempt sends after that. Windows are deleted, with the roll-ups that cover
@@ -80,6 +82,8 @@ class RecordWriter:
         self._last_event = 0  # its id; those of a new database go on, as viewers read from an id on
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         self._is_damaged = False
+        self._db_lock = threading.RLock()
+        self.is_restoring = False
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
         try:
@@ -123,6 +127,10 @@ class RecordWriter:
 
     def commit(self) -> None:
         """Write all that was added, in one transaction."""
+        with self._db_lock:
+            self._commit()
+
+    def _commit(self) -> None:
         batch = self._pending[:]
         journal_entries = self.journal_entries
         if not batch:
@@ -148,11 +156,19 @@ class RecordWriter:
         Return what was done to it and what is missing now, or an empty string. Where it was moved
         with its folder, SQLite could not finish it at its old path.
         """
+        with self._db_lock:
+            try:
+                return self._restore_database()
+            finally:
+                self.is_restoring = False
+
+    def _restore_database(self) -> str:
         done = self._files.what_was_done(self.dir / DATABASE) or (
             "overwritten" if self._is_damaged else ""
         )
         if not done:
             return ""
+        self.is_restoring = True
         try:
             incomplete = salvage(self._db, self.dir / DATABASE)
             with closing(self._files), closing(self._db):

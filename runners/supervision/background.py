@@ -74,7 +74,7 @@ async def guard_record(state: StateWriter) -> None:
     """Write files of the record again if somebody else deletes or overwrites them."""
     while True:
         await asyncio.sleep(CHECK_S)
-        state.restore()
+        await state.restore_in_background()
 
 
 async def sample_regularly(

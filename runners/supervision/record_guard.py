@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError
@@ -20,7 +21,7 @@ class RecordGuard:
         self._folder = writer.dir.stat()
         self._config = read_regular(writer.dir / "config.toml")
         self._checked: dict[str, tuple[bytes, _Stamp | None]] = {}
-        self._failure = ""
+        self._failures: set[str] = set()
 
     def restore(self) -> list[str]:
         """Write again what is not as it was, and return a sentence about each such file.
@@ -28,18 +29,26 @@ class RecordGuard:
         What cannot be written is tried again with the next call, and returned once. Nothing is
         done where the folder is not the one of the run.
         """
+        return [*self.restore_small_files(), *self.restore_database()]
+
+    def restore_small_files(self) -> list[str]:
+        """Restore run.json and config.toml; not while another thread may change the state."""
+        return self._restored(self._restore_state, self._restore_config)
+
+    def restore_database(self) -> list[str]:
+        """Restore metrics.db, which takes minutes if it is large; any thread may call this."""
+        return self._restored(self._writer.restore_database)
+
+    def _restored(self, *parts: Callable[[], str]) -> list[str]:
         found: list[str] = []
         try:
             if self._is_folder_there():
-                state = encode_json(self._writer.written_state)
-                found.append(self._restore("run.json", state))
-                found.append(self._restore("config.toml", self._config))
-                found.append(self._writer.restore_database())
+                found.extend(part() for part in parts)
         except (OSError, DistrainError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             text = f"the record was changed by somebody else and cannot be restored: {why}"
-            found.append("" if text == self._failure else text)
-            self._failure = text
+            found.append("" if text in self._failures else text)
+            self._failures.add(text)
         return list(filter(None, found))
 
     def _is_folder_there(self) -> bool:
@@ -47,6 +56,12 @@ class RecordGuard:
             return os.path.samestat(self._writer.dir.stat(), self._folder)
         except FileNotFoundError:
             return False
+
+    def _restore_state(self) -> str:
+        return self._restore("run.json", encode_json(self._writer.written_state))
+
+    def _restore_config(self) -> str:
+        return self._restore("config.toml", self._config)
 
     def _restore(self, name: str, content: bytes) -> str:
         path = self._writer.dir / name

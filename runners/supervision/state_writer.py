@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -49,7 +51,16 @@ class StateWriter:
 
     def restore(self) -> None:
         """Write again what somebody else has deleted or overwritten, with a notice."""
-        for text in self._guard.restore():
+        self._report(self._guard.restore())
+
+    async def restore_in_background(self) -> None:
+        """Do as `restore`, without a wait for a large database; nothing is committed meanwhile."""
+        self._report(self._guard.restore_small_files())
+        # In the thread, which goes on where this is cancelled.
+        await asyncio.to_thread(lambda: self._report(self._guard.restore_database()))
+
+    def _report(self, texts: Iterable[str]) -> None:
+        for text in texts:
             self._writer.add(Notice(time=time.time(), text=text, level="warning"))
 
     def set(self, **changes: Any) -> None:
@@ -68,8 +79,11 @@ class StateWriter:
     def commit(self) -> None:
         """Write what was received; while the record cannot be written, run.json says why.
 
-        What is refused is kept and tried again with the next call.
+        What is refused is kept and tried again with the next call, and so is everything while the
+        database is being restored.
         """
+        if self._writer.is_restoring:
+            return
         refusal = ""
         try:
             self._writer.commit()

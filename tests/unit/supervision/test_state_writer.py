@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from distrain.runners.protocol.events import Finished
+from distrain.runners.protocol.events import Finished, Notice
+from distrain.runners.records import salvage, writer
 from distrain.runners.records.reader import Record
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.outcome import judge
@@ -32,3 +36,34 @@ def test_the_duration_of_a_run_is_right_although_the_clock_is_set(
     duration = Record(run.dir).summary()["duration_s"]
     assert duration is not None
     assert 0 <= duration < HOUR_S
+
+
+def test_a_supervisor_does_its_work_while_a_large_database_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunBuilder(tmp_path, world=1).steps(3)
+    state = StateWriter(run.writer)
+    may_end = threading.Event()
+
+    def salvage_late(*given: Any) -> list[str]:
+        assert may_end.wait(60)
+        return salvage.salvage(*given)
+
+    monkeypatch.setattr(writer, "salvage", salvage_late)
+    (run.dir / "metrics.db").unlink()
+
+    async def restore() -> None:
+        restoring = asyncio.create_task(state.restore_in_background())
+        while not run.writer.is_restoring:
+            await asyncio.sleep(0.01)
+        run.writer.add(Notice(time=1.0, text="meanwhile", level="info"))
+        state.commit()  # which does not wait
+        assert run.writer.pending
+        may_end.set()
+        await restoring
+
+    asyncio.run(restore())
+    state.commit()
+    notices = [event.text for _, event in Record(run.dir).events(kinds=("notice",))]
+    assert notices[0] == "meanwhile"
+    assert notices[1].startswith("metrics.db was deleted by somebody else")
