@@ -94,7 +94,15 @@ def draw_changes(draw: random.Random) -> tuple[int, dict[str, Any]]:
         changes["ddp.gradient_as_bucket_view"] = draw.random() < 0.5
         changes["ddp.find_unused_parameters"] = draw.random() < 0.2
         changes["ddp.comm_hook"] = draw.choice(["none"] * 4 + ["fp16_compress"])
+    changes |= draw.choice([{}, {}, {"train.ema": 0.5}, {"train.ema": 0.99}, _draw_swa(draw)])
     return ranks, {key: value for key, value in changes.items() if value is not None}
+
+
+def _draw_swa(draw: random.Random) -> dict[str, Any]:
+    return {
+        "train.swa_share": draw.choice([0.3, 0.7, 1.0]),
+        "train.swa_every_steps": draw.choice([1, 2]),
+    }
 
 
 def _draw_task(draw: random.Random) -> dict[str, Any]:

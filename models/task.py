@@ -15,7 +15,7 @@ from distrain.models.data import collate
 from distrain.models.errors import TaskError
 from distrain.models.metric_state import MetricState
 
-__all__ = ["Sums", "Task", "TaskError", "move_tensors", "overrides"]
+__all__ = ["Sums", "Task", "TaskError", "collate_of", "move_tensors", "overrides"]
 
 Sums = Mapping[str, tuple[Tensor | float, Tensor | int] | MetricState]
 """By metric: (sum over the batch, number of values summed), or an object that was updated."""
@@ -141,6 +141,12 @@ def overrides(task: Task, name: str) -> bool:
     """Return whether the class of a task defines this method, or the task has such an attribute."""
     method = getattr(task, name)
     return getattr(method, "__func__", method) is not getattr(Task, name)
+
+
+def collate_of(task: Task) -> Callable[[Any], Any] | None:
+    """Return what joins samples into a batch: of the task or its class, which does not bind it."""
+    own: Callable[[Any], Any] | None = vars(task).get("collate", type(task).collate)
+    return own
 
 
 def move_tensors(

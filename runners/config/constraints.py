@@ -270,6 +270,11 @@ def _strategy_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
     on_gpu = devices[0].kind == "cuda"
     return [
         (
+            train.ema is not None and train.swa_share is not None,
+            "train.swa_share",
+            "the weights are averaged in one way; unset train.ema or train.swa_share",
+        ),
+        (
             train.sync_batchnorm
             and (not on_gpu or strategy in ONE_PROCESS or config.launcher == "horovodrun"),
             "train.sync_batchnorm",

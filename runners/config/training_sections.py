@@ -106,6 +106,16 @@ class TrainConfig(Section, frozen=True):
             "evaluated in their place and saved with them; unset: none."
         ),
     ] = None
+    swa_share: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        Meta(
+            description="Share of all steps, at the end, whose weights are averaged equally "
+            "(stochastic weight averaging), evaluated and saved like those of `ema`; unset: none."
+        ),
+    ] = None
+    swa_every_steps: Annotated[
+        int, Meta(ge=1, le=MOST, description="Steps between two weights of that average.")
+    ] = 1
     label_smoothing: Annotated[
         float,
         Meta(ge=0, lt=1, description="Label smoothing of the training loss; evaluation has none."),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
-from distrain.models.task import Task
+from distrain.models.task import Task, collate_of
 
 # What pickle raises for a lambda, a local class, an open file and the like. Objects of
 # multiprocessing raise RuntimeError, because they can be sent while a process starts only.
@@ -21,7 +21,7 @@ REFUSALS = (PicklingError, AttributeError, TypeError)
 
 def require_picklable(task: Task, context: str) -> None:
     """Raise TaskError with the part of the data sets that cannot be sent to a process."""
-    parts = {"train": task.train, "eval": task.eval, "collate": type(task).collate}
+    parts = {"train": task.train, "eval": task.eval, "collate": collate_of(task)}
     for name, part in parts.items():
         if found := _find_unpicklable(name, part, set()):
             where, value, reason = found

@@ -19,7 +19,7 @@ from torch.utils.data._utils import worker
 
 from distrain.models.errors import TaskError
 from distrain.models.streams import StreamSamples
-from distrain.models.task import Task
+from distrain.models.task import Task, collate_of
 from distrain.runners import formatting
 from distrain.runners.config.training_sections import DataConfig
 from distrain.runners.system.processes import (
@@ -52,7 +52,7 @@ def make_loader(
     return DataLoader(
         dataset,
         num_workers=workers,
-        collate_fn=type(task).collate,
+        collate_fn=collate_of(task),
         pin_memory=config.pin_memory and device.type == "cuda",
         **options,
     )

@@ -11,7 +11,7 @@ import torch
 
 from distrain.models.data import length
 from distrain.models.streams import StreamSamples, is_stream
-from distrain.models.task import Task
+from distrain.models.task import Task, overrides
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.batch_plan import BatchPlan
@@ -128,7 +128,7 @@ class BatchMover:
             "memory_format": layout,
         }
         self._move: Callable[[Any], Any] = partial(task.to, **self._options)
-        is_plain = type(task).to is Task.to and task.finish is None and not channels_last
+        is_plain = not overrides(task, "to") and task.finish is None and not channels_last
         self._has_nothing_to_do = is_plain and device.type == "cpu"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 

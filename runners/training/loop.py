@@ -120,10 +120,10 @@ def _update(run: Training) -> None:
     with run.strategy.stepping():
         skipped = run.precision.step(run.optimizer, run.parameters, run.config.train.clip_norm)
     run.optimizer.zero_grad()
-    if run.average:
-        run.average.update(skipped)
-    run.clock.mark("optimizer")
     run.step += 1
+    if run.average:
+        run.average.update(run.step, skipped)
+    run.clock.mark("optimizer")
     run.meter.end_step(run.epoch, run.step, rate, skipped, run.precision.norm)
 
 

@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 from distrain.models.errors import TaskError
 from distrain.models.metric_state import compute, is_metric_state, read_state
 from distrain.models.places import place_of
-from distrain.models.task import Sums, Task
+from distrain.models.task import Sums, Task, collate_of
 from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
@@ -92,7 +92,7 @@ def _evaluate(
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
-    batch = run.mover.move_now(task, (type(task).collate or default_collate)(samples))
+    batch = run.mover.move_now(task, (collate_of(task) or default_collate)(samples))
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
         returned = task.metrics(model, batch)

@@ -29,7 +29,7 @@ from distrain.runners.distributed.timing import make_clock
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Evaluation, Facts, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
-from distrain.runners.training.average import WeightAverage
+from distrain.runners.training.average import WeightAverage, average_rule
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.epochs import Epochs
@@ -91,10 +91,10 @@ class Training:
         saved = self.state.load()
         if saved:
             self.state.restore_shared(saved)
+        self.total_steps = self.epochs.total_steps(self.step, self.epoch, self.offset)
         self._wrap(resumed=saved is not None)
         if saved and self.average:
             self.state.restore_average(self.average, saved)
-        self.total_steps = self.epochs.total_steps(self.step, self.epoch, self.offset)
         self.rate = make_rate(config.train, task, self._lr, self.epochs.steps, self.total_steps)
         self._make_batches()
         self._make_meter()
@@ -146,7 +146,8 @@ class Training:
     def _wrap(self, resumed: bool) -> None:
         """Let the strategy wrap model and optimizer; all ranks then have equal weights."""
         train = self.config.train
-        self.average = WeightAverage(self.model, train.ema) if train.ema else None
+        rule = average_rule(train, self.total_steps)
+        self.average = WeightAverage(self.model, rule) if rule else None
         self.clock = make_clock(self.world.device)
         self.strategy = strategies.build(self.config, self.world)
         self.wrapped = self.strategy.wrap(self.model, self.clock)
@@ -354,6 +355,10 @@ def _notices(config: RunConfig, task: Task, own_rate: float | None) -> list[str]
         )
     if config.train.ema:
         notices.append("evaluations use the average of the weights (train.ema)")
+    if config.train.swa_share:
+        notices.append(
+            "evaluations use the average of the weights (train.swa_share), once it begins"
+        )
     return notices
 
 

@@ -85,12 +85,12 @@ class TrainingState:
 
     def restore_average(self, average: WeightAverage, content: dict[str, Any]) -> None:
         """Continue the average of a checkpoint, if it has one."""
-        if not content.get("ema"):
+        if not content.get(average.rule.name):
             problem = "the checkpoint has no average of the weights: a new one begins"
             self._run.notices.append(problem)
             return
         with checkpoint.refusing_damage("average of the weights"):
-            average.load_state(content["ema"])
+            average.load_state(content[average.rule.name])
 
     def restore_own(self, content: dict[str, Any]) -> None:
         """Restore what belongs to this rank alone, if the number of ranks is the same."""
@@ -162,7 +162,7 @@ def _shared_state(run: Training) -> dict[str, Any]:
         "patience": run.patience.state(),
         "evaluated": run.is_evaluated,
         "model": run.model.state_dict(),
-        "ema": run.average.state() if run.average else {},
+        **({run.average.rule.name: run.average.state()} if run.average else {}),
         "optimizer": run.optimizer.state_dict(),
         "precision": run.precision.state_dict(),
         "world_size": run.world.size,

@@ -1,42 +1,56 @@
-"""The moving average of the weights of a run (`train.ema`), computed from those after each step."""
+"""The average of the weights of a run, computed from those after each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.training.tap import Tensors
 
 
 def average_weights(
     model: nn.Module,
-    decay: float,
+    train: TrainConfig,
     initial: dict[str, Any],
     later: Iterable[dict[str, Any]],
+    steps: int,
     *,
     scales_losses: bool,
 ) -> Tensors:
-    """Return the averaged weights and buffers, from the states at the start and after each step.
+    """Return the averaged weights and buffers, from the states at the start and after all steps.
 
-    With `scales_losses` (fp16) the run computes the average in a form that can leave out a step.
+    With `scales_losses` (fp16) the run computes a moving average in a form that can leave out a
+    step.
     """
     statistics = _names_of_statistics(model)
     means: Tensors = initial["weights"] | initial["buffers"]
-    for step, state in enumerate(later, 1):
-        share = 1 - min(decay, (1 + step) / (10 + step))
+    for share, state in zip(_shares(train, steps), later, strict=True):
         averaged = statistics | state["weights"].keys() - {*state["frozen"]}
         for name, value in (state["weights"] | state["buffers"]).items():
             if name not in averaged:
                 means[name] = value
-            elif not scales_losses:
+            elif not (scales_losses and train.ema):
                 means[name] = torch.lerp(means[name], value, share)
             elif not state["skipped"]:
                 means[name] = means[name] + (value - means[name]) * share
     return means
+
+
+def _shares(train: TrainConfig, steps: int) -> Iterator[float]:
+    """Yield the share of the weights of each step in the average; 1: it begins with them."""
+    if train.ema:
+        yield from (1 - min(train.ema, (1 + step) / (10 + step)) for step in range(1, steps + 1))
+        return
+    before = steps - max(1, round((train.swa_share or 0) * steps))
+    yield from [1.0] * before
+    for step in range(steps - before):
+        number, rest = divmod(step, train.swa_every_steps)
+        yield 0.0 if rest else 1 / (1 + number)
 
 
 def _names_of_statistics(model: nn.Module) -> set[str]:

@@ -138,9 +138,9 @@ class ReferenceComparer:
         last, before_last = self._tap(0, last_step), self._before(0, last_step)
         self._plain.load(last["weights"], last["buffers"])
         others = {}
-        if decay := self.config.train.ema:
+        if self.config.train.ema or self.config.train.swa_share:
             others["of the last step, which are not averaged"] = last["weights"], last["buffers"]
-            self._plain.load(self._average_weights(decay, last_step), {})
+            self._plain.load(self._average_weights(last_step), {})
         return compare_evaluation(
             self._plain,
             self.record.evaluations()[-1],
@@ -152,13 +152,14 @@ class ReferenceComparer:
             counts_only=self._probe.draws_in_evaluation,
         )
 
-    def _average_weights(self, decay: float, steps: int) -> Tensors:
+    def _average_weights(self, steps: int) -> Tensors:
         folder = self.record.dir / FOLDER
         files = (weights_file(folder, step) for step in range(1, steps + 1))
         later = (torch.load(path, weights_only=True) for path in files)
         scales_losses = self._plain.precision == "fp16"
+        train = self.config.train
         return average_weights(
-            self._plain.model, decay, self._initial, later, scales_losses=scales_losses
+            self._plain.model, train, self._initial, later, steps, scales_losses=scales_losses
         )
 
     def _has_parts(self) -> bool:

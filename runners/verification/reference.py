@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from distrain.models.build import build_task
 from distrain.models.metric_state import move_metrics
-from distrain.models.task import Task
+from distrain.models.task import Task, collate_of
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
@@ -209,7 +209,7 @@ class PlainProcess:
 
         With `training`, the modules keep the modes that they have in training.
         """
-        collate = type(self.task).collate or torch.utils.data.default_collate
+        collate = collate_of(self.task) or torch.utils.data.default_collate
         found: dict[str, Metrics] = {}
         states = MetricStates()
         data = self.task.eval

@@ -38,6 +38,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "small rate": {"train.optimizer": "adamw", "train.lr": 1e-6, "train.accumulate": 2},
     "weights": {"task.name": "planted_late:Weighted", "train.accumulate": 3},
     "average": {"train.ema": 0.5, "strategy": "allreduce"},
+    "equal average": {"train.swa_share": 0.8, "train.swa_every_steps": 2, "precision": "fp16"},
     "average in fp16": {"train.ema": 0.5, "precision": "fp16", "train.accumulate": 2},
     "metric states": {"task.name": "planted_late:Scored"},
     "overflow": {"precision": "fp16", "train.optimizer": "adamw"},

@@ -166,6 +166,19 @@ def test_a_data_set_that_wants_the_epoch_gets_it() -> None:
     assert sorted(keys) == [[7, index] for index in range(SAMPLES)]
 
 
+def _double(samples: list[int]) -> Tensor:
+    return torch.tensor(samples) * 2
+
+
+def test_functions_that_are_attributes_of_a_task_are_used() -> None:
+    task = Plain(Indices(SAMPLES))
+    plain = epoch_of(batches_of(0, task), 0)
+    task.collate = _double  # type: ignore[misc]
+    assert epoch_of(batches_of(0, task, data__workers=1), 0) == [[2 * n for n in b] for b in plain]
+    task.to = lambda batch, device, **_: batch + 1  # type: ignore[method-assign]
+    assert epoch_of(batches_of(0, task), 0) == [[2 * n + 1 for n in b] for b in plain]
+
+
 def test_loader_workers_are_a_total_that_the_ranks_share() -> None:
     # given three loader workers for two ranks
     task = Plain(Dice(SAMPLES))
