@@ -289,7 +289,8 @@ def _check_communication(findings: _Findings) -> Diagnosis | None:
     if facts:
         parameters = formatting.count(facts.parameters)
         evidence += f"; {parameters} parameters, backend {facts.backend}"
-    advice = "increase train.batch_size or train.accumulate for fewer all-reduces"
+    advice = "increase train.batch_size for fewer all-reduces"
+    advice += " (and train.accumulate, if it does not fit in memory)"
     if config.strategy == "allreduce":
         advice = f'set strategy = "ddp", which sends gradients during backward, or {advice}'
     elif config.strategy == "ddp" and config.ddp.comm_hook == "none":
