@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.burst import burst
 from benchmarks.open import build
 from benchmarks.report import Table, median_interval, publish
 from benchmarks.simulation import STEPS, TICK_S, ended_runs, simulated
@@ -332,6 +333,7 @@ MEASURES = {
     "live": live,
     "cluster": cluster,
     "keys": keys,
+    "burst": burst,
     "open": opening,
 }
 

@@ -77,12 +77,13 @@ def test_stragglers_counts_the_named_ranks(tmp_path: Path) -> None:
 
 def test_tui_fills_every_table_and_loads_no_torch(tmp_path: Path) -> None:
     found = tables(tmp_path, "tui", "--quick")
-    paint, modules, taken, cluster, keys, opening, memory, claims = found.values()
+    paint, modules, taken, cluster, keys, burst, opening, memory, claims = found.values()
     assert (len(paint), len(opening)) == (2, 4)
     assert all(float(row["ms"]) > 0 for row in (*paint, *opening[:3]))
     assert {row["torch"] for row in modules} == {"no"}
     assert (len(taken), len(cluster)) == (4, 1)
     assert keys[-1]["key"] == "all"
+    assert [row["distrain"] for row in burst] == [50]
     assert all(float(row["MB"]) > 0 for row in memory)
     assert len(claims) == 8
 

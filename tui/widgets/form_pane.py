@@ -362,7 +362,7 @@ class FormPane(Vertical):
     def filter(self) -> None:
         """Open the line for words that the fields must contain."""
         self.add_class("-filtering")
-        self._filter.focus()
+        self.screen.set_focus(self._filter)  # at once: words may be on their way
 
 
 def _option_text(name: str, about: str) -> str:

@@ -319,7 +319,7 @@ class LogPane(Widget, can_focus=True):
 
     def action_search(self) -> None:
         self._input.display = True
-        self._input.focus()
+        self.screen.set_focus(self._input)  # at once: what is searched may be on its way
         self._input.action_select_all()
 
     def action_leave(self) -> None:
