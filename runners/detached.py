@@ -31,10 +31,10 @@ def start(
         code = processes.start(module, *arguments, cwd=cwd, environment=environment)
     except OSError as error:
         return f"{program} did not start: {explain(error)}"
-    return f"{program} did not start: {_last_words(log)}" if code else ""
+    return f"{program} did not start: {_last_line(log)}" if code else ""
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     """Return the last line of a log; where it is empty, there may have been no space for it."""
     with suppress(OSError):
         if lines := read_end(log, LOG_END).decode(errors="replace").strip().splitlines():

@@ -37,7 +37,7 @@ class OpenFiles:
         else:
             self._sizes["-shm"] = size
 
-    def what_was_done(self, path: Path) -> str:
+    def find_damage(self, path: Path) -> str:
         """Return "deleted", "overwritten" or MOVED; an empty string if nothing was done.
 
         `path` is where the database is now: it has moved if its folder has. The writer's own

@@ -163,7 +163,7 @@ class RecordWriter:
                 self.is_restoring = False
 
     def _restore_database(self) -> str:
-        done = self._files.what_was_done(self.dir / DATABASE) or (
+        done = self._files.find_damage(self.dir / DATABASE) or (
             "overwritten" if self._is_damaged else ""
         )
         if not done:

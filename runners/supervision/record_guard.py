@@ -68,7 +68,7 @@ class RecordGuard:
         stamp = _stamp(path)
         if self._checked.get(name) == (content, stamp):
             return ""
-        done = _what_was_done(path, content)
+        done = _damage_of(path, content)
         if done:
             write_atomically(path, content)
             stamp = _stamp(path)
@@ -76,7 +76,7 @@ class RecordGuard:
         return f"{name} was {done} by somebody else and was written again" if done else ""
 
 
-def _what_was_done(path: Path, content: bytes) -> str:
+def _damage_of(path: Path, content: bytes) -> str:
     try:
         return "" if read_regular(path) == content else "overwritten"
     except FileNotFoundError:
