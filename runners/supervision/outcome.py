@@ -12,7 +12,7 @@ from distrain.runners import formatting
 from distrain.runners.protocol.events import Job, NonFinite
 from distrain.runners.records.state import RunError, Status
 from distrain.runners.supervision.evidence import Evidence
-from distrain.runners.system.limits import cpu_seconds
+from distrain.runners.system.limits import cpu_seconds, explain
 
 HANG = "Hang"
 JOB_ENDED = "JobEnded"
@@ -76,7 +76,8 @@ def _judge(evidence: Evidence) -> Outcome:
 
 def supervisor_failure(error: Exception) -> Outcome:
     """Return the outcome of a run whose supervisor failed itself, which is a bug of ours."""
-    message = f"the supervisor failed ({error}); see logs/supervisor.log"
+    why = explain(error) if isinstance(error, OSError) else error
+    message = f"the supervisor failed ({why}); see logs/supervisor.log"
     return _failed(RunError(rank=None, type=type(error).__name__, message=message))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from typing import Any
 
@@ -11,6 +12,7 @@ from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinit
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.observed_outcome import judge_observed
 from distrain.runners.supervision.outcome import REACTION_S, judge, supervisor_failure
+from distrain.runners.system.limits import limit_hint
 
 SOON, LATER = REACTION_S / 2, REACTION_S * 20
 
@@ -389,6 +391,8 @@ def test_a_failure_of_the_supervisor_is_reported_as_such() -> None:
     assert outcome.error is not None
     assert outcome.error.type == "OSError"
     assert "the supervisor failed (disk full)" in outcome.reason
+    limited = OSError(errno.EMFILE, "Too many open files")
+    assert f"(Too many open files{limit_hint(errno.EMFILE)})" in supervisor_failure(limited).reason
 
 
 def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> None:
