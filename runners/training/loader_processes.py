@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import multiprocessing.queues
 import os
 import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import worker
 
@@ -185,6 +188,8 @@ def _init_loader_process(_: int) -> None:
         threading.Thread(target=_exit_with, args=(rank,), name="rank", daemon=True).start()
     if blocks_sigterm():
         accept_sigterm_from_parent()
+    queue_class: Any = multiprocessing.queues.Queue
+    queue_class._on_queue_feeder_error = _send_error  # that of Python prints the error
     info = get_worker_info()
     assert info is not None
     random.seed(info.seed)
@@ -192,6 +197,19 @@ def _init_loader_process(_: int) -> None:
     if isinstance(info.dataset, StreamSamples):
         # A stream that divides itself by this number would be divided twice.
         worker._worker_info = None  # there is no public way
+
+
+def _send_error(queue: Any, _: Exception, item: Any) -> None:
+    """Send an error in place of a batch that cannot be sent; called in its `except` block.
+
+    The batch may hold what cannot be pickled, or /dev/shm may be full. Its rank would wait for it
+    until its timeout is over.
+    """
+    if (info := get_worker_info()) and isinstance(item, tuple) and len(item) == 2:
+        queue.put((item[0], ExceptionWrapper(where=f"in loader process {info.id}")))
+    if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
+        for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):  # did not fit
+            left.unlink(missing_ok=True)
 
 
 def _exit_with(rank: BaseProcess) -> None:

@@ -273,6 +273,23 @@ def test_the_wait_for_a_loader_process_is_bounded() -> None:
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
+class Unsendable(Plain):
+    """A task whose batches a loader process cannot send, as where /dev/shm is full."""
+
+    @staticmethod
+    def collate(_: Any) -> Any:
+        return threading.Lock()
+
+
+def test_a_batch_that_cannot_be_sent_is_an_error_at_once() -> None:
+    batches = batches_of(0, Unsendable(Indices(SAMPLES)), data__workers=2, data__timeout_s=600)
+    with pytest.raises(TypeError, match=r"(?s)in loader process \d.*cannot pickle '_thread\.lock'"):
+        epoch_of(batches, 0)
+    for process in multiprocessing.active_children():  # the error keeps their loader
+        process.kill()
+        process.join()
+
+
 class Suspended(Indices):
     """A data set whose loader process is suspended after the last sample, in its queue."""
 
