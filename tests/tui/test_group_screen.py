@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from textual.pilot import Pilot
@@ -13,8 +14,10 @@ from textual.pilot import Pilot
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sweep import Axis
+from distrain.runners.errors import DistrainError
 from distrain.runners.groups import find_group
 from distrain.runners.supervision.device_queue import DeviceLease, QueueEntry
+from distrain.runners.supervision.queue_order import read_queue
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
 from distrain.tui.app import DistrainApp
@@ -220,8 +223,12 @@ def test_the_queue_is_shown_and_reordered(runs_dir: Path, make: Callable[..., Ru
             lease.close()
 
 
-def test_a_read_only_app_moves_nothing(runs_dir: Path, make: Callable[..., RunBuilder]) -> None:
+def test_a_read_only_app_moves_nothing_and_reads_a_queue_that_could_not_be_read(
+    runs_dir: Path, make: Callable[..., RunBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = QueueEntry(run_id="a", dir=str(make("a").dir), waiting=True, movable=True)
+    read = Mock(side_effect=[DistrainError("not now"), *[DEFAULT] * 1000], wraps=read_queue)
+    monkeypatch.setattr("distrain.tui.screens.queue_screen.read_queue", read)
 
     async def main() -> None:
         app = DistrainApp(runs_dir, readonly=True)
@@ -229,6 +236,7 @@ def test_a_read_only_app_moves_nothing(runs_dir: Path, make: Callable[..., RunBu
             await until(pilot, lambda: shows(app, " a "))
             await pilot.press("Q")
             await until(pilot, lambda: isinstance(app.screen, QueueScreen) and shows(app, "place"))
+            assert messages(app) == ["not now"]
             await pilot.press("K")
             await until(pilot, lambda: "read-only" in "".join(messages(app)))
             assert not app.screen.query(GroupTable)

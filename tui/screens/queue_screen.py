@@ -48,6 +48,7 @@ class QueueScreen(AppScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self._problem = ""  # of the last read
         self._wake = threading.Event()
         self._has_left = threading.Event()
 
@@ -75,13 +76,13 @@ class QueueScreen(AppScreen):
                     self.post_message(self.QueueRead(read_queue()))
                 except DistrainError as error:
                     self.post_message(self.QueueRead((), str(error)))
-                    return
             self._wake.wait(POLL_S)
             self._wake.clear()
 
     def on_queue_screen_queue_read(self, event: QueueRead) -> None:
-        if event.problem:
+        if event.problem and event.problem != self._problem:
             self.distrain.refuse(event.problem)
+        self._problem = event.problem
         self._table.show(event.runs)
 
     # --- actions --------------------------------------------------------------------------------
