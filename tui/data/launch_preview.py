@@ -246,7 +246,7 @@ def _sweep_figures(preview: LaunchPreview) -> list[tuple[str, str]]:
     return [
         ("runs", f"{len(names)}, queued as one group: {text}"),
         ("total", _total_time(preview)),
-        ("first run", f"{first_run(preview)}, to which the following applies:"),
+        ("first run", f"{first_run(preview)}, as follows:"),
     ]
 
 

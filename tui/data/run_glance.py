@@ -61,11 +61,15 @@ class SettingPair(NamedTuple):
     other: str
 
 
+def _setting(value: str | float | tuple[str, ...] | None) -> str:
+    return "unset" if value is None else formatting.setting(value)
+
+
 def config_differences(own: FlatConfig, other: FlatConfig) -> list[SettingPair]:
     """Return the keys that differ, in alphabetical order."""
     keys = sorted({*own, *other} - {"code_dir", "description"})
     pairs = (
-        SettingPair(key, formatting.setting(own.get(key)), formatting.setting(other.get(key)))
+        SettingPair(key, *(_setting(config.get(key)) for config in (own, other)))
         for key in keys
         if own.get(key) != other.get(key)
     )
