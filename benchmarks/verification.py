@@ -232,10 +232,17 @@ def _groups(lines: list[Line]) -> dict[str, dict[str, list[Line]]]:
             "precision": changes["precision"],
             "strategy": f"{changes['strategy']}, {formatting.plural(line.ranks, 'rank')}",
             "network or task": NETWORKS.get(network, network),
+            "average": _average_of(changes),
         }
         for label, value in values.items():
             groups.setdefault(label, {}).setdefault(str(value), []).append(line)
     return {label: dict(sorted(values.items())) for label, values in groups.items()}
+
+
+def _average_of(changes: Mapping[str, Any]) -> str:
+    if "train.ema" in changes:
+        return "moving"
+    return "equal" if "train.swa_share" in changes else "none"
 
 
 def main() -> int:
