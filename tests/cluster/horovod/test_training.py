@@ -40,6 +40,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
         {"train.ema": 0.9, "task.name": "tests.integration.engine.tasks:Scored"},
         {"model.name": "tests.integration.engine.tasks:routed", "train.weight_decay": 0.1},
         {"train.optimizer": SCALED, "train.optimizer_args": {"factor": 0.5}},
+        {"task.name": "tests.integration.engine.streams:regression", "train.max_steps": 20},
     ],
     ids=lambda changes: " ".join(changes),
 )

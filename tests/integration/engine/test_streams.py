@@ -47,10 +47,12 @@ def test_ranks_and_loader_processes_change_nothing_and_runs_resume(tmp_path: Pat
         (BASE.with_changes({"data.workers": 4, "train.accumulate": 2}), tmp_path / "workers"),
         (BASE.with_changes({"data.workers": 2, "train.max_steps": 5}), first),
         (BASE.with_changes(resumed), tmp_path / "second"),
+        (BASE.with_changes({"strategy": "allreduce"}), tmp_path / "allreduce"),
     ]
-    straight, workers, _, second = run_on_ranks(2, cases)
+    straight, workers, _, second, allreduce = run_on_ranks(2, cases)
     assert_equal(straight[0], alone, 1e-6)
     assert_equal(workers[0], alone, 1e-6)
+    assert_equal(allreduce[0], alone, 1e-6)
     assert_equal(second[0], straight[0], 0.0)
     assert sum(each.steps for each in straight[0].windows) == STEPS
     assert all(torch.isfinite(tensor).all() for tensor in alone.model.values())
