@@ -182,6 +182,7 @@ IMPOSSIBLE = [
         "there is no 1",
     ),
     ({**HOROVOD, "train__channels_last": True}, cpus(2), "train.channels_last", "contiguous"),
+    ({"train__ema": 0.9, "train__swa_share": 0.5}, cpus(2), "train.swa_share", "in one way"),
     ({**HOROVOD, "train__sync_batchnorm": True}, gpus(0, 1), "train.sync_batchnorm", "group"),
     ({"precision": "tf32"}, cpus(2), "precision", "on CPU use"),
     ({"dist__backend": "nccl"}, cpus(2), "dist.backend", "use gloo"),
