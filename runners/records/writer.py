@@ -55,9 +55,8 @@ class RecordWriter:
     """Collects events and samples, and writes them in batches.
 
     One thread may `add` while another is in `commit` or `restore_database`, which wait for each
-    other; `is_restoring` tells whether the latter has found damage. What is not committed is lost
-    with the process. Methods raise RunsFolderError when the disk refuses; the batch is kept for the
-    next try.
+    other. What is not committed is lost with the process. Methods raise RunsFolderError when the
+    disk refuses; the batch is kept for the next try.
 
     An Attempt discards what was added before it and belongs to later steps; do not add what a
     rank of an older attempt sends after that. Windows are deleted, with the roll-ups that cover
@@ -83,7 +82,7 @@ class RecordWriter:
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         self._is_damaged = False
         self._db_lock = threading.RLock()
-        self.is_restoring = False
+        self._is_closed = False
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
         try:
@@ -91,6 +90,7 @@ class RecordWriter:
                 create_database(path)
             self._open()
             self.journal_entries: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+            self._journal_entries_written = self.journal_entries
             if self.recovered:
                 self._recover()
         except (sqlite3.Error, OSError) as error:
@@ -130,6 +130,16 @@ class RecordWriter:
         with self._db_lock:
             self._commit()
 
+    def commit_unless_busy(self) -> bool:
+        """Do as `commit`, or return False while another thread restores the database."""
+        if not self._db_lock.acquire(blocking=False):
+            return False
+        try:
+            self._commit()
+        finally:
+            self._db_lock.release()
+        return True
+
     def _commit(self) -> None:
         batch = self._pending[:]
         journal_entries = self.journal_entries
@@ -142,6 +152,7 @@ class RecordWriter:
             self._write(batch, time.time())
             self._db.execute(f"PRAGMA user_version = {journal_entries}")
             self._db.execute("COMMIT")
+            self._journal_entries_written = journal_entries
         except (sqlite3.Error, OSError) as error:
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
@@ -157,10 +168,7 @@ class RecordWriter:
         with its folder, SQLite could not finish it at its old path.
         """
         with self._db_lock:
-            try:
-                return self._restore_database()
-            finally:
-                self.is_restoring = False
+            return "" if self._is_closed else self._restore_database()
 
     def _restore_database(self) -> str:
         done = self._files.find_damage(self.dir / DATABASE) or (
@@ -168,7 +176,6 @@ class RecordWriter:
         )
         if not done:
             return ""
-        self.is_restoring = True
         try:
             incomplete = salvage(self._db, self.dir / DATABASE)
             with closing(self._files), closing(self._db):
@@ -190,7 +197,7 @@ class RecordWriter:
         self._write_ranks(self.ranks)
         curves = [(curve, name, rank) for (name, rank), curve in self._curves.items()]
         self._db.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?)", curves)
-        self._db.execute(f"PRAGMA user_version = {self.journal_entries}")
+        self._db.execute(f"PRAGMA user_version = {self._journal_entries_written}")
 
     def set_state(self, **changes: Any) -> RunState:
         """Change fields of run.json, atomically."""
@@ -204,15 +211,17 @@ class RecordWriter:
 
     def close(self) -> None:
         """Commit the rest and leave one plain file, which can be read without a -wal file."""
-        try:
-            self.commit()
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            # Refused while somebody reads; the file then stays in WAL mode, which works too.
-            with suppress(sqlite3.OperationalError):
-                self._db.execute("PRAGMA journal_mode = DELETE")
-        finally:
-            self._db.close()
-            self._files.close()
+        with self._db_lock:
+            self._is_closed = True
+            try:
+                self._commit()
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                # Refused while somebody reads; the file then stays in WAL mode, which works too.
+                with suppress(sqlite3.OperationalError):
+                    self._db.execute("PRAGMA journal_mode = DELETE")
+            finally:
+                self._db.close()
+                self._files.close()
 
     def _write(self, batch: list[Item], now: float) -> None:
         part: list[Item] = []

@@ -52,7 +52,7 @@ class JournalMerge:
             self._writer.journal_entries = self._journal.entries_read
             if self._writer.pending > MAX_UNCOMMITTED:
                 with report_write_errors():
-                    self._writer.commit()
+                    self._writer.commit_unless_busy()
 
     async def follow(self) -> None:
         """Merge the journal repeatedly, and pass a stop on to the job."""

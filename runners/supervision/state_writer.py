@@ -82,11 +82,10 @@ class StateWriter:
         What is refused is kept and tried again with the next call, and so is everything while the
         database is being restored.
         """
-        if self._writer.is_restoring:
-            return
         refusal = ""
         try:
-            self._writer.commit()
+            if not self._writer.commit_unless_busy():
+                return
         except RunsFolderError as error:
             refusal = str(error)
         if refusal != self._refusal:

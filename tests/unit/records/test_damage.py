@@ -81,6 +81,22 @@ def test_nothing_is_lost_of_a_deleted_database(writer: RecordWriter, damage: Dam
         record.close()
     writer.close()
     assert [path.name for path in writer.dir.glob("*metrics*")] == ["metrics.db"]
+    (writer.dir / "metrics.db").rename(writer.dir / "kept")
+    assert writer.restore_database() == ""  # by a thread that comes too late: nothing can be read
+    assert not (writer.dir / "metrics.db").exists()
+
+
+def test_entries_of_a_journal_count_once_they_are_written(writer: RecordWriter) -> None:
+    writer.add(make_window(step=STEPS + 1))
+    writer.journal_entries = 1  # added, but not committed yet
+    delete("metrics.db")(writer.dir)
+    assert writer.restore_database()
+    ((entries,),) = writer._db.execute("PRAGMA user_version")
+    assert entries == 0
+    writer.commit()
+    ((entries,),) = writer._db.execute("PRAGMA user_version")
+    assert entries == 1
+    writer.close()
 
 
 def test_an_index_of_the_log_that_was_truncated_ends_nothing(writer: RecordWriter) -> None:
