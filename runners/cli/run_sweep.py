@@ -11,7 +11,7 @@ from distrain.runners.checks import check
 from distrain.runners.cli.config_changes import config_changes
 from distrain.runners.cli.run_result import EXIT_CODES
 from distrain.runners.cli.signals import Signals
-from distrain.runners.cli.start import is_stopped_before_detaching
+from distrain.runners.cli.start import detach
 from distrain.runners.cli.terminal import print_json, print_message
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.sweep import Axis, SweepRun, combine, parse_axis
@@ -50,7 +50,7 @@ def run_sweep(config: RunConfig, arguments: Namespace, word: str) -> int:
             from distrain.runners.cli.follow import follow  # loaded while the ranks start
 
             return follow(group, signals, stream=sys.stderr, can_stop=True, as_json=arguments.json)
-        if is_stopped_before_detaching(group, signals):
+        if not detach(group, signals):
             return EXIT_CODES["stopped"]
     _print_start(group, arguments.json)
     return 0

@@ -23,22 +23,23 @@ def start_session(arguments: Namespace, start: Callable[[], Session]) -> int:
             return follow(
                 session, signals, stream=sys.stderr, can_stop=True, as_json=arguments.json
             )
-        if is_stopped_before_detaching(session, signals):
+        if not detach(session, signals):
             return EXIT_CODES["stopped"]
     _print_start(session, arguments.json)
     return 0
 
 
-def is_stopped_before_detaching(session: Followed, signals: Signals) -> bool:
-    """Stop a session that was started if there was a Ctrl-C; otherwise it is detached from now on.
+def detach(session: Followed, signals: Signals) -> bool:
+    """Let a session that was started go on, or stop it and return False if there was a Ctrl-C.
 
-    Another Ctrl-C changes nothing then: the id is printed, and the exit code is 0.
+    A later Ctrl-C changes nothing: the id is printed, and the exit code is 0.
     """
     signals.is_detached = True
-    if signals.interrupts:
-        session.stop(now=True)
-        print_message(f"stopped {session.id} before detaching")
-    return signals.interrupts > 0
+    if not signals.interrupts:
+        return True
+    session.stop(now=True)
+    print_message(f"stopped {session.id} before detaching")
+    return False
 
 
 def _print_start(session: Session, as_json: bool) -> None:

@@ -45,9 +45,9 @@ def test_a_closed_terminal_ends_a_command_except_under_nohup(
 DETACHED = """
 import os, signal
 from distrain.runners.cli.signals import Signals
-from distrain.runners.cli.start import is_stopped_before_detaching
+from distrain.runners.cli.start import detach
 with Signals() as signals:
-    assert not is_stopped_before_detaching(None, signals)
+    assert detach(None, signals)
     os.kill(os.getpid(), signal.SIGINT)
 os.kill(os.getpid(), signal.SIGINT)
 print("the id")
