@@ -60,7 +60,7 @@ def listing() -> list[Preset]:
 
 def list_file(path: Path) -> Preset:
     """Return the preset of a file anywhere, by its absolute path; an invalid file is included."""
-    path = Path(os.path.abspath(path.expanduser()))
+    path = Path(os.path.abspath(os.path.expanduser(path)))
     try:
         if path.exists():
             require_regular(path.stat())

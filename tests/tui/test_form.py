@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from distrain.models.datasets import digits, synthetic
 from distrain.runners.cli.run import script_of_words
 from distrain.runners.config.planning import plan_here
+from distrain.runners.config.presets import list_file, listing
 from distrain.runners.config.schema import RunConfig, parse_assignment
 from distrain.runners.config.schema import parse_devices as devices_option
 from distrain.runners.config.training_sections import DataConfig
@@ -21,6 +22,7 @@ from distrain.runners.system.devices import Device
 from distrain.tui.data import form, launch_preview
 from distrain.tui.data.form import Draft, Field
 from distrain.tui.data.launch_preview import LaunchPreview, PastRun
+from distrain.tui.data.preset_drafts import PresetDrafts
 
 CPUS = [Device(kind="cpu", index=index) for index in range(8)]
 
@@ -244,6 +246,19 @@ def test_the_command_of_a_script_is_the_one_that_was_typed(words: list[str]) -> 
     assert script_of_words(draft.command(Path("r"))[2:]) == config
     changed = draft.with_value("devices", "cpu:3")
     assert changed.without_changes() == draft  # a script still, and not a preset of this name
+
+
+def test_marked_presets_of_one_name_are_candidates_of_their_own(tmp_path: Path) -> None:
+    files = [tmp_path / name / "single.toml" for name in ("one", "two")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("")
+    drafts = PresetDrafts("single")
+    drafts.update([*listing(), *map(list_file, files)])
+    drafts.marked = ["ddp", "single", *map(str, files)]
+    assert [*drafts.bench_configs] == drafts.marked
+    drafts.marked = ["ddp", str(files[0])]
+    assert [*drafts.bench_configs] == ["ddp", "single"]
 
 
 def test_a_script_has_no_fields_of_the_training_loop() -> None:

@@ -619,6 +619,8 @@ def test_a_preset_file_from_anywhere_is_added_changed_launched_and_remembered(
         assert str(file) not in screen.drafts.presets
 
     on_screen(gone)
+    assert recent_scripts.remember_preset(f"/{'x' * 300}.toml") == ""  # such as one of another user
+    assert recent_scripts.load() == ([], "")
 
 
 def test_what_is_no_entry_of_the_list_says_why(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,6 +630,7 @@ def test_what_is_no_entry_of_the_list_says_why(home: Path, monkeypatch: pytest.M
         ("--devices cpu:2 mine.toml", "mine.toml is a preset: type its path alone, and change it"),
         ("mine.toml", f"there is no preset file {home / 'mine.toml'}"),
         ("pipe.toml", f"{home / 'pipe.toml'} cannot be read"),
+        ("~nobody-of-this-name/mine.toml", "there is no preset file"),
         ("--lr 1", "--lr"),
     ):
         entry, found = add_entry.read_entry(typed)

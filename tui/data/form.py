@@ -285,6 +285,13 @@ class Draft:
         """Return the name to show: that of the file for a preset that is listed by its path."""
         return Path(self.name).name if self.is_preset else self.name
 
+    @property
+    def stem(self) -> str:
+        """Return the name for a run: that of the file of a preset or script, without its ending."""
+        if self.is_preset:
+            return self.label.removesuffix(".toml")
+        return Path(self.config.script.name).stem
+
     def without_changes(self) -> Draft:
         return replace(self, config=self.base, axes=())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from distrain.runners.bench.candidate_texts import name_scripts
@@ -65,16 +66,20 @@ class PresetDrafts:
     def bench_configs(self) -> dict[str, RunConfig]:
         """Return the configs of the marked presets, by names that include their changes.
 
-        A script has the name that it gets on the command line.
+        A script has the name that it gets on the command line. Of several presets with one name,
+        those that are files have their paths.
         """
         drafts = [self.by_name[name] for name in self.marked if name in self.by_name]
-        names = iter(name_scripts([draft.config for draft in drafts if not draft.is_preset]))
-        return {
-            ",".join([draft.label.removesuffix(".toml"), *draft.assignments])
-            if draft.is_preset
-            else next(names): (draft.config)
-            for draft in drafts
-        }
+        script_names = iter(name_scripts([draft.config for draft in drafts if not draft.is_preset]))
+        stems = Counter(draft.stem for draft in drafts)
+        configs = {}
+        for draft in drafts:
+            if draft.is_preset:
+                name = draft.stem if stems[draft.stem] == 1 else draft.name
+                configs[",".join([name, *draft.assignments])] = draft.config
+            else:
+                configs[next(script_names)] = draft.config
+        return configs
 
     def keep(self, draft: Draft) -> None:
         """Replace the draft of a preset and save its changes.

@@ -58,7 +58,7 @@ def load() -> tuple[list[Preset], str]:
             with suppress(ConfigError):
                 found.append(RunConfig.from_dict(entry.config))
     paths = [Path(each.path) for each in file.presets if each.folder == here]
-    files = [presets.list_file(path) for path in paths if path.exists()][:SHOWN]
+    files = [presets.list_file(path) for path in paths if os.path.exists(path)][:SHOWN]
     return [*files, *map(as_preset, found)], notice
 
 

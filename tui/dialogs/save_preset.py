@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from textual.app import App
@@ -40,10 +39,7 @@ def save_as(
 
     preset = presets_by_name.get(draft.name)
     is_own = preset is not None and preset.origin == "yours"
-    source = Path(draft.config.script.name).stem
-    if draft.is_preset:
-        source = draft.label.removesuffix(".toml")
-    value = draft.name if is_own else f"my-{source}"
+    value = draft.name if is_own else f"my-{draft.stem}"
     text = f"The file is saved in {presets.user_folder()}."
     check = partial(find_problem, presets_by_name)
     app.push_screen(PromptDialog("Save as a preset", text, value, check), named)

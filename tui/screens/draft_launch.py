@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from distrain.runners import runs
 from distrain.runners.checks import check
@@ -44,7 +43,7 @@ class DraftLaunch:
         start = partial(
             runs.launch,
             draft.config,
-            name=_run_name(draft),
+            name=draft.stem,
             runs_dir=self._app.runs_dir,
             command=shlex.split(self.command(draft)),
         )
@@ -58,7 +57,7 @@ class DraftLaunch:
 
         def start(queue: bool) -> Group:
             configs = combine(draft.config, draft.axes, check)
-            name = f"{_run_name(draft)}-sweep"
+            name = f"{draft.stem}-sweep"
             return launch_group(configs, name, runs_dir=runs_dir, command=command)
 
         action = f"launch the sweep of {draft.label}"
@@ -83,11 +82,3 @@ class DraftLaunch:
         hint = keymap.insert_keys(hint, self._app)
         self._app.refuse(f"{draft.label} has several values of {keys}: {hint}")
         return True
-
-
-def _run_name(draft: Draft) -> str:
-    return (
-        draft.label.removesuffix(".toml")
-        if draft.is_preset
-        else Path(draft.config.script.name).stem
-    )

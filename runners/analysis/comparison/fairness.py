@@ -55,6 +55,7 @@ DECLARED_NAMES = {  # by which a script may declare a setting of presets
     "precision": "precision",
     "seed": "train.seed",
 }
+OWN_PARTS = ("model", "data")  # which a task may have in place of those of the config
 GLOBAL_BATCH = "global_batch"
 _DECLARED_KEYS = {key: name for name, key in DECLARED_NAMES.items()}
 WORDS = ("script.path", "script.module", "script.args")  # the parts of a command line
@@ -201,8 +202,11 @@ def _settings(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str |
 
 def _own_parts(own: Declared, declared: Sequence[Declared]) -> dict[str, str | None]:
     """Return a task's own network and data, where these are known of all that are compared."""
-    names = [name for name in own if all(each.get(name) for each in declared)]
-    return {DECLARED_NAMES[name]: own[name] for name in names}
+    return {
+        DECLARED_NAMES[name]: _format_declared(own[name])
+        for name in OWN_PARTS
+        if own.get(name) and all(each.get(name) for each in declared)
+    }
 
 
 def _script_settings(config: RunConfig, plan: Plan, declared: Declared) -> dict[str, str | None]:

@@ -42,6 +42,8 @@ def test_a_tasks_own_network_and_data_are_compared_in_place_of_those_that_it_ign
     assert (found.key, found.values, found.fair) == ("data.name", ["Lines", "Points"], False)
     older: dict[str, str] = {"model": "", "data": ""}
     assert compare_settings(configs, plans, declared=[own[0], older])[0]["model"] == "mlp"
+    strange = [{"model": 5, "colour": 1}] * 2  # a bench.json that somebody else has written
+    assert compare_settings(configs, plans, declared=strange)[0]["model"] == "5"
 
 
 @pytest.mark.parametrize("key", ["slurm.partition", "slurm.constraint"])
