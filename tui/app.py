@@ -306,6 +306,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
         """
         while len(self.screen_stack) > 1:
             self.pop_screen()
+        if "launches" in vars(self):
+            self.launches.forget_question()
         self.push_screen(self.get_default_screen())
 
 

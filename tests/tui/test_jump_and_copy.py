@@ -16,6 +16,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.jump import make_labels
 from distrain.tui.dialogs.copy import CopyDialog
+from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.dialogs.jump import JumpDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.run_screen import RunScreen
@@ -142,9 +143,12 @@ def test_a_shell_opens_in_the_folder_of_the_run(
     monkeypatch.setattr("distrain.tui.screens.shell_screen.lend_terminal", nullcontext)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
-        await pilot.press("exclamation_mark")
+        # A key that was typed before the shell opened covers what waits for its end.
+        await pilot.press("exclamation_mark", "question_mark")
         await until(pilot, lambda: (tmp_path / "where").exists(), "opened")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen), "returned")
+        await until(pilot, lambda: isinstance(app.screen, HelpDialog), "returned")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "left")
         monkeypatch.setenv("SHELL", "/no/such/shell")
         await pilot.press("exclamation_mark")
         await until(pilot, lambda: messages(app), "refused")

@@ -25,6 +25,7 @@ class LaunchController:
     def __init__(self, app: BaseApp) -> None:
         self._app = app
         self._launching = ""  # the action of the request in progress
+        self._asks = False  # a question about it is open
         self._typed_before: str | None = None  # when it was started
 
     @property
@@ -45,6 +46,11 @@ class LaunchController:
             self._start(request, done, queue)
         else:
             self._in_thread(self._check_devices, request, done)
+
+    def forget_question(self) -> None:
+        """Drop a request whose question was removed from the screen without an answer."""
+        if self._asks:
+            self._asks, self._launching = False, ""
 
     def _in_thread(self, act: Callable[..., None], request: LaunchRequest, done: OnDone) -> None:
         """Call `act` in a thread; however it fails, the request is no longer in progress."""
@@ -82,6 +88,7 @@ class LaunchController:
         from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
         def answer(choice: str | None) -> None:
+            self._asks = False
             if choice:  # the devices may be busy by now
                 self._in_thread(self._check_devices, request._replace(asks=False), done)
             else:
@@ -90,6 +97,7 @@ class LaunchController:
         ranks = [f"{plural(plan.world_size, 'rank')} on {devices(plan)}" for plan in plans]
         text = "\n".join(dict.fromkeys(ranks))
         answers = [Answer("launch", "Launch", "primary", "l")]
+        self._asks = True
         heading = f"{request.action[:1].upper()}{request.action[1:]}?"
         self._app.push_screen(ChoiceDialog(heading, text, answers), answer)
 
@@ -99,11 +107,13 @@ class LaunchController:
         from distrain.tui.dialogs.busy_devices import BusyDevicesDialog
 
         def answer(choice: str | None) -> None:
+            self._asks = False
             if choice:
                 self._start(request, done, queue=choice == "queue")
             else:
                 done(False)
 
+        self._asks = True
         dialog = BusyDevicesDialog(request.action, plans, request.runs_dir, obstacles)
         self._app.push_screen(dialog, answer)
 

@@ -54,9 +54,12 @@ class RunSelection:
 
     def sessions(self) -> list[Session]:
         """Return the marked runs that the filter shows, else those of the group or the one under
-        the cursor.
+        the cursor. Show a message, and return none, where the filter hides all marked runs.
         """
         marked = [row for row in self._listing.shown if row.id in self.marked]
+        if self.marked and not marked:
+            self._app.refuse("the filter hides the marked runs; esc clears it, esc again the marks")
+            return []
         if not marked and self._table.group:
             return open_sessions(self._app, self._table.group.rows)
         if not marked:

@@ -25,6 +25,7 @@ class ShellScreen(AppScreen):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
+        self._has_ended = False  # the shell
 
     def compose(self) -> ComposeResult:
         yield Static("A shell is open; `exit` returns to distrain.", markup=False)
@@ -38,9 +39,16 @@ class ShellScreen(AppScreen):
                 problem = run_shell(self._folder)
         except SuspendNotSupported:
             problem = "this terminal cannot leave the app for a shell"
-        self.app.pop_screen()
+        self._has_ended = True
+        if self.app.screen is self:
+            self.app.pop_screen()
         if problem:
             self.distrain.refuse(problem)
+
+    def on_screen_resume(self) -> None:
+        """Leave, where another screen was opened before the shell and covered this one."""
+        if self._has_ended:
+            self.app.pop_screen()
 
 
 def run_shell(folder: Path) -> str:
