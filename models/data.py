@@ -194,7 +194,7 @@ def hash_keys(seed: int, keys: Sequence[SampleKey]) -> UInt64Array:
     return bits
 
 
-_temporary_numpy_bits = np.random.MT19937()
+_spare_numpy_bits = [np.random.MT19937()]  # to make one takes longer than to seed it
 
 
 def seed_cpu_generators(seed: int) -> None:
@@ -215,8 +215,9 @@ def temporary_seed(seed: int) -> Iterator[None]:
     python_state = random.getstate()
     # Exchanging numpy's bits takes less than a microsecond, copying its state seventy.
     numpy_bits = mtrand.get_bit_generator()
-    is_nested = numpy_bits is _temporary_numpy_bits
-    mtrand.set_bit_generator(np.random.MT19937() if is_nested else _temporary_numpy_bits)
+    # A block within this one takes others.
+    temporary_bits = _spare_numpy_bits.pop() if _spare_numpy_bits else np.random.MT19937()
+    mtrand.set_bit_generator(temporary_bits)
     seed_cpu_generators(seed)
     try:
         yield
@@ -224,3 +225,4 @@ def temporary_seed(seed: int) -> Iterator[None]:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
         mtrand.set_bit_generator(numpy_bits)
+        _spare_numpy_bits.append(temporary_bits)

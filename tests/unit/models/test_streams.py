@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import IterableDataset
 
+from distrain.models.data import temporary_seed
 from distrain.models.errors import TaskError
 from distrain.models.streams import StreamSamples, is_stream
 
@@ -118,10 +120,12 @@ def test_passes_and_seeds_have_other_random_numbers() -> None:
 
 
 def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-    read(Drawing(), range(15))
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+    for block in (nullcontext(), temporary_seed(3)):
+        with block:
+            before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+            read(Drawing(), range(15))
+            assert torch.equal(torch.get_rng_state(), before[0])
+            assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
 
 
 def test_only_what_is_kept_is_decoded_with_numbers_of_its_own() -> None:
