@@ -80,10 +80,11 @@ class QueueScreen(AppScreen):
             self._wake.clear()
 
     def on_queue_screen_queue_read(self, event: QueueRead) -> None:
-        if event.problem and event.problem != self._problem:
+        if not event.problem:
+            self._table.show(event.runs)
+        elif event.problem != self._problem:
             self.distrain.refuse(event.problem)
         self._problem = event.problem
-        self._table.show(event.runs)
 
     # --- actions --------------------------------------------------------------------------------
 
