@@ -52,7 +52,7 @@ class Checkpoints:
     def last(self) -> str | None:
         """The path of the newest checkpoint; None before the first."""
         path = self._folder / "last.pt"
-        return str(path.resolve()) if path.exists() else None
+        return follow_link(str(path)) if path.exists() else None
 
     def save(self, content: dict[str, Any], best: bool) -> Path:
         """Write a checkpoint, delete those that are neither new nor best, and return its path.
@@ -115,6 +115,11 @@ class Checkpoints:
         for path in (*files, *self._folder.glob("*.partial")):
             if path not in kept and path.name != self._best:
                 path.unlink()
+
+
+def follow_link(path: str) -> str:
+    """Return what a link such as `last.pt` points to now; another path as it is."""
+    return os.path.join(os.path.dirname(path), os.readlink(path)) if os.path.islink(path) else path
 
 
 def load(path: str) -> dict[str, Any]:

@@ -38,12 +38,16 @@ class TrainingState:
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint to continue from, if there is one.
 
-        After the ranks were restarted this is the last checkpoint of this run. Rank 0 reads it
-        for all ranks if only its host has the run's folder.
+        After the ranks were restarted this is the last checkpoint of this run. All ranks read the
+        file that rank 0 chooses: another run may replace a `last.pt` meanwhile, and another host
+        may still see an earlier one. Rank 0 reads it for all ranks if only its host has the run's
+        folder.
         """
         run = self._run
         path = self._files.last or run.config.checkpoint.load
         is_shared = run.plan.scheduled or not run.plan.spread
+        if is_shared:
+            path = run.world.broadcast_object(path and checkpoint.follow_link(path))
         is_read_here = is_shared or run.world.is_leader
         content = checkpoint.load_training(path) if path and is_read_here else None
         return content if is_shared else run.world.broadcast_object(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,14 +128,22 @@ def test_another_strategy_and_world_size_continue_with_the_same_samples(tmp_path
     # given a network without dropout, so that training does not depend on the ranks
     config = BASE.with_changes({"model.name": "mlp", "train.deterministic": False})
     straight = run_alone(config.with_changes(ALONE), tmp_path)
-    # when one process begins and three ranks with the strategy allreduce continue
+    # when one process begins, and three ranks with the strategy allreduce continue, of which two
+    # see an earlier checkpoint as the last one
     run_alone(config.with_changes({**ALONE, "train.max_steps": 7}), tmp_path)
+    for rank in range(3):
+        shutil.copytree(tmp_path / "checkpoints", tmp_path / str(rank), symlinks=True)
+        if rank:
+            (tmp_path / str(rank) / "last.pt").unlink()
+            (tmp_path / str(rank) / "last.pt").symlink_to("step-00000005.pt")
     changes = {
         "strategy": "allreduce",
         "devices": "cpu:3",
-        "checkpoint.load": str(tmp_path / "checkpoints" / "step-00000007.pt"),
+        "task.name": "tests.integration.engine.tasks:in_own_folder",
+        "task.args": {"folder": str(tmp_path)},
+        "checkpoint.load": "last.pt",
     }
-    resumed = run_on_ranks(3, [(config.with_changes(changes), tmp_path)])[0][0]
+    resumed = run_on_ranks(3, [(config.with_changes(changes), tmp_path / "resumed")])[0][0]
     # then the weights are those of the uninterrupted run
     for name, tensor in straight.model.items():
         torch.testing.assert_close(resumed.model[name], tensor, rtol=1e-4, atol=2e-6, msg=name)
