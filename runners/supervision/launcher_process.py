@@ -65,6 +65,7 @@ class LauncherProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                process_group=0,  # a script may signal its group, as it has its own in a shell
                 # Before the launcher of a job has set its handlers, a signal would end it without
                 # its job.
                 preexec_fn=_block_signals if self._scheduler else None,

@@ -53,6 +53,7 @@ def plain(tmp_path: Path, environment: dict[str, str]) -> Plain:
             capture_output=True,
             text=True,
             timeout=60,
+            process_group=0,  # as a shell starts it
         )
 
     return run

@@ -48,6 +48,16 @@ PROGRAMS = {
         """,
         "bad lr",
     ),
+    "a signal to the processes of its group": (
+        """
+        import os, signal, subprocess
+        child = subprocess.Popen(["sleep", "600"])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+        print(child.wait())
+        """,
+        "",
+    ),
     "text that cannot be encoded": (
         """
         import sys
