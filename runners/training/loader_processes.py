@@ -9,7 +9,9 @@ import os
 import random
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
+from functools import partialmethod
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
@@ -188,10 +190,11 @@ def _init_loader_process(_: int) -> None:
         threading.Thread(target=_exit_with, args=(rank,), name="rank", daemon=True).start()
     if blocks_sigterm():
         accept_sigterm_from_parent()
-    queue_class: Any = multiprocessing.queues.Queue
-    queue_class._on_queue_feeder_error = _send_error  # that of Python prints the error
     info = get_worker_info()
     assert info is not None
+    queue_class: Any = multiprocessing.queues.Queue
+    # That of Python prints the error.
+    queue_class._on_queue_feeder_error = partialmethod(_send_error, info.id)
     random.seed(info.seed)
     np.random.seed(info.seed % 2**32)
     if isinstance(info.dataset, StreamSamples):
@@ -199,14 +202,17 @@ def _init_loader_process(_: int) -> None:
         worker._worker_info = None  # there is no public way
 
 
-def _send_error(queue: Any, _: Exception, item: Any) -> None:
+def _send_error(queue: Any, number: int, _: Exception, item: Any) -> None:
     """Send an error in place of a batch that cannot be sent; called in its `except` block.
 
     The batch may hold what cannot be pickled, or /dev/shm may be full. Its rank would wait for it
-    until its timeout is over.
+    until its timeout is over. `number` is that of this loader process.
     """
-    if (info := get_worker_info()) and isinstance(item, tuple) and len(item) == 2:
-        queue.put((item[0], ExceptionWrapper(where=f"in loader process {info.id}")))
+    match item:
+        case (int() as index, _):
+            queue.put((index, ExceptionWrapper(where=f"in loader process {number}")))
+        case _:  # of a queue of the user's
+            traceback.print_exc()
     if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
         for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):  # did not fit
             left.unlink(missing_ok=True)

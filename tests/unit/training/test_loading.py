@@ -290,6 +290,14 @@ def test_a_batch_that_cannot_be_sent_is_an_error_at_once() -> None:
         process.join()
 
 
+def test_an_error_of_a_queue_of_the_users_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("cannot be pickled")
+    except ValueError as error:
+        loader_processes._send_error(None, 0, error, "an item")
+    assert "ValueError: cannot be pickled" in capsys.readouterr().err
+
+
 class Suspended(Indices):
     """A data set whose loader process is suspended after the last sample, in its queue."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from types import SimpleNamespace
@@ -120,6 +122,17 @@ def test_a_notice_names_the_setting_for_checkpoints_before_the_end() -> None:
     assert "checkpoint.every_steps" in notice
     for change in ({"checkpoint.every_steps": 2}, {"checkpoint.keep": 0}):
         assert not Epochs(Streaming(), config.with_changes(change)).notices()
+
+
+def test_a_batch_of_a_stream_that_cannot_be_sent_is_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Streaming, "collate", staticmethod(lambda _: threading.Lock()))
+    with pytest.raises(TypeError, match=r"(?s)in loader process \d.*cannot pickle '_thread\.lock'"):
+        steps_of(1, data__workers=2, data__timeout_s=600)
+    for process in multiprocessing.active_children():  # the error keeps their loader
+        process.kill()
+        process.join()
 
 
 class OfObjects(IterableDataset[Any]):
