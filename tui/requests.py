@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what launches runs is loaded after the first paint
 OnDone: TypeAlias = Callable[[bool], None]
 
 
-def ignore(started: bool) -> None:
+def ignore(opens: bool) -> None:
     """Do nothing: the default `OnDone`."""
 
 

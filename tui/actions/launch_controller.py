@@ -38,9 +38,9 @@ class LaunchController:
             return
         self._launching = request.action
 
-        def done(started: bool) -> None:
+        def done(opens: bool) -> None:
             self._launching = ""
-            on_done(started)
+            on_done(opens)
 
         if queue:
             self._start(request, done, queue)

@@ -69,9 +69,9 @@ class DraftLaunch:
         self._on_change()
         self._app.launches.launch(request, self._finish, queue)
 
-    def _finish(self, started: bool) -> None:
+    def _finish(self, opens: bool) -> None:
         self.progress = ""
-        self._on_done(started)
+        self._on_done(opens)
 
     def refuse_sweep(self, draft: Draft | None) -> bool:
         """Refuse what takes one value of each key; return whether the draft has several."""

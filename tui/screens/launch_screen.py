@@ -309,9 +309,9 @@ class LaunchScreen(AppScreen):
         if key and not self._list.has_focus:
             self._form.go_in(key)
 
-    def _after_launch(self, started: bool) -> None:
-        """Leave before the screen of the run opens; stay where nothing was started."""
-        if started and self.app.screen is self:
+    def _after_launch(self, opens: bool) -> None:
+        """Leave before the screen of the run opens; stay where none does."""
+        if opens and self.app.screen is self:
             self.app.pop_screen()
         elif self.is_current:
             self._paint()
