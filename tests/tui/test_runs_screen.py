@@ -22,6 +22,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run
 from distrain.tui import settings
+from distrain.tui.actions import launch_controller
 from distrain.tui.app import DistrainApp
 from distrain.tui.dialogs.copy import CopyDialog
 from distrain.tui.dialogs.dialog import ChoiceDialog
@@ -420,6 +421,38 @@ def test_a_second_launch_is_refused_until_the_first_has_started(
         await until(pilot, lambda: tables_of(app)[-1].is_complete, "listed")
         await launch_again(pilot, app)
         await until(pilot, lambda: len(launched) == 2, "launched again")
+
+    run_app(scenario, runs_dir)
+
+
+def test_a_launch_question_takes_no_key_that_was_meant_for_something_else(
+    ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended("mine")
+    goes_on, launched = threading.Event(), Mock(side_effect=DistrainError("enough"))
+    check = launch_controller.check
+
+    def check_late(*how: Any) -> Any:
+        goes_on.wait(30)
+        return check(*how)
+
+    monkeypatch.setattr(launch_controller, "check", check_late)
+    monkeypatch.setattr("distrain.runners.runs.launch", launched)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("r", "e", *"mo")
+        goes_on.set()
+        await until(pilot, lambda: "rerun mine: not asked" in notifications(app), "dropped")
+        assert isinstance(app.screen, EditDialog)
+        await pilot.press(*"del", "enter")
+        await until(pilot, lambda: Run(Record(run.dir)).name.endswith("model"), "typed")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened")
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        await pilot.press("l")  # the logs of the screen below
+        assert isinstance(app.screen, ChoiceDialog)
+        assert not launched.called
 
     run_app(scenario, runs_dir)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
 
 from distrain.runners.checks import check
 from distrain.runners.config.plan import Plan
@@ -17,6 +19,7 @@ from distrain.tui.requests import LaunchRequest, OnDone, ignore
 if TYPE_CHECKING:
     from distrain.runners.groups import Group
     from distrain.runners.session import Session
+    from distrain.tui.dialogs.dialog import ChoiceDialog
 
 
 class LaunchController:
@@ -26,7 +29,8 @@ class LaunchController:
         self._app = app
         self._launching = ""  # the action of the request in progress
         self._asks = False  # a question about it is open
-        self._typed_before: str | None = None  # when it was started
+        self._screen: Screen[Any] | None = None  # on top when it was made
+        self._typed_before: str | None = None  # when it was made, then when it was started
 
     @property
     def is_launching(self) -> bool:
@@ -37,6 +41,7 @@ class LaunchController:
             self._app.refuse(f"{self._launching} is in progress; try again in a moment")
             return
         self._launching = request.action
+        self._screen, self._typed_before = self._app.screen, self._app.typed_text
 
         def done(opens: bool) -> None:
             self._launching = ""
@@ -88,7 +93,6 @@ class LaunchController:
         from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 
         def answer(choice: str | None) -> None:
-            self._asks = False
             if choice:  # the devices may be busy by now
                 self._in_thread(self._check_devices, request._replace(asks=False), done)
             else:
@@ -97,9 +101,8 @@ class LaunchController:
         ranks = [f"{plural(plan.world_size, 'rank')} on {devices(plan)}" for plan in plans]
         text = "\n".join(dict.fromkeys(ranks))
         answers = [Answer("launch", "Launch", "primary", "l")]
-        self._asks = True
         heading = f"{request.action[:1].upper()}{request.action[1:]}?"
-        self._app.push_screen(ChoiceDialog(heading, text, answers), answer)
+        self._ask(request, ChoiceDialog(heading, text, answers), answer)
 
     def _ask_about_devices(
         self, request: LaunchRequest, plans: Sequence[Plan], obstacles: list[str], done: OnDone
@@ -107,15 +110,33 @@ class LaunchController:
         from distrain.tui.dialogs.busy_devices import BusyDevicesDialog
 
         def answer(choice: str | None) -> None:
-            self._asks = False
             if choice:
                 self._start(request, done, queue=choice == "queue")
             else:
                 done(False)
 
-        self._asks = True
         dialog = BusyDevicesDialog(request.action, plans, request.runs_dir, obstacles)
-        self._app.push_screen(dialog, answer)
+        self._ask(request, dialog, answer)
+
+    def _ask(
+        self, request: LaunchRequest, dialog: ChoiceDialog, answer: Callable[[str | None], None]
+    ) -> None:
+        """Ask about a request, unless the person has gone on to something else meanwhile: what
+        is typed there would be the answer.
+        """
+
+        def answered(choice: str | None) -> None:
+            self._asks = False
+            answer(choice)
+
+        has_typed = self._app.typed_text not in (None, self._typed_before)
+        if has_typed or self._app.screen is not self._screen:
+            answer(None)
+            self._app.refuse(f"{request.action}: not asked while you do something else; try again")
+            return
+        self._asks = True
+        dialog.leave_keys(self._app.screen.active_bindings)
+        self._app.push_screen(dialog, answered)
 
     def _start(self, request: LaunchRequest, done: OnDone, queue: bool) -> None:
         self._typed_before = self._app.typed_text

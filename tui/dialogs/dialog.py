@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple, TypeVar
 
 from textual import events
@@ -152,11 +152,18 @@ class ChoiceDialog(Dialog[str]):
     ) -> None:
         app = self.app
         assert isinstance(app, BaseApp)
-        taken = keymap.remapped_characters(app.settings.keys)
-        answers = [each._replace(key="") if each.key in taken else each for each in answers]
         super().__init__(heading, answers, cancel)
+        self.leave_keys(keymap.remapped_characters(app.settings.keys))
         self.text = Static(text, markup=False)
         self._hint = Label("", classes="quiet", markup=False)
+
+    def leave_keys(self, keys: Container[str]) -> None:
+        """Take none of these keys as an answer. A question that opens late needs it for those of
+        the screen below, which may be pressed in the meantime. Call it before the dialog opens.
+        """
+        self._answers = [
+            each._replace(key="") if each.key in keys else each for each in self._answers
+        ]
 
     def compose_body(self) -> ComposeResult:
         yield self.text
