@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 import zipfile
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ FIELDS: dict[str, type] = {
     "config": str,
     "ranks": list,
 }
+_NAME = re.compile(r"step-\d{8,}\.pt", re.ASCII).fullmatch
 COUNTS = ("step", "epoch", "offset", "world_size")
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -105,16 +107,20 @@ class Checkpoints:
         partial.rename(self._folder / name)
 
     def _prune(self, last: Path) -> None:
-        """Delete all but the newest and the best.
+        """Delete all but the newest and the best; copies that a person has made have other names.
 
         Also deletes what a process left that was killed while it saved: partial files, and
         files of steps after `last`.
         """
-        files = sorted(self._folder.glob("step-*.pt"))
-        kept = [path for path in files if path <= last][-self._keep :]
+        files = sorted(filter(lambda path: _NAME(path.name), self._folder.iterdir()), key=_step)
+        kept = [path for path in files if _step(path) <= _step(last)][-self._keep :]
         for path in (*files, *self._folder.glob("*.partial")):
             if path not in kept and path.name != self._best:
                 path.unlink()
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("step-"))
 
 
 def follow_link(path: str) -> str:

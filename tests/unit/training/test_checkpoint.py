@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,21 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
         checkpoints.save(content(step), best=step == 2)
     kept = [f"step-{step:08d}.pt" for step in (2, 5, 6)]
     assert names(tmp_path) == ["best.pt", "last.pt", *kept]
+
+
+def test_a_copy_that_a_person_has_made_is_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(content(1), best=False)
+    shutil.copy(tmp_path / "step-00000001.pt", tmp_path / "step-00000001-good.pt")
+    checkpoints.save(content(2), best=False)
+    assert names(tmp_path) == ["last.pt", "step-00000001-good.pt", "step-00000002.pt"]
+
+
+def test_steps_of_nine_digits_are_newer_than_those_of_eight(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(99_999_998, 100_000_001):
+        checkpoints.save(content(step), best=False)
+    assert {load(str(path))["step"] for path in tmp_path.glob("step-*")} == {10**8 - 1, 10**8}
 
 
 def test_a_new_best_replaces_the_old_one(tmp_path: Path) -> None:
