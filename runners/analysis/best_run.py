@@ -8,7 +8,6 @@ from math import isfinite
 from typing import NamedTuple
 
 from distrain.runners import formatting
-from distrain.runners.analysis.comparison.sentences import NOISE_UNKNOWN
 
 
 class BestRun(NamedTuple):
@@ -55,8 +54,8 @@ def find_best(
     who = " and ".join(names[n] for n in runs)
     so_far = " so far" if is_live else ""
     others = f" of {len(values)}" if len(values) > 1 else ""
-    text = f"best{so_far}{others}: {who}, {formatting.metric(metric, best)} (last evaluation)"
-    return BestRun(metric, runs, f"{text}; n = 1, {NOISE_UNKNOWN}")
+    text = f"best{so_far}{others}: {who}, {formatting.metric(metric, best)}"
+    return BestRun(metric, runs, f"{text} (last evaluation; one run each, n = 1)")
 
 
 def _common_metric(evaluations: Sequence[Mapping[str, float | None]]) -> str:

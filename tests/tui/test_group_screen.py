@@ -130,7 +130,7 @@ def test_compare_on_a_run_of_a_sweep_shows_its_group(
         assert shows(app, "lr-0.03 ", "running", "25 %", "80.00 %")
         assert shows(app, "lr-0.01 ", "queued")
         assert shows(app, "lr-0.01 waits for: CPU: 2 cores in use by lr-0.03")
-        assert shows(app, GROUP, "2 of 4 runs have ended")
+        assert shows(app, "mine-sweep", "2 of 4 runs have ended")
         # enter opens the run under the cursor
         await pilot.press("down", "down", "enter")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
@@ -157,7 +157,11 @@ def test_several_values_in_the_form_launch_a_group_of_real_runs(
         screen.drafts.current_name = "mine"
         screen._paint()
         screen._form.go_in("train.lr")
-        await pilot.press(*"0.1", "comma", "space", *"0.05", "enter")
+        await pilot.press(*"0.1", "comma")
+        assert not shows(app, "a value of the sweep"), "the next one is being typed"
+        await pilot.press("enter")
+        await until(pilot, lambda: shows(app, "a value of the sweep"))
+        await pilot.press("space", *"0.05", "enter")
         await until(pilot, lambda: screen.preview.is_current and screen.drafts.current.axes)  # type: ignore[union-attr]
         await until(pilot, lambda: shows(app, "2, queued as one group"), "the preview")
         assert shows(app, "first run", "lr-0.1, 1 of 2"), "the figures are of one run"

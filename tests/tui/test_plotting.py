@@ -229,6 +229,10 @@ def test_the_legend_has_the_run_first_and_names_every_line_as_long_as_there_is_r
     assert legend(ChartLayout(chart, 50, 6)) == [
         "rank ○ all  ● 0  ■ 1  ▲ 2  ◆ 3  ▼ 4  ★ 5  ✚ 6  ✖ 7"
     ]
+    assert legend(ChartLayout(chart, 40, 5)) == [
+        "rank ○ all  ● 0  ■ 1  ▲ 2  ◆ 3  ▼ 4  ★ 5",
+        "✚ 6  ✖ 7",
+    ]
     assert legend(ChartLayout(chart, 8, 4)) == ["9 lines"]
 
 

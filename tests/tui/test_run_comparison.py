@@ -21,6 +21,7 @@ from distrain.tui.data.run_comparison import (
     SettingValues,
     distinct_names,
     read_settings,
+    setting_text,
     setting_values,
 )
 from distrain.tui.data.run_rows import RunRow, live_row
@@ -160,6 +161,16 @@ def test_a_key_that_only_one_run_sets_is_a_difference() -> None:
     found = setting_values([{"train.max_steps": "9"}, {}, None])
     assert found == [SettingValues("train.max_steps", ("9", None, None))]
     assert found[0].differs
+
+
+def test_a_key_that_a_config_does_not_set_is_unset_and_an_unread_config_says_nothing(
+    ended: Make,
+) -> None:
+    fine = compare(ended("fine")).runs[0]
+    unread = fine._replace(settings=None)
+    assert setting_text(fine, "train.max_steps") == "unset"
+    assert setting_text(unread, "train.max_steps") == "–"
+    assert setting_text(fine, "ran on: a host that is not known") == "–"
 
 
 def test_a_run_with_a_broken_config_keeps_its_curves(ended: Make) -> None:

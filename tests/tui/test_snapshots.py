@@ -55,6 +55,7 @@ Begin = Callable[..., RealisticRun]
 Look = Callable[..., bool]
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
+LOW = 100, 30  # the least size that is neither narrow nor short
 
 
 def sizes(*each: tuple[int, int]) -> pytest.MarkDecorator:
@@ -304,7 +305,7 @@ def test_a_completed_run(looks: Look, begin: Begin) -> None:
     assert looks(run=begin("done", ago=HOUR).train(40).samples().end())
 
 
-@at_every_size
+@sizes(SMALL, LOW, MIDDLE, LARGE)
 def test_a_failed_run(looks: Look, failed: RealisticRun) -> None:
     assert looks(run=failed)
 
@@ -428,7 +429,7 @@ def test_runs_of_slurm_among_others(looks: Look, begin: Begin) -> None:
     assert looks()
 
 
-@at_every_size
+@sizes(SMALL, LOW, MIDDLE, LARGE)
 @pytest.mark.usefixtures("many")
 def test_runs_of_all_states(looks: Look) -> None:
     assert looks("down", "down", "space")

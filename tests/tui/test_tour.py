@@ -32,6 +32,8 @@ def test_hints_are_shown_once_and_escape_closes_them(runs_dir: Path) -> None:
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: "Welcome" in "\n".join(screen_lines(app)), "shown")
             assert isinstance(app.screen, LaunchScreen)
+            assert "where enter launches it" in "\n".join(screen_lines(app)), "n does nothing here"
+            assert "n chooses" not in "\n".join(screen_lines(app))
             assert "q quits; runs continue" in "\n".join(screen_lines(app))
             panel, panes = app.screen.query_one(Tour).region, app.screen.query("#launch > *")
             assert not any(pane.region.overlaps(panel) for pane in panes)

@@ -362,6 +362,11 @@ class Draft:
         return words
 
 
+def without_open_end(field: Field, text: str) -> str:
+    """Return the text without a comma at its end, after which one more value may be typed."""
+    return text.rstrip().removesuffix(",") if may_be_swept(field) else text
+
+
 def find_problem(draft: Draft, field: Field, text: str) -> str:
     """Return why typed text is not a valid value of the field; "" if it is."""
     try:

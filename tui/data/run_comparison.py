@@ -37,6 +37,7 @@ from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
 from distrain.tui.marks import RUN_MARK, Mark
 
 RAN = "ran on: "
+UNSET = "unset"
 RESULT_S = 10.0  # between two comparisons of live runs
 
 
@@ -107,6 +108,14 @@ def setting_values(runs: Sequence[dict[str, str] | None]) -> list[SettingValues]
     keys = {key for run in runs for key in run or {}}
     ordered = sorted(keys, key=lambda key: (key.startswith(RAN), "." in key, key))
     return [SettingValues(key, tuple((run or {}).get(key) for run in runs)) for key in ordered]
+
+
+def setting_text(run: ComparedRun, key: str) -> str:
+    """Return the value of a key in a run, for display: a config may not set it."""
+    settings = run.settings
+    if settings is None or (key.startswith(RAN) and key not in settings):
+        return formatting.MISSING  # not known
+    return (settings[key] or "none") if key in settings else UNSET
 
 
 def read_settings(record: Record) -> dict[str, str]:

@@ -53,6 +53,7 @@ _RULED = 9  # lines from which there is a rule above the x labels
 _SPARSE = 6  # cells per point from which each point has a mark
 _HIDDEN = "hidden"
 _LEGEND_PART = 3  # of the height, at most, is one in so many
+_NAMES_PART = 2  # the same for names alone, without which a chart tells nothing
 
 
 def colour_of(line: int, behind: bool = False) -> int:
@@ -173,7 +174,8 @@ class ChartLayout:
             for at, line in ([] if self.empty else order)
             if not line.is_for_solo or self._is_shown(line)
         ]
-        return arrange(entries, self.width, max(1, self.height // _LEGEND_PART))
+        most = max(1, self.height // _LEGEND_PART)
+        return arrange(entries, self.width, most, self.height // _NAMES_PART)
 
     def _value_room(self, line: ChartLine) -> int:
         """Return how many cells the values of a line may need in the legend."""

@@ -33,18 +33,18 @@ class Legend(NamedTuple):
     has_values: bool = True
 
 
-def arrange(entries: Sequence[Entry], width: int, most: int) -> Legend:
+def arrange(entries: Sequence[Entry], width: int, most: int, most_names: int = 0) -> Legend:
     """Return the legend that tells most in at most `most` lines of `width` cells.
 
     If there is too little room, a word that all names share is written once, then values are left
-    out, and in the end entries.
+    out, for which there may be `most_names` lines, and in the end entries.
     """
     shared = _shared_word(entries)
     short = [each._replace(name=each.name.removeprefix(shared)) for each in entries]
-    forms = (("", entries, True), (shared, short, True), (shared, short, False))
-    for prefix, shown, has_values in forms:
+    full = (("", entries, True, most), (shared, short, True, most))
+    for prefix, shown, has_values, limit in (*full, (shared, short, False, max(most, most_names))):
         lines = _flow(shown, width, cell_len(prefix), has_values)
-        if len(lines) <= most and _fits(lines, width, cell_len(prefix)):
+        if len(lines) <= limit and _fits(lines, width, cell_len(prefix)):
             return Legend(lines, prefix, has_values=has_values)
     for count in range(len(entries) - 1, 0, -1):
         lines = _flow(entries[:count], width - len(f"  +{len(entries) - count} more"), 0, True)

@@ -42,7 +42,7 @@ class GroupScreen(CompareScreen):
     def _show_summaries(self, frame: ComparisonFrame) -> None:
         live = sum(run.row.live for run in frame.runs)
         ended = f"{len(frame.runs) - live} of {len(frame.runs)} runs have ended"
-        text = "  ·  ".join(filter(None, [self.group.id, ended, self._hint()]))
+        text = "  ·  ".join(filter(None, [self.group.name, ended, self._hint()]))
         self.query_one(GroupTable).show(frame, text)
 
     def on_cursor_pane_opened(self, _: CursorPane.Opened) -> None:

@@ -47,6 +47,7 @@ from distrain.tui.widgets.run_header import RunHeader
 # Tables are as high as they need to be, up to a third of the screen.
 TABLES_PART = 3
 LEAST_TABLE = 5  # lines
+LEAST_PLOT = 7  # lines of a plot with its border, where there are two rows of plots
 BORDER = 2  # lines
 
 
@@ -229,6 +230,15 @@ class RunScreen(LinkedPlotsScreen):
         if self.has_class("-logs") and self._logs.wants_suggestion:
             self._suggest_log()
         self._fit_tables()
+        self.call_after_refresh(self._fit_plots)
+
+    def _fit_plots(self) -> None:
+        """Show one row of plots where two would be too low, as below the card of a failure."""
+        is_wide = not (self.has_class("-narrow") or self.has_class("-short"))
+        has_room_for_two = self.query_one("#plots").size.height >= 2 * LEAST_PLOT
+        if self.has_class("-one-row") != (is_wide and not has_room_for_two):
+            self.toggle_class("-one-row")
+            self._paint_soon()  # the header says how many panes are hidden
 
     def _fit_tables(self) -> None:
         needed = max(table.virtual_size.height for table in self._tables) + BORDER
@@ -260,10 +270,9 @@ class RunScreen(LinkedPlotsScreen):
         self._show_row()
 
     def _show_row(self) -> None:
-        """Show the row of plots with the current one, where logs leave room for one row."""
-        if self.has_class("-logs"):
-            lower = any(plot.has_class("-current") for plot in self._plots[2:])
-            self.query_one("#plots").set_class(lower, "-lower")
+        """Show the row of plots with the current one, where there is room for one row."""
+        lower = any(plot.has_class("-current") for plot in self._plots[2:])
+        self.query_one("#plots").set_class(lower, "-lower")
 
     # --- actions --------------------------------------------------------------------------------
 

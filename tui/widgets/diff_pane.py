@@ -13,6 +13,7 @@ from distrain.tui.data.run_comparison import (
     ComparedRun,
     ComparisonFrame,
     SettingValues,
+    setting_text,
     setting_values,
 )
 from distrain.tui.keymap import insert_keys
@@ -22,7 +23,6 @@ from distrain.tui.widgets.text_pane import TextPane, wrapped
 
 KEY = 24  # most cells of a key
 LEAST = 9  # least cells of a value
-UNSET = "–"
 
 
 class RunSummaries(TextPane):
@@ -84,9 +84,9 @@ def columns_of_values(
     lines = [head]
     for each in found:
         line = _cell(each.key, key, Style(dim=True))
-        for value in each.values:
+        for run, value in zip(runs, each.values, strict=True):
             style = Style(dim=value is None or not each.differs)
-            line.append(" ").append_text(_cell(value or UNSET, room, style))
+            line.append(" ").append_text(_cell(setting_text(run, each.key), room, style))
         lines.append(line)
     return lines
 
@@ -97,15 +97,17 @@ def lists_of_values(
     """Return a line per value with the marks of its runs."""
     lines = []
     for each in found:
+        texts = [setting_text(run, each.key) for run in runs]
         if not each.differs:
-            lines.append(_cell(f"{each.key}  {each.values[0]}", width, Style(dim=True)))
+            known = next((text for text in texts if text != formatting.MISSING), formatting.MISSING)
+            lines.append(_cell(f"{each.key}  {known}", width, Style(dim=True)))
             continue
         lines.append(_cell(each.key, width, Style(bold=True)))
-        for value in dict.fromkeys(each.values):
+        for text in dict.fromkeys(texts):
             line = Text(" ", no_wrap=True)
-            for run, own, style in zip(runs, each.values, styles, strict=True):
-                line.append(run.mark.shape if own == value else " ", style)
-            line.append(f" {value or UNSET}")
+            for run, own, style in zip(runs, texts, styles, strict=True):
+                line.append(run.mark.shape if own == text else " ", style)
+            line.append(f" {text}")
             line.truncate(width, overflow="ellipsis")
             lines.append(line)
     return lines

@@ -46,10 +46,10 @@ class FormPane(Vertical):
         &:focus-within { border: round $accent; border-title-color: $text; }
         & > #filter { height: 1; margin: 0 0 1 0; display: none; }
         & > #editor { layer: editor; position: absolute; height: 1; display: none; padding: 0 1; }
-        & > #about { height: 5; margin: 1 0 0 0; }
+        & > #about { height: 6; }
         &.-filtering > #filter { display: block; }
         &.-empty > FormTable { display: none; }
-        &.-empty > #about { height: 1fr; margin: 0; }
+        &.-empty > #about { height: 1fr; }
         &.-editing > #editor { display: block; }
     }
     """
@@ -258,11 +258,16 @@ class FormPane(Vertical):
             self._editor.offset = (column - 1, top + line)
             self._editor.styles.width = max(self._table.width - column + 1, 8)
 
-    def _check(self) -> None:
-        """Show what is wrong with the typed text below the field."""
-        if self._editing and self._draft:
-            text = self._typed_value(self._editing, self._draft)
-            self._problem_of_typed = form.find_problem(self._draft, self._editing, text)
+    def _check(self, is_final: bool = False) -> None:
+        """Show what is wrong with the typed text below the field.
+
+        Until it is final, a comma at its end is not: another value may follow.
+        """
+        field, draft = self._editing, self._draft
+        if field and draft:
+            text = self._typed_value(field, draft)
+            text = text if is_final else form.without_open_end(field, text)
+            self._problem_of_typed = form.find_problem(draft, field, text)
             self._paint()
 
     def _typed_value(self, field: Field, draft: Draft) -> str:
@@ -299,6 +304,7 @@ class FormPane(Vertical):
             return True
         text = self._typed_value(field, draft)
         if form.find_problem(draft, field, text):
+            self._check(is_final=True)
             return False
         value = form.parse_typed(field, text)
         self._stop_editing(back)

@@ -9,7 +9,13 @@ from rich.text import Text
 
 from distrain.runners import formatting
 from distrain.runners.analysis.best_run import BestRun, find_best
-from distrain.tui.data.run_comparison import RAN, ComparedRun, ComparisonFrame, setting_values
+from distrain.tui.data.run_comparison import (
+    RAN,
+    ComparedRun,
+    ComparisonFrame,
+    setting_text,
+    setting_values,
+)
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.cursor_pane import CursorPane
 from distrain.tui.widgets.queue_table import with_names
@@ -93,7 +99,7 @@ def group_lines(
 ) -> list[Text]:
     """Return the header and a row per run, fitted to a width."""
     differing = {
-        each.key: [value or formatting.MISSING for value in each.values]
+        each.key: [setting_text(run, each.key) for run in runs]
         for each in setting_values([run.settings for run in runs])
         if each.differs and not each.key.startswith(RAN)
     }

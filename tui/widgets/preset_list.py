@@ -18,6 +18,9 @@ from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
 from distrain.tui.data.form import editable_text
 
+KEYS = "enter previews · → edits"
+BORDER = 4  # cells of it at both sides of its text
+
 
 class PresetList(OptionList):
     """Shows presets, and posts `Chosen` when the user goes on with one. It launches nothing."""
@@ -105,15 +108,25 @@ class PresetList(OptionList):
     def on_resize(self) -> None:
         self._short = self.screen.has_class("-narrow")
         self._write()
+        self._describe(self.has_focus)
         if self.highlighted is not None:
             self.scroll_to_highlight()
 
     def on_focus(self) -> None:
-        self.border_subtitle = "enter previews · → edits"
+        self._describe(has_focus=True)
 
     def on_blur(self) -> None:
+        self._describe(has_focus=False)
+
+    def _describe(self, has_focus: bool) -> None:
+        """Show the main keys, as far as they fit on the border."""
         names = len(self._presets)
-        self.border_subtitle = f"{names} presets · esc lists them" if self._short else ""
+        if not has_focus:
+            self.border_subtitle = f"{names} presets · esc lists them" if self._short else ""
+        elif self.outer_size.width < len(KEYS) + BORDER:
+            self.border_subtitle = KEYS.partition(" · ")[0]
+        else:
+            self.border_subtitle = KEYS
 
     async def _on_click(self, event: events.Click) -> None:
         # Textual selects the clicked option, which would leave the list here.

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.text import Text
 
 from distrain.runners import formatting
 from distrain.tui.data.run_rows import BENCH, RunRow
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN
+
+_NAMED_RUN = re.compile(r"run \d{8}-\d{6}-[a-z0-9-]+ \(([^()]+)\)")
+
+
+def reason_of(row: RunRow) -> str:
+    """Return why a run ended or waits, with the names alone of other runs that have one."""
+    return _NAMED_RUN.sub(r"\1", formatting.single_line(row.reason))
 
 
 def details(row: RunRow | None, short: bool = False) -> Text:
@@ -16,7 +25,7 @@ def details(row: RunRow | None, short: bool = False) -> Text:
     dot, colour = STATUSES.get(row.current_status, UNKNOWN)
     status = Text(f" {dot} {row.current_status}", colour)
     if row.reason and (row.status != "completed" or row.kind == BENCH):
-        status.append(f": {formatting.single_line(row.reason)}")
+        status.append(f": {reason_of(row)}")
     if row.live and row.eta is not None:
         status.append(f", {formatting.duration(row.eta)} left")
     ranks = f"{row.strategy} ×{row.ranks}" if row.ranks else row.strategy

@@ -15,11 +15,12 @@ from distrain.tui.data.run_rows import RunRow
 from distrain.tui.marks import RunMarks
 from distrain.tui.plotting.sparkline import tall_sparkline
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
+from distrain.tui.widgets.run_details import reason_of
 from distrain.tui.widgets.text_pane import TextLines, wrapped
 
 MOST_DIFFERENCES = 12
 MOST_METRICS = 6
-LOSS_ROWS = 3  # of its sparkline
+LOSS_ROWS = 3  # of its sparkline, one less in two columns
 MOST_RUNS = 16  # of a group
 GAP = 3  # cells between two columns
 
@@ -68,10 +69,13 @@ class RunPreviewPane(TextLines):
             style = legible_style(mark.colour, self.background_colors[1])
             name = Text.assemble((mark.shape, style), " ", (_name(line), "bold"))
             name.truncate(width, overflow="ellipsis")
-            first, second = run_lines(line, glance, pinned, width)
-            first = [name, *first]
-            if not self.in_two_columns:
-                first.append(Text(""))
+            if self.in_two_columns:
+                height = self.content_size.height
+                first = [name, *status_lines(line, glance, width, height - 1)]
+                second = curves_and_differences(line, glance, pinned, width, height)
+            else:
+                first = [name, *status_lines(line, glance, width), Text("")]
+                second = curves_and_differences(line, glance, pinned, width)
         self.put(_side_by_side(first, second, width) if self.in_two_columns else [*first, *second])
 
 
@@ -84,27 +88,51 @@ def _side_by_side(first: Sequence[Text], second: Sequence[Text], width: int) -> 
     return lines
 
 
-def run_lines(
-    row: RunRow, glance: RunGlance | None, pinned: RunRow | None, width: int
-) -> tuple[list[Text], list[Text]]:
-    """Return the status, figures and notes of a run, and its curves and differences."""
+def status_lines(
+    row: RunRow, glance: RunGlance | None, width: int, height: int | None = None
+) -> list[Text]:
+    """Return the status, figures and notes of a run.
+
+    Where the height is limited, there are only so many metrics that the other figures fit.
+    """
     dot, colour = STATUSES.get(row.current_status, UNKNOWN)
     first = [Text(f"{dot} {row.current_status}", colour)]
     if row.reason and row.status != "completed":
-        first = wrapped(f"{dot} {row.current_status}: {row.reason}", colour, width)[:6]
-    first += [*_setup(row, width), Text(""), *_figures(row, width)]
+        first = wrapped(f"{dot} {row.current_status}: {reason_of(row)}", colour, width)[:6]
+    first += _setup(row, width)
+    metrics, figures = _metrics(row, width), _figures(row, width)
+    if height is None:
+        first.append(Text(""))
+    else:
+        metrics = metrics[: max(height - len(first) - len(figures), 1)]
+    first += [*metrics, *figures]
     if row.notes or row.tags:
         words = [row.notes, *(f"#{tag}" for tag in row.tags)]
         first += [Text(""), *wrapped(" ".join(words), "", width)]
     if glance is not None and glance.problem:
         first += wrapped(glance.problem, "yellow", width)
-    parts = [curve_lines(curve, width) for curve in glance.curves] if glance else []
+    return first
+
+
+def curves_and_differences(
+    row: RunRow,
+    glance: RunGlance | None,
+    pinned: RunRow | None,
+    width: int,
+    height: int | None = None,
+) -> list[Text]:
+    """Return the curves of a run and how its config differs from the pinned run's."""
+    is_low = height is not None
+    rows = LOSS_ROWS - 1 if is_low else LOSS_ROWS
+    lines: list[Text] = []
+    for curve in glance.curves if glance else ():
+        found = curve_lines(curve, width, rows)
+        lines += [Text(""), *found] if lines and found and not is_low else found
     if pinned is not None and pinned.id != row.id:
-        parts.append(_differences(row, pinned, width))
-    second: list[Text] = []
-    for part in filter(None, parts):
-        second += [Text(""), *part] if second else part
-    return first, second
+        lines += [Text("")] if lines else []
+        most = MOST_DIFFERENCES if height is None else height - len(lines) - 1
+        lines += _differences(row, pinned, width, most)
+    return lines
 
 
 def _setup(row: RunRow, width: int) -> list[Text]:
@@ -116,12 +144,17 @@ def _setup(row: RunRow, width: int) -> list[Text]:
     return wrapped(" · ".join(filter(None, parts)), "dim", width, hang=0)
 
 
-def _figures(row: RunRow, width: int) -> list[Text]:
-    """Return the figures of a run, each with what it is."""
-    figures = [
-        (f"eval {name}", formatting.metric_value(name, row.metrics[name]))
+def _metrics(row: RunRow, width: int) -> list[Text]:
+    """Return the metrics of the last evaluation."""
+    return [
+        _pair(f"eval {name}", formatting.metric_value(name, row.metrics[name]), width)
         for name in formatting.sort_metrics(row.metrics)[:MOST_METRICS]
     ]
+
+
+def _figures(row: RunRow, width: int) -> list[Text]:
+    """Return the other figures of a run, each with what it is."""
+    figures = []
     if row.step is not None:
         figures.append(("steps", formatting.count(row.step)))
     if row.samples_per_s is not None:
@@ -140,7 +173,7 @@ def _pair(label: str, value: str, width: int) -> Text:
     return line.append(f" {value}")
 
 
-def curve_lines(curve: GlanceCurve, width: int) -> list[Text]:
+def curve_lines(curve: GlanceCurve, width: int, loss_rows: int) -> list[Text]:
     """Return a sparkline from the least to the greatest value, with the first and last value."""
     values = [value if isfinite(value) else nan for value in curve.values]
     known = [value for value in values if value == value]
@@ -148,7 +181,7 @@ def curve_lines(curve: GlanceCurve, width: int) -> list[Text]:
         return []
     low = min(0.0, *known) if curve.from_zero else min(known)
     high = max(known)
-    rows = 1 if curve.from_zero else LOSS_ROWS
+    rows = 1 if curve.from_zero else loss_rows
     drawn = [value - low for value in _stretched(values, width)]
     bars = tall_sparkline(drawn, width, high - low or 1.0, rows)
     ends = f"{formatting.figure(known[0])} → {formatting.figure(known[-1])}"
@@ -162,20 +195,22 @@ def _stretched(values: Sequence[float], width: int) -> Sequence[float]:
     return [values[at * len(values) // width] for at in range(width)]
 
 
-def _differences(row: RunRow, pinned: RunRow, width: int) -> list[Text]:
+def _differences(row: RunRow, pinned: RunRow, width: int, most: int) -> list[Text]:
+    """Return the first of the keys that differ, in at most `most` lines below the heading."""
     found = config_differences(row.config, pinned.config)
     title = f"config, and that of {_name(pinned)} (pinned)"
     if not found:
         return wrapped(f"same config as {_name(pinned)} (pinned)", "dim", width)
     lines = wrapped(title, "dim", width)
-    key = min(max(len(pair.key) for pair in found[:MOST_DIFFERENCES]), width // 2)
+    shown = found if len(found) <= most else found[: max(most - 1, 1)]
+    key = min(max(len(pair.key) for pair in shown), width // 2)
     room = (width - key) // 2 - 1
-    for pair in found[:MOST_DIFFERENCES]:
+    for pair in shown:
         line = _cell(pair.key, key, "dim")
         line.append(" ").append_text(_cell(pair.own, room, "bold", right=True))
         lines.append(line.append(" ").append_text(_cell(pair.other, room, "", right=True)))
-    if len(found) > MOST_DIFFERENCES:
-        lines.append(Text(f"and {len(found) - MOST_DIFFERENCES} more", "dim"))
+    if len(found) > len(shown):
+        lines.append(Text(f"and {len(found) - len(shown)} more", "dim"))
     return lines
 
 

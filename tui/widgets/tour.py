@@ -7,8 +7,9 @@ from textual.widget import Widget
 
 from distrain.tui import keymap
 
+NEW = "{app.new} chooses a preset or a script to launch."
+LAUNCH = "enter goes to the preview of a preset, where enter launches it."
 HINTS = (
-    "{app.new} chooses a preset or a script to launch.",
     "{app.help} explains the focused pane; {app.palette} searches all actions.",
     "tab and {app.jump} go to other panes; {app.full} enlarges one.",
     "{app.back} goes back, {app.quit} quits; runs continue without the app.",
@@ -26,7 +27,8 @@ class Tour(Widget):
     """
 
     def render(self) -> Text:
-        hints = [keymap.insert_keys(hint, self.app) for hint in HINTS]
+        first = LAUNCH if keymap.LAUNCH in getattr(self.screen, "KEYS", ()) else NEW
+        hints = [keymap.insert_keys(hint, self.app) for hint in (first, *HINTS)]
         return Text("\n".join(f"{number}  {hint}" for number, hint in enumerate(hints, 1)))
 
     def on_mount(self) -> None:

@@ -36,8 +36,7 @@ def test_the_best_value_of_the_main_metric(
 def test_the_sentence_claims_no_more_than_one_run_shows() -> None:
     found = find_best(["a", "b"], [{"top1": 0.9}, {"top1": 0.8}], is_live=True)
     assert found.sentence == (
-        "best so far of 2: a, top1 90.00 % (last evaluation); "
-        "n = 1, one run each, so no statement about noise"
+        "best so far of 2: a, top1 90.00 % (last evaluation; one run each, n = 1)"
     )
     unknown = find_best(["a", "b"], [{"f1": 0.9}, {"f1": 0.8}])
     assert unknown.sentence == "no best run by f1: it is not known which value is best"
