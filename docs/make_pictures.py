@@ -93,7 +93,7 @@ NAMES = {" ": "space", "=": "equals_sign", ">": "greater_than_sign", ":": "colon
 SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("runs", "", ()),
     ("filter", "", ("slash", *"strategy=ddp top1>0.9", "wait 1")),
-    ("sweep", "", ("slash", *"group:rates", "enter", "wait 1", "c", "wait 2")),
+    ("sweep", "", ("down", "down", "c", "wait 2")),
     ("queue", "", ("Q", "wait 2")),
     ("launch", "", ("n", "right", "down", "down")),
     ("verify", "", ("n", "wait 1", "v", "wait 1", "enter", "until ✔")),
