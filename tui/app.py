@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import codecs
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -338,8 +340,21 @@ def main() -> int:
         for line in str(error).splitlines():
             print(f"distrain-tui: {line}", file=sys.stderr)
         return error.exit_code
+    accept_any_bytes()
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
+
+
+def accept_any_bytes() -> None:
+    """Replace bytes of the terminal that are not UTF-8, such as of a paste in Latin-1. Textual
+    decodes them strictly, and the error would end the app.
+    """
+    from textual.drivers import linux_driver
+
+    def make_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+        return partial(codecs.getincrementaldecoder(encoding), errors="replace")
+
+    vars(linux_driver)["getincrementaldecoder"] = make_decoder
 
 
 def _find(name: str, runs_dir: Path | None) -> Session | Group:

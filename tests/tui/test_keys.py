@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from textual.drivers import linux_driver
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -15,7 +16,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
-from distrain.tui.app import DistrainApp, main
+from distrain.tui.app import DistrainApp, accept_any_bytes, main
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.compare_screen import CompareScreen
@@ -267,3 +268,11 @@ def test_invalid_settings_are_refused_at_start(
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith(f"distrain-tui: {settings.path()}: ") for line in lines)
     assert complaint in "".join(lines)
+
+
+def test_bytes_that_are_not_utf8_do_not_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = vars(linux_driver)
+    monkeypatch.setitem(names, "getincrementaldecoder", names["getincrementaldecoder"])
+    accept_any_bytes()
+    decode = names["getincrementaldecoder"]("utf-8")().decode
+    assert decode(b"a\xc3(") + decode(b"\xc3") + decode(b"\xa9") == "a\ufffd(\u00e9"
