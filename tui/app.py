@@ -224,7 +224,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
     def action_help_quit(self) -> None:
         """Name the key that quits the app, because Ctrl+C does not."""
-        self.notify(f"{self.key('app.quit')} quits the app; runs continue")
+        keys = " or ".join(self.key("app.quit").split())
+        self.notify(f"{keys} quits the app; runs continue")
 
     def action_history(self) -> None:
         """List what happened; it is seen from then on."""

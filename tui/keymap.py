@@ -102,7 +102,7 @@ KEYMAP = (
     ),
     Key(EVERYWHERE, "history", "N", "history", "What happened", "List what ended or started."),
     Key(EVERYWHERE, "picture", "f12", "picture", "Screenshot", "Save the screen as an SVG file."),
-    Key(EVERYWHERE, "quit", "q", "quit", "Quit", "Quit the app; runs continue.", True),
+    Key(EVERYWHERE, "quit", "q,ctrl+q", "quit", "Quit", "Quit the app; runs continue.", True),
     # --- the table of runs
     Key(RUNS, "open", "enter", "open", "Open", "Open the run under the cursor.", True),
     Key(RUNS, "filter", "slash", "filter", "Filter", "Show only runs that match.", True),

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from textual import events
@@ -35,6 +35,7 @@ from distrain.tui.widgets.preview_pane import PreviewPane
 from tests.support.records import RunBuilder
 
 from .app_driver import messages, until
+from .test_run_screen import shown
 
 Steps = Callable[[Pilot[None], LaunchScreen], Awaitable[None]]
 WIDE, SMALL = (120, 36), (80, 24)
@@ -299,6 +300,18 @@ def test_arrows_move_between_panes_and_change_no_value() -> None:
         assert screen.focused is table
 
     on_screen(steps)
+
+
+def test_a_key_that_quits_is_in_the_footer_where_letters_are_text() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        app = cast(DistrainApp, screen.app)
+        for key, footer in (("left", " q Quit"), ("right", " ^q Quit")):
+            await pilot.press(key)
+            await until(pilot, lambda footer=footer: footer in shown(app), "the footer")
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: not app.is_running or app._exit, "the end")
+
+    on_screen(steps, SMALL)
 
 
 @pytest.mark.parametrize(

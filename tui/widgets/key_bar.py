@@ -69,7 +69,10 @@ class KeyBar(Widget):
                 restore = self._shown(binding)._replace(label="Restore")
                 found = {binding.action: restore, **found}
             elif binding.id in ALWAYS:
-                always.setdefault(binding.id, self._shown(binding))
+                # A letter, unless it is text where the focus is.
+                shown = self._shown(binding)
+                if binding.id not in always or len(shown.text) < len(always[binding.id].text):
+                    always[binding.id] = shown
             elif cast(KeyOwner, screen).offers(binding):
                 found.setdefault(binding.action, self._shown(binding))
         last = [always[id] for id in ALWAYS if id in always]
