@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,14 @@ class BaseApp(App[None]):
         if isinstance(self.focused, Input):
             return self.focused.value
         return "" if isinstance(self.screen, ModalScreen) else None
+
+    def watch_attention(self) -> Callable[[], bool]:
+        """Return a function that tells whether the person has gone on to something else since.
+
+        What opens a moment after the key that asked for it would take what is typed meanwhile.
+        """
+        screen, typed = self.screen, self.typed_text
+        return lambda: self.screen is not screen or self.typed_text not in (None, typed)
 
     def check_may_change(self) -> bool:
         """Return whether this app may act on runs; say why when it may not."""

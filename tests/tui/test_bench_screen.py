@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,28 @@ def test_marked_presets_are_benched_with_the_chosen_rules(
     assert list(definition.configs) == ["single", "ddp"]
     rules = definition.rules
     assert (rules.repeats, rules.seconds, rules.precision, rules.unequal) == (3, 0.5, 0.01, False)
+
+
+def test_the_rules_of_a_bench_do_not_open_over_what_is_typed(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, plans = threading.Event(), benches.plans
+
+    def plans_late(definition: Definition) -> Any:
+        goes_on.wait(30)
+        return plans(definition)
+
+    monkeypatch.setattr(benches, "plans", plans_late)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        screen = await on_presets(pilot, app)
+        await marked(pilot, screen, "single", "ddp")
+        await pilot.press("c", "slash", *"lr")
+        goes_on.set()
+        await until(pilot, lambda: "bench: not asked" in notifications(app), "dropped")
+        assert app.screen is screen
+
+    run_app(scenario, runs_dir)
 
 
 def test_an_unequal_bench_shows_the_differences_and_needs_confirmation(

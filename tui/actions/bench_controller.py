@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,13 @@ class BenchController:
 
     def plan(self, configs: Mapping[str, RunConfig], on_done: OnDone) -> None:
         if self._app.check_may_change():
-            make = partial(self._make_definition, dict(configs), on_done)
+            ask = partial(self._ask_for_rules, self._app.watch_attention(), on_done)
+            make = partial(self._make_definition, dict(configs), ask)
             self._app.run_worker(make, thread=True, exclusive=True, group="bench")
 
-    def _make_definition(self, configs: dict[str, RunConfig], on_done: OnDone) -> None:
+    def _make_definition(
+        self, configs: dict[str, RunConfig], ask: Callable[[Definition, dict[str, Plan]], None]
+    ) -> None:
         """Make the definition and the plans; run in a thread, because plans take a moment."""
         from distrain.runners import bench
 
@@ -37,10 +40,14 @@ class BenchController:
         except DistrainError as error:
             self._app.call_from_thread(self._app.refuse, f"bench: {error}")
         else:
-            self._app.call_from_thread(self._ask_for_rules, definition, plans, on_done)
+            self._app.call_from_thread(ask, definition, plans)
 
     def _ask_for_rules(
-        self, definition: Definition, plans: dict[str, Plan], on_done: OnDone
+        self,
+        has_gone_on: Callable[[], bool],
+        on_done: OnDone,
+        definition: Definition,
+        plans: dict[str, Plan],
     ) -> None:
         from distrain.tui.dialogs.bench_rules import BenchRulesDialog
 
@@ -48,7 +55,10 @@ class BenchController:
             if edited is not None:
                 self._app.launches.launch(self._request(edited), on_done)
 
-        self._app.push_screen(BenchRulesDialog(definition, plans), answer)
+        if has_gone_on():
+            self._app.refuse("bench: not asked while you do something else; try again")
+        else:
+            self._app.push_screen(BenchRulesDialog(definition, plans), answer)
 
     def _request(self, definition: Definition) -> LaunchRequest:
         from distrain.runners import bench

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from textual.screen import Screen
+from typing import TYPE_CHECKING
 
 from distrain.runners.checks import check
 from distrain.runners.config.plan import Plan
@@ -29,8 +27,8 @@ class LaunchController:
         self._app = app
         self._launching = ""  # the action of the request in progress
         self._asks = False  # a question about it is open
-        self._screen: Screen[Any] | None = None  # on top when it was made
-        self._typed_before: str | None = None  # when it was made, then when it was started
+        self._has_gone_on: Callable[[], bool] = bool  # the person, since it was made
+        self._typed_before: str | None = None  # when it was started
 
     @property
     def is_launching(self) -> bool:
@@ -41,7 +39,7 @@ class LaunchController:
             self._app.refuse(f"{self._launching} is in progress; try again in a moment")
             return
         self._launching = request.action
-        self._screen, self._typed_before = self._app.screen, self._app.typed_text
+        self._has_gone_on = self._app.watch_attention()
 
         def done(opens: bool) -> None:
             self._launching = ""
@@ -129,8 +127,7 @@ class LaunchController:
             self._asks = False
             answer(choice)
 
-        has_typed = self._app.typed_text not in (None, self._typed_before)
-        if has_typed or self._app.screen is not self._screen:
+        if self._has_gone_on():
             answer(None)
             self._app.refuse(f"{request.action}: not asked while you do something else; try again")
             return
