@@ -47,6 +47,7 @@ class LinkedPlotsScreen(AppScreen):
         super().__init__()
         self.panes: list[Widget] = []
         self.view = ChartView(plots=plots, axis=self.distrain.settings.axis)
+        self._hidden = 0  # panes, as the header says
         self._has_chosen = False  # the person, what to show
         self._offered: list[str] | None = None  # what a plot may show, once it is known
         self._wake = threading.Event()
@@ -97,6 +98,7 @@ class LinkedPlotsScreen(AppScreen):
     def _set_up(self, *panes: Widget) -> None:
         """Use these panes once they are mounted; plots look as they did the last time."""
         self.panes = list(panes)
+        self.screen_layout_refresh_signal.subscribe(self, lambda _: self._check_hint())
         self.watch(self, "maximized", self._paint_soon, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
         self.distrain.history_changed.subscribe(self, lambda _: self._paint_soon())
@@ -140,9 +142,17 @@ class LinkedPlotsScreen(AppScreen):
         for other in pane.parent.children if pane.parent else ():
             other.set_class(other is pane, "-current")
 
+    def _check_hint(self) -> None:
+        """Paint again if another number of panes is hidden after a layout."""
+        if self._count_hidden() != self._hidden:
+            self._paint_soon()
+
+    def _count_hidden(self) -> int:
+        return sum(not pane.region for pane in self._reachable)
+
     def _hint(self) -> str:
         """Return how many panes are hidden, for the header."""
-        hidden = sum(not pane.region for pane in self._reachable)
+        self._hidden = hidden = self._count_hidden()
         unseen = keymap.insert_keys(describe_unseen(self.distrain.history.unseen), self.app)
         others = f"{formatting.plural(hidden, 'more pane')} (tab)" if hidden else ""
         parts = [unseen, others]

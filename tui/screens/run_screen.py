@@ -230,15 +230,15 @@ class RunScreen(LinkedPlotsScreen):
         if self.has_class("-logs") and self._logs.wants_suggestion:
             self._suggest_log()
         self._fit_tables()
-        self.call_after_refresh(self._fit_plots)
+        self.call_after_refresh(self._fit_rows)
 
-    def _fit_plots(self) -> None:
+    def _fit_rows(self) -> None:
         """Show one row of plots where two would be too low, as below the card of a failure."""
-        is_wide = not (self.has_class("-narrow") or self.has_class("-short"))
+        has_rows = len(self.view.plots) > 1 and not (
+            self.has_class("-narrow") or self.has_class("-short")
+        )
         has_room_for_two = self.query_one("#plots").size.height >= 2 * LEAST_PLOT
-        if self.has_class("-one-row") != (is_wide and not has_room_for_two):
-            self.toggle_class("-one-row")
-            self._paint_soon()  # the header says how many panes are hidden
+        self.set_class(has_rows and not has_room_for_two, "-one-row")
 
     def _fit_tables(self) -> None:
         needed = max(table.virtual_size.height for table in self._tables) + BORDER
