@@ -68,10 +68,11 @@ def summary(results: list[Result]) -> str:
     commits = list(dict.fromkeys(each["commit"] for each in sorted(results, key=_when)))
     resumed = sum(bool(each.get("resumed")) for each in results)
     seconds = sum(each["took_s"] for each in results)
+    word = "commit" if len(commits) == 1 else "commits"
     when = " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "never"
     return (
         f"{passed} of {len(results)} cases passed; {resumed} runs were resumed. Tried on {when} at "
-        f"commits {', '.join(commits)}: {seconds / 3600:.1f} hours of cases, several at once."
+        f"{word} {', '.join(commits)}: {seconds / 3600:.1f} hours of cases, several at once."
     )
 
 
