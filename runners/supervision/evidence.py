@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,6 +61,34 @@ class Evidence(msgspec.Struct, kw_only=True):
     def any_stopped(self) -> bool:
         """Whether a rank has finished because it was asked to stop."""
         return any(finished.stopped for finished in self.finished.values())
+
+    @property
+    def lost(self) -> list[int]:
+        """The ranks that failed or disconnected, in order."""
+        return sorted(self.failures.keys() | self.disconnected.keys())
+
+    @property
+    def reported(self) -> dict[int, float]:
+        """The ranks that reported a failure, or that a watchdog ended, with the time."""
+        failed = {rank: when for rank, (when, _) in self.failures.items()}
+        aborted = {rank: self.disconnected[rank] for rank in self.aborted_by_watchdog}
+        return aborted | failed
+
+    @property
+    def first_report(self) -> float:
+        """When the first of those failures was reported; infinity if none was."""
+        return min(self.reported.values(), default=math.inf)
+
+    @property
+    def aborted_by_watchdog(self) -> set[int]:
+        """The ranks that NCCL's or Horovod's watchdog aborted while they waited for another."""
+        if not self.watchdog_aborts:
+            return set()
+        return {rank for rank in self.disconnected if self.exit_code(rank) == -signal.SIGABRT}
+
+    def exit_code(self, rank: int) -> int | None:
+        """Return the exit code of a rank, negative for a signal; None if it is unknown."""
+        return self.exits[rank].code if rank in self.exits else None
 
     def reopen(self, ranks: Iterable[int]) -> None:
         """Forget how these ranks have ended: their program has started them again."""

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from distrain.runners import formatting
 from distrain.runners.supervision.evidence import Evidence
-from distrain.runners.supervision.outcome import Outcome, failure_of, first_error
+from distrain.runners.supervision.first_failure import first_error
+from distrain.runners.supervision.outcome import Outcome, failure_of
 
 INTERRUPTED = "KeyboardInterrupt"
 

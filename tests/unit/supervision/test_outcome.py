@@ -10,8 +10,9 @@ import pytest
 
 from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinite
 from distrain.runners.supervision.evidence import Evidence
+from distrain.runners.supervision.first_failure import REACTION_S
 from distrain.runners.supervision.observed_outcome import judge_observed
-from distrain.runners.supervision.outcome import REACTION_S, judge, supervisor_failure
+from distrain.runners.supervision.outcome import judge, supervisor_failure
 from distrain.runners.system.limits import limit_hint
 
 SOON, LATER = REACTION_S / 2, REACTION_S * 20

@@ -40,7 +40,7 @@ def test_a_launch_names_the_limit_that_refuses_it(
 
 
 def test_a_kill_at_the_limit_of_cpu_time_is_not_only_called_out_of_memory() -> None:
-    code = "from distrain.runners.supervision.outcome import _who_kills; print(_who_kills())"
+    code = "from distrain.runners.supervision.run_errors import _who_kills; print(_who_kills())"
     command = f"ulimit -t 100; exec '{sys.executable}' -c '{code}'"
     found = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert found.stdout.strip() == (
