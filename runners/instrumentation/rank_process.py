@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import dropwhile
 from pathlib import Path
 
 from distrain.runners.distributed.secondary_failures import is_secondary_failure
@@ -18,6 +20,8 @@ SIGNAL_S = 0.2  # from the end of a child's connections to the signal of its end
 MAX_LOADERS = 16  # that raise, once each, in one program
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
+TRACEBACK = "Traceback (most recent call last):\n"
+_RAISED_AGAIN = re.compile(rf"Caught \w+ .+\.\nOriginal {re.escape(TRACEBACK)}")
 
 
 def redirect_output(path: Path, errors: str | None = None) -> None:
@@ -107,10 +111,25 @@ def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool 
 def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"exited with code {error.code} before training had ended"
+    kind = type(error).__name__
     try:
-        return str(error) or type(error).__name__
+        return _original_message(str(error), kind) or kind
     except Exception:
-        return f"{type(error).__name__}, whose message cannot be formatted"
+        return f"{kind}, whose message cannot be formatted"
+
+
+def _original_message(text: str, kind: str) -> str:
+    """Return the message of an error that torch has raised again, as that of a loader process; of
+    another error the text as it is.
+
+    torch makes a message of all of its traceback, which ends with its type and own message.
+    """
+    if not _RAISED_AGAIN.match(text):
+        return text
+    lines = text.rpartition(TRACEBACK)[2].splitlines()
+    end = "\n".join(dropwhile(lambda line: line.startswith(" "), lines))
+    name, _, message = end.partition(": ")
+    return message if name.rpartition(".")[2] == kind else end or text
 
 
 def make_sendable(text: str, limit: int) -> str:

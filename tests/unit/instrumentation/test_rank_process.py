@@ -7,8 +7,9 @@ import signal
 from typing import NoReturn
 
 import pytest
+from torch._utils import ExceptionWrapper
 
-from distrain.runners.instrumentation.rank_process import call
+from distrain.runners.instrumentation.rank_process import call, make_failure
 
 
 def fail() -> NoReturn:
@@ -56,3 +57,38 @@ def test_a_handler_of_the_program_stays() -> None:
         assert signal.getsignal(signal.SIGCHLD) is on_signal
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+class TwoFieldsError(Exception):
+    """torch cannot raise it again, because it takes more than a message."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("a bad: label\n  of sample 3"), "a bad: label\n  of sample 3"),
+        (KeyError("label"), "'label'"),
+        (AssertionError(), "AssertionError"),
+        (TwoFieldsError("3.png", "is empty"), f"{__name__}.TwoFieldsError: 3.png: is empty"),
+    ],
+    ids=["several lines", "a key", "none", "another type"],
+)
+def test_the_message_of_an_error_in_a_loader_process_is_the_users(
+    error: Exception, message: str
+) -> None:
+    try:
+        try:
+            raise OSError("the cause")
+        except OSError as cause:
+            raise error from cause
+    except type(error):
+        again = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(Exception, match="Caught") as raised:
+        again.reraise()
+    failure = make_failure(0, raised.value)
+    assert failure.message == message
+    assert "Caught" in failure.traceback
+    assert "the cause" in failure.traceback
