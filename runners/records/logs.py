@@ -18,6 +18,17 @@ from distrain.runners.system.files import open_regular
 
 ABORT_BYTES = 1 << 14  # at the end of the log of a rank
 _WHAT = re.compile(r"^  what\(\):\s+(.+)$", re.MULTILINE)
+CRASH_BYTES = 1 << 16  # at the end of the log of the supervisor: the stacks of its threads
+# What faulthandler prints.
+_CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_SIGNALS = {
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+    "Segmentation fault": "SIGSEGV",
+}
 
 
 def log_path(folder: Path, name: str) -> Path:
@@ -55,6 +66,15 @@ def read_aborts(folder: Path, ranks: Iterable[int]) -> dict[int, str]:
             if texts := _WHAT.findall(log.decode(errors="replace")):
                 found[rank] = formatting.printable(texts[-1])
     return found
+
+
+def read_crash(folder: Path) -> str:
+    """Return the name of the signal of a fault that ended the supervisor; "" if none is known."""
+    with suppress(OSError):
+        log = read_end(log_path(folder, "supervisor"), CRASH_BYTES)
+        if texts := _CRASH.findall(log.decode(errors="replace")):
+            return _SIGNALS.get(texts[-1], "")
+    return ""
 
 
 def read_end(path: Path, size: int) -> bytes:

@@ -18,9 +18,11 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError
 from distrain.runners.records import job_status
+from distrain.runners.records.logs import read_crash
 from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.state import (
     LOST,
+    LOST_BY_SIGNAL,
     LOST_READ_ONLY,
     UNSUPERVISED,
     RunState,
@@ -75,10 +77,17 @@ class RunFolder:
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
         if stored.live and not state.live and state.started:
             state = msgspec.structs.replace(state, ended=self._last_write(state.started))
-        if state.error and state.reason == LOST and self._is_read_only:
-            error = msgspec.structs.replace(state.error, message=LOST_READ_ONLY)
-            state = msgspec.structs.replace(state, reason=LOST_READ_ONLY, error=error)
+        if state.error and state.reason == LOST:
+            reason = self._explain_loss()
+            error = msgspec.structs.replace(state.error, message=reason)
+            state = msgspec.structs.replace(state, reason=reason, error=error)
         return state
+
+    def _explain_loss(self) -> str:
+        if self._is_read_only:
+            return LOST_READ_ONLY
+        signal_name = read_crash(self.dir)
+        return LOST_BY_SIGNAL.format(signal_name) if signal_name else LOST
 
     def _last_write(self, started: float) -> float:
         """Return when something was measured last: the Unix time at which a lost run ended."""

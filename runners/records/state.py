@@ -38,6 +38,10 @@ LOST_READ_ONLY = (
     "the supervisor exited unexpectedly (killed, or because the file system of the run's folder is "
     "read-only?); data up to that point is kept"
 )
+LOST_BY_SIGNAL = (
+    "the supervisor was killed by {} (logs/supervisor.log shows where); data up to that point is "
+    "kept"
+)
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 

@@ -440,6 +440,14 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
         state.reason
         == "the supervisor exited unexpectedly (killed?); data up to that point is kept"
     )
+    crash = "import faulthandler, signal; faulthandler.enable(); signal.raise_signal(signal.SIGBUS)"
+    with (writer.dir / "logs" / "supervisor.log").open("w") as log:
+        subprocess.run([sys.executable, "-c", crash], stderr=log)
+    assert record.state.error == msgspec.structs.replace(state.error, message=record.state.reason)
+    assert record.state.reason == (
+        "the supervisor was killed by SIGBUS (logs/supervisor.log shows where); data up to that "
+        "point is kept"
+    )
     writer.close()
 
 
