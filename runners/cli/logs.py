@@ -18,6 +18,7 @@ from distrain.runners.records.logs import log_path, open_log, rank_logs
 from distrain.runners.runs import Run
 
 POLL_S = 0.2
+MOST_BYTES = 1 << 22  # that a terminal is given at once of each log, which takes about a second
 LAST_BYTES = 1 << 16  # which are printed where others are left out
 LONGEST_LINE = 1 << 20  # bytes; longer lines are divided
 NAMED_LOGS = ("launcher", "job", "supervisor")
@@ -46,8 +47,8 @@ class LogPrinter:
     def print_new(self, final: bool, most: int | None = None) -> None:
         """Print complete lines since the last call; with `final`, an incomplete last line too.
 
-        Where more than `most` bytes (at least LAST_BYTES) are new, only the last lines are printed,
-        after a line that tells how much was left out.
+        Where more than `most` bytes (at least LAST_BYTES) are new, only the last lines are printed;
+        a message tells how much was left out.
         """
         try:
             file = open_log(self._path)
@@ -74,7 +75,8 @@ class LogPrinter:
         file.readline(LAST_BYTES)
         size = formatting.size(file.tell() - self._offset)
         path = formatting.printable(str(self._path))
-        self._output.write(f"{self._prefix}… {size} left out; all of it is in {path}\n")
+        self._output.flush()
+        print_message(f"{self._prefix}… {size} left out; all of it is in {path}")
         self._offset = file.tell()
         self._partial = b""
 
@@ -91,6 +93,7 @@ def execute(arguments: Namespace) -> int:
     """Print logs; Ctrl-C with --follow leaves with exit code 0. 1 if one cannot be read."""
     run = find_run(arguments.run, arguments.runs_dir)
     printers: dict[str, LogPrinter] = {}
+    most: int | None = None  # all that was printed until now
     try:
         while True:
             is_live = arguments.follow and run.attend()
@@ -98,10 +101,11 @@ def execute(arguments: Namespace) -> int:
                 if name not in printers:
                     prefix = f"[{name.replace('-', ' ')}] " if arguments.rank is None else ""
                     printers[name] = LogPrinter(log_path(run.dir, name), prefix, sys.stdout)
-                printers[name].print_new(final=not is_live)
+                printers[name].print_new(not is_live, most)
             sys.stdout.flush()
             if not is_live:
                 break
+            most = MOST_BYTES if sys.stdout.isatty() else None
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         if not arguments.follow:

@@ -6,15 +6,15 @@ import time
 from typing import TextIO
 
 from distrain.runners import formatting
-from distrain.runners.cli.logs import LAST_BYTES, LogPrinter
+from distrain.runners.cli.logs import LAST_BYTES, MOST_BYTES, LogPrinter
 from distrain.runners.cli.run_lines import RunLines
 from distrain.runners.protocol.events import Event, Failure
 from distrain.runners.records.logs import rank_logs
 from distrain.runners.records.reader import Record
 
 LATE_S = 30.0  # after its start; then only the last lines of a run are printed
-MOST_BYTES = 1 << 22  # that a terminal is given at once of each rank, which takes about a second
 MOST_VALUES = 6  # in a line of progress
+MOST_OF_A_NAME = 40  # characters of the name of such a value
 
 
 class ScriptLines(RunLines):
@@ -44,7 +44,7 @@ class ScriptLines(RunLines):
         if now.samples_per_s is not None:
             parts.append(formatting.rate(now.samples_per_s))
         values = [*now.logged.items()][:MOST_VALUES]
-        parts += [f"{name} {formatting.figure(value)}" for name, value in values]
+        parts += [f"{_short(name)} {formatting.figure(value)}" for name, value in values]
         hidden = len(now.logged_names) - len(values)
         if hidden > 0:
             parts.append(f"and {formatting.plural(hidden, 'more value')}")
@@ -61,3 +61,7 @@ class ScriptLines(RunLines):
                     self._printers[rank].print_new(final, LAST_BYTES)
             self._printers[rank].print_new(final, most)
         self._output.flush()
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MOST_OF_A_NAME else f"{name[: MOST_OF_A_NAME - 1]}…"
