@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.runners import formatting
 from distrain.runners.system.files import require_regular
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
 
     `work` is called in it, with a function that it calls when it is ready, and returns its exit
     code. In the caller the result is 0 once the process is ready, 1 if it ends before or the log
-    cannot be written.
+    cannot be written. The log says which signal has ended it before.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -81,10 +82,15 @@ def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
     except OSError:
         return 1
     reading, writing = os.pipe()
-    if os.fork():
+    if child := os.fork():
         os.close(writing)
-        os.close(output)
-        return 0 if os.read(reading, 1) else 1
+        if os.read(reading, 1):
+            return 0
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code < 0:
+            with contextlib.suppress(OSError):
+                os.write(output, f"it was killed by {formatting.signal_name(-code)}\n".encode())
+        return 1
     os.setsid()
     no_input = os.open(os.devnull, os.O_RDONLY)
     for number, target in ((0, no_input), (1, output), (2, output)):

@@ -289,3 +289,13 @@ def test_a_log_that_is_a_link_or_a_pipe_is_not_written_to(
     make(tmp_path / "log")
     assert run_detached(pytest.fail, tmp_path / "log") == 1
     assert not (tmp_path / "victim").exists()
+
+
+def test_the_log_of_a_detached_process_says_which_signal_has_ended_it(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(
+        "import os, sys; from pathlib import Path\n"
+        "from distrain.runners.system.processes import run_detached\n"
+        "sys.exit(run_detached(lambda ready: os.kill(os.getpid(), 9), Path('log')))"
+    )
+    assert start("killed", cwd=str(tmp_path), environment={"PYTHONPATH": str(tmp_path)}) == 1
+    assert (tmp_path / "log").read_text() == "it was killed by SIGKILL\n"
