@@ -143,7 +143,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
     def _repaint(self, _: object) -> None:
         """Paint all that a suspension has cleared; Textual alone paints only what changes then."""
-        self._display(self.screen, self.screen._compositor.render_update(full=True))
+        self.screen.refresh()
 
     def _show_tour(self) -> None:
         from distrain.tui.widgets.key_bar import KeyBar
