@@ -175,7 +175,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         It was sent to the screen below; an input line that has the focus takes later text itself.
         """
         if event.is_printable and event.character and isinstance(self.focused, Input):
-            self.focused.insert_text_at_cursor(event.character)
+            _insert_late(self.focused, event.character)
 
     def get_default_screen(self) -> Screen[Any]:
         from distrain.tui.screens.runs_screen import RunsScreen
@@ -344,6 +344,15 @@ def main() -> int:
     accept_any_bytes()
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
+
+
+def _insert_late(field: Input, character: str) -> None:
+    """Insert a character as the field itself does, although its focus may not have reached it."""
+    if field.select_on_focus and not field.has_focus:
+        field.select_all()
+        field.select_on_focus = False  # the focus to come would select what is typed now
+        field.call_later(setattr, field, "select_on_focus", True)
+    field.replace(character, *field.selection)
 
 
 def accept_any_bytes() -> None:

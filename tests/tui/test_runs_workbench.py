@@ -290,3 +290,19 @@ def test_letters_typed_at_once_after_the_key_of_the_filter_are_text(
         assert len(app.screen_stack) == 1
 
     run_app(scenario, runs_dir)
+
+
+def test_text_that_arrives_before_the_focus_of_its_field_replaces_what_was_there_and_is_kept(
+    sweep: Sequence[RunBuilder], runs_dir: Path
+) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.press("slash", *"lr", "enter")
+        field = app.screen.query_one("#runs-filter", Input)
+        app.screen.set_focus(field)  # the field is told later
+        for character in "tag":
+            app.on_key(events.Key(character, character))
+        await pilot.press(*":x")
+        assert field.value == "tag:x"
+        assert field.select_on_focus
+
+    run_app(scenario, runs_dir)
