@@ -26,7 +26,7 @@ AXES = ("step", "epoch", "time")
 AXES_WITHOUT_EPOCHS = ("step", "time")
 POLL_S = 0.5  # between two reads of the records; the supervisor commits as often
 LONGEST_POLL_S = 2.0
-CPU_SHARE = 0.06  # of one core: what reading and painting may use
+CPU_SHARE = 0.045  # of one core: what reading and painting may use
 
 
 class LinkedPlotsScreen(AppScreen):
