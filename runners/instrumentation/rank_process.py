@@ -133,6 +133,7 @@ def _original_message(text: str, kind: str) -> str:
 
 
 def make_sendable(text: str, limit: int) -> str:
-    """Return valid UTF-8 of a bounded length; a text that is too long keeps its end."""
+    """Return valid UTF-8 of a bounded length; a text that is too long keeps its two ends."""
     clean = text.encode("utf-8", "backslashreplace").decode()
-    return clean if len(clean) <= limit else "… " + clean[-limit:]
+    half = limit // 2
+    return clean if len(clean) <= limit else f"{clean[:half]} … {clean[-half:]}"

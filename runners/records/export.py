@@ -26,7 +26,7 @@ from distrain.runners.records.timeseries.logged_curve import over_ranks as logge
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
 from distrain.runners.records.timeseries.series import GPU, LOGGED, SERIES, STEPS
-from distrain.runners.system.files import open_replacement
+from distrain.runners.system.files import lock_within, open_replacement
 
 Format = Literal["csv", "jsonl", "tensorboard"]
 Table = Literal["steps", "logged"]
@@ -196,15 +196,19 @@ def _draft_of(path: Path) -> Iterator[Path]:
     """Yield where to write what becomes the file `path` at the end of the block.
 
     TensorBoard would take half a file for all of it. What an export that was killed has left is
-    overwritten by the next one.
+    overwritten by the next one. Raises DistrainError while another export writes there.
     """
     draft = path.with_name(TENSORBOARD_DRAFT)
-    try:
-        yield draft
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    draft.rename(path)
+    with draft.open("ab") as lock:
+        with contextlib.suppress(OSError):  # not every file system has locks
+            if not lock_within(lock.fileno(), 0):
+                raise DistrainError(f"another export is writing to {path.parent}")
+        try:
+            yield draft
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        draft.rename(path)
 
 
 class _Tags:

@@ -145,7 +145,9 @@ def load(path: str) -> dict[str, Any]:
         raise ConfigError([("checkpoint.load", text)]) from None
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(found, int) or found != FORMAT:
-        raise ConfigError([("checkpoint.load", f"{path} is not a checkpoint of distrain")])
+        is_newer = isinstance(found, int) and found > FORMAT
+        what = "was written by a newer version" if is_newer else "is not a checkpoint"
+        raise ConfigError([("checkpoint.load", f"{path} {what} of distrain")])
     return content
 
 

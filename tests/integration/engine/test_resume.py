@@ -227,6 +227,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "config": (lambda saved: saved.update(config="\x1b[31m"), "its config cannot be read"),
     "format": (lambda saved: saved.update(format=torch.ones(2)), "not a checkpoint of distrain"),
+    "newer": (lambda saved: saved.update(format=2), "was written by a newer version of distrain"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 from torch._utils import ExceptionWrapper
 
-from distrain.runners.instrumentation.rank_process import call, make_failure
+from distrain.runners.instrumentation.rank_process import MAX_MESSAGE, call, make_failure
 
 
 def fail() -> NoReturn:
@@ -92,3 +92,11 @@ def test_the_message_of_an_error_in_a_loader_process_is_the_users(
     assert failure.message == message
     assert "Caught" in failure.traceback
     assert "the cause" in failure.traceback
+
+
+def test_a_long_message_keeps_what_it_begins_and_ends_with() -> None:
+    names = ", ".join(f"layer{number}.weight" for number in range(1_000))
+    message = make_failure(0, RuntimeError(f"missing keys: {names}; sizes differ")).message
+    assert message.startswith("missing keys: layer0.weight, ")
+    assert message.endswith("layer999.weight; sizes differ")
+    assert len(message) < MAX_MESSAGE + 10

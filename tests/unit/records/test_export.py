@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -226,6 +227,18 @@ def test_tensorboard_gets_nothing_of_an_export_that_failed_or_was_killed(
     export(record, "tensorboard", folder)
     assert [path.name.partition(".")[0] for path in folder.iterdir()] == ["events"]
     assert read_tensorboard(folder)
+
+
+def test_two_exports_do_not_write_to_one_tensorboard_folder(record: Record, tmp_path: Path) -> None:
+    folder = tmp_path / "tb"
+    folder.mkdir()
+    with (folder / TENSORBOARD_DRAFT).open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"of the other export")
+        other.flush()
+        with pytest.raises(DistrainError, match="another export is writing to"):
+            export(record, "tensorboard", folder)
+    assert (folder / TENSORBOARD_DRAFT).read_bytes() == b"of the other export"
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl"])
