@@ -6,6 +6,7 @@ A group is no file of its own: each run's record names the group that it belongs
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,11 +20,12 @@ from distrain.runners.config.sweep import Axis, SweepRun, combine
 from distrain.runners.errors import DistrainError, RunNotFoundError
 from distrain.runners.records.run_ids import new_run_id, short_id, word_of
 from distrain.runners.runs import Run, all_runs, launch
-from distrain.runners.session import runs_folder
+from distrain.runners.session import POLL_S, runs_folder
 
 # The status of a group is the first of these that one of its runs has.
 _STATUSES = ("stopping", "running", "starting", "queued", "failed", "stopped", "completed")
 _STOPPED_AT_ONCE = 32
+_LISTENS_S = 30.0  # from the making of a record until its supervisor listens
 
 
 class Group:
@@ -71,17 +73,29 @@ class Group:
     def stop(self, now: bool = False) -> None:
         """Stop all live runs; those in the queue first, so that none of them starts.
 
-        Raises DistrainError if the group has ended, or for a run that cannot be stopped, after
-        all others were.
+        A group that is still being launched gets no more runs; those that it got meanwhile are
+        stopped too. Raises DistrainError if the group has ended, or for a run that cannot be
+        stopped, after all others were.
         """
         live = [run for run in self.runs if run.is_live]
         if not live:
             raise DistrainError(f"group {self.id} has ended: {self.reason}")
-        queued = [run for run in live if run.status == "queued"]
-        others = [run for run in live if run not in queued]
-        problems = [*_stop_all(queued, now), *_stop_all(others, now)]
+        problems = []
+        while live:
+            queued = [run for run in live if run.status == "queued"]
+            others = [run for run in live if run not in queued]
+            problems += [*_stop_all(queued, now), *_stop_all(others, now)]
+            added = self._find_added()
+            self.runs = [*self.runs, *added]
+            live = [run for run in added if run.is_live]
         if problems:
             raise DistrainError("\n".join(problems))
+
+    def _find_added(self) -> list[Run]:
+        """Return the runs that the group has got since this object was made."""
+        known = {run.id for run in self.runs}
+        members = (run for run in all_runs(self.runs[0].runs_dir) if run.group == self.id)
+        return [run for run in members if run.id not in known]
 
     def trust(self) -> None:
         """Trust the code that the configs of its runs name, from now on."""
@@ -90,14 +104,24 @@ class Group:
 
 
 def _stop_all(runs: Sequence[Run], now: bool) -> list[str]:
-    """Stop runs at the same time, as one may not answer; return why some cannot be stopped."""
+    """Stop runs at the same time, as one may not answer; return why some cannot be stopped.
+
+    One that is being launched is stopped as soon as it listens.
+    """
+    deadline = time.monotonic() + _LISTENS_S
 
     def stop(run: Run) -> str:
-        try:
-            run.stop(now)
-        except DistrainError as error:
-            return str(error) if run.is_live else ""
-        return ""
+        while True:
+            try:
+                run.stop(now)
+            except DistrainError as error:
+                if not run.is_live:
+                    return ""
+                if not run.is_starting or time.monotonic() > deadline:
+                    return str(error)
+                time.sleep(POLL_S)
+            else:
+                return ""
 
     if not runs:
         return []
@@ -134,7 +158,8 @@ def launch_group(
 ) -> Group:
     """Queue the runs in this order as one group, whose id contains `word`.
 
-    If one cannot be launched, or `on_launched` raises, the runs before it are stopped.
+    If one cannot be launched, or `on_launched` raises, the runs before it are stopped. Raises
+    DistrainError if somebody has stopped them all meanwhile, as `Group.stop` does.
     """
     group = new_run_id(word)
     launched: list[Run] = []
@@ -151,12 +176,23 @@ def launch_group(
             )
             launched.append(run)
             on_launched(run)
+            if _are_stopped(launched[:-1]):
+                count = f"{len(launched)} of {formatting.plural(len(runs), 'run')}"
+                raise DistrainError(f"group {group} was stopped after {count} had been launched")
     except BaseException:
         for run in reversed(launched):
             with suppress(DistrainError):
-                run.stop(now=True)
+                if run.status != "stopping":
+                    run.stop()
         raise
     return Group(group, launched)
+
+
+def _are_stopped(runs: Sequence[Run]) -> bool:
+    """Return whether somebody has stopped the last of these runs, and none is left to stop."""
+    if not runs or runs[-1].status not in ("stopping", "stopped"):
+        return False
+    return not any(run.is_live and run.status != "stopping" for run in runs)
 
 
 def all_groups(runs_dir: str | os.PathLike[str] | None = None) -> list[Group]:

@@ -97,6 +97,11 @@ class Run:
         return self.record.state.live
 
     @property
+    def is_starting(self) -> bool:
+        """Whether the supervisor of a live run does not listen yet."""
+        return self.is_live and not self._address
+
+    @property
     def meta(self) -> Meta:
         """Name, notes, tags and pin, as people edit them."""
         return self.record.meta

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from queue import Empty
@@ -23,7 +24,12 @@ from distrain.runners.system.provenance import versions
 from distrain.runners.system.rank_identity import AgentIdentity
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 130}
+ANSWER_S = 60.0  # for the first host to answer at all, once it has accepted the connection
 OUTCOME_S = 60.0  # for the first host to report how the run ended, once the ranks here have ended
+SILENT = (
+    "the first host accepts the connection and does not answer: the run's supervisor is suspended, "
+    "or something else listens there"
+)
 FIRST_HOST_LOST = "the first host has ended or does not answer; the ranks here were ended"
 COMPARED_VERSIONS = ("distrain", "python", "torch", "horovod")
 
@@ -38,6 +44,7 @@ class JoinedHost(NodeAgent):
     def __init__(self, identity: AgentIdentity, devices: str = "", meeting_place: str = "") -> None:
         super().__init__(identity, devices=devices, meeting_place=meeting_place)
         self._has_run_ended = False
+        self._is_answered = threading.Event()
         self._reason_if_lost = "the connection was closed: the token is not that of this run"
 
     def work(self) -> int:
@@ -49,6 +56,8 @@ class JoinedHost(NodeAgent):
         return self.exit_code
 
     def _work(self, link: SupervisorLink) -> int:
+        if not self._is_answered.wait(ANSWER_S):
+            raise DistrainError(SILENT)
         if (welcome := self._answers.get()) is None:
             raise DistrainError(self._reason_if_lost)
         if text := version_differences(versions(), welcome.versions):
@@ -75,6 +84,7 @@ class JoinedHost(NodeAgent):
         self._send_notice(link, f"cannot take part: {error}", "warning")
 
     def _on_event(self, event: Event) -> None:
+        self._is_answered.set()
         match event:
             case Notice(level="info"):
                 self._reason_if_lost = FIRST_HOST_LOST
@@ -88,6 +98,7 @@ class JoinedHost(NodeAgent):
         super()._on_event(event)
 
     def _on_lost(self) -> None:
+        self._is_answered.set()
         if not self._has_run_ended:
             self._note_end("failed", self._reason_if_lost)
         super()._on_lost()

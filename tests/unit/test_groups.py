@@ -17,7 +17,9 @@ from tests.support.records import RunBuilder
 TIMEOUT_S = 60
 
 
-def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_reported() -> None:
+def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_reported(
+    tmp_path: Path,
+) -> None:
     """A run whose supervisor is suspended does not answer for seconds; the others need not wait."""
     meeting = Barrier(2)
     order = []
@@ -30,7 +32,8 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
             if problem:
                 raise DistrainError(problem)
 
-        return SimpleNamespace(id=name, is_live=True, status=status, stop=stop)
+        has_answered = {"is_live": True, "is_starting": False, "runs_dir": tmp_path}
+        return SimpleNamespace(id=name, status=status, stop=stop, **has_answered)
 
     silent = run("silent", "running", "does not answer")
     group = Group("sweep", [silent, run("other", "running"), run("waiting", "queued")])
@@ -38,6 +41,22 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
         group.stop()
     assert order[0] == "waiting"
     assert {*order} == {"silent", "other", "waiting"}
+
+
+def test_a_run_of_a_group_that_is_being_launched_is_stopped_once_it_listens(tmp_path: Path) -> None:
+    run = SimpleNamespace(id="a", status="starting", is_live=True, is_starting=True)
+    run.runs_dir = tmp_path
+    tries = []
+
+    def stop(now: bool) -> None:
+        tries.append(now)
+        if len(tries) < 3:
+            raise DistrainError("is still starting")
+        run.is_live = False
+
+    run.stop = stop
+    Group("sweep", [run]).stop(now=True)  # type: ignore[list-item]
+    assert tries == [True, True, True]
 
 
 def test_a_group_is_removed_and_restored_as_a_whole_and_not_run_again(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,11 @@ import pytest
 from tests.integration.cli.conftest import Distrain
 
 ADDRESS = "127.0.0.1:9"
+JOIN_AT_ONCE = """
+from distrain.runners.launchers import joined_host
+joined_host.ANSWER_S = 0.2
+raise SystemExit(joined_host.main())
+"""
 RUN_ON_HOST_1 = ("run", "ddp", "--set=dist.nodes=2", "--set=dist.node_rank=1")
 
 
@@ -54,3 +62,16 @@ def test_an_unknown_host_name_is_reported(distrain: Distrain, tmp_path: Path) ->
     done = distrain("join", "no-such-host.invalid:9", "--token-file", "token")
     assert done.returncode == 1
     assert done.stderr.startswith("distrain: no address is found for the name no-such-host.invalid")
+
+
+def test_a_first_host_that_never_answers_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("known")
+    monkeypatch.setenv("DISTRAIN_TOKEN_FILE", str(tmp_path / "token"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as a supervisor that is suspended
+        monkeypatch.setenv("DISTRAIN_SOCKET", f"tcp:127.0.0.1:{silent.getsockname()[1]}")
+        words = [sys.executable, "-c", JOIN_AT_ONCE, "-1", ""]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "failed\tthe first host accepts the connection and does not answer" in done.stdout

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from distrain import ConfigError, RunConfig, all_runs, launch_sweep
-from distrain.runners.groups import find_group
+from distrain import ConfigError, DistrainError, Run, RunConfig, all_runs, launch_sweep
+from distrain.runners.checks import check
+from distrain.runners.config.sweep import Axis, combine
+from distrain.runners.groups import Group, find_group, launch_group
 from tests.integration.runs.conftest import QUICK, assert_nothing_left, wait_until
 
 DISTRAIN = (sys.executable, "-m", "distrain")
@@ -66,6 +68,25 @@ def test_stopping_a_group_ends_its_run_and_empties_the_queue(user_folder: Path) 
     assert [run.record.state.started is None for run in group.runs] == [False, True, True]
     for run in group.runs:
         assert_nothing_left(run)
+
+
+def test_stopping_a_group_that_is_being_launched_ends_the_launch_too(user_folder: Path) -> None:
+    config = RunConfig().with_changes({**CHANGES, "train.epochs": 10_000, "train.threads": 1000})
+    planned = combine(config, [Axis.of("train.lr", [0.1, 0.05, 0.01, 0.005])], check)
+    found: list[Group] = []
+
+    def stop_after_second(run: Run) -> None:
+        if found:
+            found[0].stop()
+        else:
+            found.append(find_group("rates"))
+
+    with pytest.raises(DistrainError, match=r"was stopped after 2 of 4 runs had been launched$"):
+        launch_group(planned, "rates", on_launched=stop_after_second)
+    assert [run.name for run in found[0].runs] == ["lr-0.1", "lr-0.05"]
+    for run in all_runs():
+        assert run.wait(120)["status"] == "stopped"
+    assert len(all_runs()) == 2
 
 
 def test_a_followed_sweep_ends_with_a_table_although_one_run_fails(user_folder: Path) -> None:
