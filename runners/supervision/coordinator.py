@@ -370,7 +370,7 @@ class Coordinator:
     def explain_missing_ends(self) -> None:
         """Add a notice if ranks were gone before they had reported everything."""
         evidence = self.run.evidence
-        lost = evidence.disconnected
+        lost = evidence.disconnected.keys() - evidence.outlived
         if steps := {rank: evidence.steps[rank] for rank in sorted(lost) if rank in evidence.steps}:
             text = "ended without the exit handlers of Python, as after os._exit(): what followed"
             where = formatting.rank_steps(steps)

@@ -40,6 +40,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_signal: int = 0  # that somebody has sent to the launcher to end it
     launcher_signalled: float = math.inf
     launcher_ended: bool = False  # by distrain: what ranks do from then on explains nothing
+    outlived: list[int] = []  # ranks that ran when their program had exited with code 0
     program_failure: Failure | None = None  # of a script whose own processes are the ranks
     job: Job | None = None
     folder_lost: str = ""  # where the run's folder was

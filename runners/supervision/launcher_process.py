@@ -92,6 +92,8 @@ class LauncherProcess:
     async def end(self) -> None:
         """End the launcher and all ranks, and cancel a job that a killed launcher has left."""
         self._evidence.launcher_ended = self._process.returncode is None
+        if self._evidence.is_script and self._process.returncode == 0:
+            self._evidence.outlived = self._running_ranks()
         if not self._evidence.stopped_now:
             await self._coordinator.stall_probe.save()
         await self._end_processes()
@@ -111,6 +113,16 @@ class LauncherProcess:
             job = self._evidence.job
             cancel = self._scheduler.cancel_abandoned
             self._note_cancelled(await asyncio.to_thread(cancel, self._folder, job))
+
+    def _running_ranks(self) -> list[int]:
+        """Return the ranks that the program has started and not waited for."""
+        ranks = self._coordinator.run.ranks
+        ended = self._evidence.ended
+        return [
+            rank
+            for rank in sorted(ranks.joined)
+            if rank in ranks.pids and rank not in ended and ranks.is_alive(rank)
+        ]
 
     def log_tail(self, size: int = 4000) -> str:
         """Return the last bytes of the launcher's log."""

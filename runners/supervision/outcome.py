@@ -57,7 +57,7 @@ def _judge(evidence: Evidence) -> Outcome:
         reason += f"; {run_errors.positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
     if evidence.is_script and evidence.launcher_code == 0:  # though not all could report it
-        return Outcome(status="completed", reason=ALL_EXITED)
+        return Outcome(status="completed", reason=_exit_of_script(evidence))
     return failure_of(evidence, first_error(evidence))
 
 
@@ -73,7 +73,7 @@ def _finished(evidence: Evidence) -> Outcome:
     if not any(finished.stopped for finished in evidence.finished.values()):
         own = next((each.reason for each in evidence.finished.values() if each.reason), "")
         reason = (
-            ALL_EXITED
+            _exit_of_script(evidence)
             if evidence.is_script
             else formatting.single_line(own) or "completed all steps"
         )
@@ -84,6 +84,17 @@ def _finished(evidence: Evidence) -> Outcome:
     if job and job.ended and job.state != "COMPLETED":  # Slurm, or somebody else, ended it
         reason += f": {job.ended}"
     return Outcome(status="stopped", reason=reason)
+
+
+def _exit_of_script(evidence: Evidence) -> str:
+    """Return how a script ended with exit code 0."""
+    if not evidence.outlived:
+        return ALL_EXITED
+    verb = "was" if len(evidence.outlived) == 1 else "were"
+    return (
+        f"the program exited with code 0 and did not wait for {formatting.ranks(evidence.outlived)}"
+        f", which {verb} ended with it"
+    )
 
 
 def _stop_of_script(evidence: Evidence) -> str:

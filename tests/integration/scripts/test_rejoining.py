@@ -50,6 +50,20 @@ RESTARTED_BY_TORCHRUN = """
             raise ValueError("flaky")
         time.sleep(600)
 """
+DOES_NOT_WAIT = """
+    import os, pathlib, time
+    import distrain
+
+    for rank in range(2):
+        if os.fork() == 0:
+            distrain.init(rank=rank, world_size=2)
+            distrain.step(samples=4)
+            pathlib.Path(f"trains-{rank}").touch()
+            time.sleep(600)
+    while not all(os.path.exists(f"trains-{rank}") for rank in range(2)):
+        time.sleep(0.1)
+    time.sleep(1)
+"""
 TWINS = """
     import multiprocessing
     import distrain
@@ -131,3 +145,13 @@ def test_a_second_process_of_a_connected_rank_is_named_once_and_not_recorded(
     assert notices(runs_dir) == [f"a process is not recorded: {text}"]
     log = log_of(only_run(runs_dir))
     assert log.count(f"distrain: nothing more is recorded: {text}\n") == 2
+
+
+def test_ranks_that_their_program_did_not_wait_for_are_named(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", DOES_NOT_WAIT)
+    assert summary(distrain, "train.py")["status"] == "completed"
+    record = only_run(runs_dir)
+    assert "did not wait for ranks 0–1, which were ended with it" in record.state.reason
+    assert not [text for text in notices(runs_dir) if "exit handlers" in text]

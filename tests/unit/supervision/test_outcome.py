@@ -419,6 +419,11 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
         # It may have closed its connection and ended well all the same.
         ({"disconnected": {0: 5.0, 1: 5.0}}, "completed", "all processes exited with code 0"),
         (
+            {"disconnected": {0: 5.0}, "outlived": [0]},
+            "completed",
+            "the program exited with code 0 and did not wait for rank 0, which was ended with it",
+        ),
+        (
             {"finished": finished(0, 1), "exits": exits(r1=-11), "launcher_code": 1},
             "failed",
             "rank 1: killed by SIGSEGV",
