@@ -13,6 +13,7 @@ Any other exception that is not caught is a bug in distrain and is shown with it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from distrain.runners import formatting
@@ -70,6 +71,15 @@ class RunNotFoundError(DistrainError):
 
 
 FOLDER_DELETED = "the current folder has been deleted; go to another"
+
+
+def is_current_folder_deleted() -> bool:
+    """Return whether the current folder no longer exists, which many calls do not expect."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 class RunsFolderError(DistrainError):

@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.signal import Signal
 from textual.widget import Widget
 from textual.widgets import Input
+from textual.worker import WorkerFailed
 
 from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
@@ -29,7 +30,7 @@ from distrain.tui.base_app import BaseApp
 from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
 from distrain.tui.screens.app_screen import BREAKPOINTS, AppScreen
-from distrain.tui.screens.error_boundary import ErrorBoundary
+from distrain.tui.screens.error_boundary import ErrorBoundary, explain
 from distrain.tui.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -295,6 +296,9 @@ class DistrainApp(ErrorBoundary, BaseApp):
     def _handle_exception(self, error: Exception) -> None:
         from distrain.tui.dialogs.error import ErrorDialog
 
+        if isinstance(error, WorkerFailed) and (reason := explain(error.error)):
+            self.refuse(reason)
+            return
         # Before there is a screen, or when this very dialog fails, the app has to end.
         if not self.screen_stack or isinstance(self.screen, ErrorDialog):
             super()._handle_exception(error)

@@ -20,7 +20,13 @@ from importlib import import_module
 
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.parser import parse
-from distrain.runners.errors import FOLDER_DELETED, ConfigError, DistrainError, RunsFolderError
+from distrain.runners.errors import (
+    FOLDER_DELETED,
+    ConfigError,
+    DistrainError,
+    RunsFolderError,
+    is_current_folder_deleted,
+)
 from distrain.runners.system.limits import LIMITS, explain
 
 INTERRUPTED = 130
@@ -52,7 +58,7 @@ def _execute(argv: Sequence[str] | None) -> int:
         _discard_stdout()
         return BROKEN_PIPE
     except OSError as error:
-        if _is_folder_deleted():
+        if is_current_folder_deleted():
             return _report(RunsFolderError(FOLDER_DELETED))
         if error.errno not in (*FULL_DISK_ERRORS, *LIMITS):
             raise
@@ -73,15 +79,6 @@ def _parse(argv: Sequence[str]) -> Namespace:
 def _report(error: DistrainError) -> int:
     print(format_error(error), file=sys.stderr)
     return error.exit_code
-
-
-def _is_folder_deleted() -> bool:
-    """Return whether the current folder no longer exists, which many calls do not expect."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
 
 
 def _open_closed_streams() -> None:

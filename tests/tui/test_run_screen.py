@@ -413,6 +413,26 @@ def test_quitting_during_an_export_shows_its_progress_and_can_be_taken_back(
     assert (tmp_path / f"{run.id}.csv").exists()
 
 
+def test_a_current_folder_that_has_been_deleted_is_no_internal_error(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        folder.rmdir()
+        await pilot.press("E")
+        await until(pilot, lambda: has_message(app, "start the app in another one"), "reported")
+        app.clear_notifications()
+        app.run_worker(lambda: Path("relative").absolute(), thread=True)
+        await until(pilot, lambda: has_message(app, "start the app in another one"), "again")
+        assert app.screen is screen
+        assert app.internal_errors == []
+
+    watch(make("mine").steps(20).end(), scenario)
+
+
 def test_the_advice_of_a_diagnosis_is_never_cut() -> None:
     advice = "increase train.batch_size or train.accumulate for fewer exchanges of gradients"
     sentence = "communication-bound: the ranks wait"

@@ -48,10 +48,11 @@ class ExportController:
             return
         from distrain.tui.dialogs.pick_one import PickOneDialog
 
+        folder = Path.cwd()  # before the questions: it may have been deleted
         names = [name for name in FORMATS if name != "logged" or run.record.logged()]
         options = [(name, FORMATS[name]) for name in names]
         dialog = PickOneDialog("Export the measurements as", options)
-        self._app.push_screen(dialog, partial(self._ask_where, run))
+        self._app.push_screen(dialog, partial(self._ask_where, run, folder))
 
     def quit_when_complete(self) -> bool:
         """Show the progress of an export and quit once it is complete; return whether there is one.
@@ -70,7 +71,7 @@ class ExportController:
         if self._current is None and not self._has_failed:
             self._app.exit()
 
-    def _ask_where(self, run: Run, kind: str | None) -> None:
+    def _ask_where(self, run: Run, folder: Path, kind: str | None) -> None:
         if kind is None:
             return
         from distrain.tui.dialogs.prompt import PromptDialog
@@ -78,16 +79,16 @@ class ExportController:
         noun = "folder" if kind == "tensorboard" else "file"
         dialog = PromptDialog(
             f"Export {run.record.name or run.id}",
-            f"Name of the {noun}, in {Path.cwd()}:",
+            f"Name of the {noun}, in {folder}:",
             f"{run.id}{SUFFIXES[kind]}",
             _problem_of,
         )
-        self._app.push_screen(dialog, partial(self._start, run, kind))
+        self._app.push_screen(dialog, partial(self._start, run, folder, kind))
 
-    def _start(self, run: Run, kind: str, path: str | None) -> None:
+    def _start(self, run: Run, folder: Path, kind: str, path: str | None) -> None:
         if path is None or self._current:
             return
-        target = Path(os.path.expanduser(path)).absolute()
+        target = folder / os.path.expanduser(path)
         self._current = Export(run.record.name or run.id, target, time.monotonic())
         self._show_progress(self._current)
         work = partial(self._write, run, kind, self._current.target)

@@ -1,4 +1,4 @@
-"""Keeps the app alive after an unexpected error in a message handler.
+"""Keeps the app alive after an error in a message handler.
 
 Runs do not depend on the app, but the person who watches them does.
 """
@@ -8,7 +8,19 @@ from __future__ import annotations
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from distrain.runners.errors import DistrainError
+from distrain.runners.errors import DistrainError, is_current_folder_deleted
+
+FOLDER_DELETED = (
+    "the folder that the app was started in has been deleted; start the app in another one"
+)
+
+
+def explain(error: BaseException) -> str:
+    """Return the sentence about an error that is the user's, or "" for one of the app."""
+    if isinstance(error, DistrainError):
+        return str(error)
+    is_missing = isinstance(error, FileNotFoundError)
+    return FOLDER_DELETED if is_missing and is_current_folder_deleted() else ""
 
 
 class ErrorBoundary(MessagePump):
@@ -19,9 +31,10 @@ class ErrorBoundary(MessagePump):
     async def _dispatch_message(self, message: Message) -> None:
         try:
             await super()._dispatch_message(message)
-        except DistrainError as error:  # an error of the user's, not of the app
-            self.app.refuse(str(error))  # type: ignore[attr-defined]
         except Exception as error:
+            if reason := explain(error):
+                self.app.refuse(reason)  # type: ignore[attr-defined]
+                return
             from distrain.tui.dialogs.error import ErrorDialog
 
             # Screens below the dialog still get messages, and may fail again before it is read.
