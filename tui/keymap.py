@@ -246,6 +246,26 @@ CHANGES = {
     "queue.down",
     "queue.stop",
 }
+# Actions that open a line for typing or searching: `:` types into it what follows their name.
+TAKE_TEXT = {
+    "app.copy",
+    "app.palette",
+    "app.command",
+    "runs.filter",
+    "runs.filters",
+    "runs.save",
+    "runs.group",
+    "runs.columns",
+    "runs.edit",
+    "run.edit",
+    "plot.metric",
+    "log.search",
+    "log.save",
+    "launch.script",
+    "launch.save",
+    "launch.filter",
+    "bench.edit",
+}
 
 MODIFIERS = ("ctrl", "shift", "alt", "meta", "super", "hyper")
 

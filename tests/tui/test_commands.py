@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
+from distrain.tui import keymap
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import command_history, command_words
 from distrain.tui.data.command_words import Completion, complete
@@ -51,6 +52,9 @@ def test_a_name_is_an_action_of_the_screen_and_a_text_is_typed_into_its_line(
         await until(pilot, lambda: "1 marked" in shown(app), "marked")
         await typed(pilot, "mark x", "enter")
         await until(pilot, lambda: messages(app) == ["mark takes no text"], "refused")
+        await pilot.pause()
+        assert "1 marked" in shown(app)
+        assert keymap.BY_ID.keys() >= keymap.TAKE_TEXT
         await typed(pilot, "markk", "enter")
         await until(pilot, lambda: len(messages(app)) == 2, "refused")
         assert messages(app)[-1].startswith("there is no command 'markk' here; did you mean mark")

@@ -11,6 +11,7 @@ from textual.widgets import Input
 from distrain.models.errors import nearest
 from distrain.runners import lookup
 from distrain.runners.errors import DistrainError
+from distrain.tui import keymap
 from distrain.tui.actions import available
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data import command_words, fuzzy
@@ -76,6 +77,9 @@ class CommandController:
         elif name in COMMANDS and (rest or not self._find_key(name)):
             self._execute_command(name, rest)
         elif key := self._find_key(name):
+            if rest and key.id not in keymap.TAKE_TEXT:  # "launch gpt" must not launch another
+                self._app.refuse(f"{name} takes no text")
+                return
             await available.perform(self._app, key.id)
             if rest:
                 self._app.call_after_refresh(self._type, name, rest)
