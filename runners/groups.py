@@ -35,7 +35,14 @@ class Group:
 
     def __init__(self, id: str, runs: Sequence[Run]) -> None:
         self.id = id
-        self.runs = runs
+        self._runs = runs
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that nobody has removed since. Raises DistrainError where none is left."""
+        if left := [run for run in self._runs if run.dir.exists()]:
+            return left
+        raise DistrainError(f"all runs of group {self.id} were removed")
 
     @property
     def name(self) -> str:
@@ -86,15 +93,15 @@ class Group:
             others = [run for run in live if run not in queued]
             problems += [*_stop_all(queued, now), *_stop_all(others, now)]
             added = self._find_added()
-            self.runs = [*self.runs, *added]
+            self._runs = [*self._runs, *added]
             live = [run for run in added if run.is_live]
         if problems:
             raise DistrainError("\n".join(problems))
 
     def _find_added(self) -> list[Run]:
         """Return the runs that the group has got since this object was made."""
-        known = {run.id for run in self.runs}
-        members = (run for run in all_runs(self.runs[0].runs_dir) if run.group == self.id)
+        known = {run.id for run in self._runs}
+        members = (run for run in all_runs(self._runs[0].runs_dir) if run.group == self.id)
         return [run for run in members if run.id not in known]
 
     def trust(self) -> None:

@@ -70,11 +70,9 @@ class GroupPresentation:
                 "name": run.name,
                 "settings": {key: values[n] for key, values in results.settings.items()},
             }
-            for n, (run, summary) in enumerate(
-                zip(self._group.runs, results.summaries, strict=True)
-            )
+            for n, (run, summary) in enumerate(zip(results.runs, results.summaries, strict=True))
         ]
-        best = [self._group.runs[n].id for n in results.best.runs]
+        best = [results.runs[n].id for n in results.best.runs]
         return {
             "group_id": self._group.id,
             "status": self._group.status,

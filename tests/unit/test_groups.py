@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distrain import Record, Run
 from distrain.runners.cli import main
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group
@@ -32,7 +33,12 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
             if problem:
                 raise DistrainError(problem)
 
-        has_answered = {"is_live": True, "is_starting": False, "runs_dir": tmp_path}
+        has_answered = {
+            "is_live": True,
+            "is_starting": False,
+            "dir": tmp_path,
+            "runs_dir": tmp_path,
+        }
         return SimpleNamespace(id=name, status=status, stop=stop, **has_answered)
 
     silent = run("silent", "running", "does not answer")
@@ -45,7 +51,7 @@ def test_runs_of_a_group_are_stopped_at_the_same_time_and_each_problem_is_report
 
 def test_a_run_of_a_group_that_is_being_launched_is_stopped_once_it_listens(tmp_path: Path) -> None:
     run = SimpleNamespace(id="a", status="starting", is_live=True, is_starting=True)
-    run.runs_dir = tmp_path
+    run.dir = run.runs_dir = tmp_path
     tries = []
 
     def stop(now: bool) -> None:
@@ -57,6 +63,17 @@ def test_a_run_of_a_group_that_is_being_launched_is_stopped_once_it_listens(tmp_
     run.stop = stop
     Group("sweep", [run]).stop(now=True)  # type: ignore[list-item]
     assert tries == [True, True, True]
+
+
+def test_a_run_that_is_removed_leaves_its_group(tmp_path: Path) -> None:
+    name = "20261124-165250-lr-sweep-2ami"
+    runs = [Run(Record(RunBuilder(tmp_path).end(group=name).dir)) for _ in range(2)]
+    group = Group(name, runs)
+    runs[0].remove()
+    assert (group.runs, group.reason) == ([runs[1]], "1 of 1 run completed")
+    runs[1].remove()
+    with pytest.raises(DistrainError, match=r"^all runs of group .* were removed$"):
+        _ = group.status
 
 
 def test_a_group_is_removed_and_restored_as_a_whole_and_not_run_again(
