@@ -19,6 +19,7 @@ import msgspec
 from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import as_dict
+from distrain.runners.records.database import DATABASE
 from distrain.runners.records.reader import Record
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
@@ -61,6 +62,10 @@ def export(
         raise DistrainError(f"cannot export to {to!r}{nearest(to, get_args(Format))}")
     if table is not None and to != "csv":
         raise DistrainError(f"--table chooses the rows of csv; {to} contains all of them")
+    if record.state.summary and not record.has_measurements:
+        raise DistrainError(
+            f"there is nothing to export: the {DATABASE} of {record.dir} is missing"
+        )
     attempts = record.attempts()
     _export(record, to, out, table or "steps")
     if record.attempts() != attempts:

@@ -279,3 +279,15 @@ def test_a_file_is_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
         [sys.executable, "-m", "distrain", *words], env=os.environ | ascii_only, check=True
     )
     assert "Verlust_é" in (tmp_path / "out.jsonl").read_text("utf-8")
+
+
+def test_a_record_that_has_lost_its_measurements_is_not_exported_as_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    run = RunBuilder(tmp_path).steps(10).end()
+    run.record.close()
+    (run.record.dir / "metrics.db").unlink()
+    out = tmp_path / "run.csv"
+    with pytest.raises(DistrainError, match=r"nothing to export: the metrics\.db of .* is missing"):
+        export(Record(run.record.dir), "csv", out)
+    assert not out.exists()
