@@ -236,11 +236,18 @@ class Supervisor:
             await asyncio.sleep(0.01)
         self.journal.merge()
 
+    def _remove_partial_checkpoints(self) -> None:
+        """Remove what a rank left that was killed while it saved; on a full disk it makes room."""
+        for partial_file in (self.writer.dir / "checkpoints").glob("*.partial"):
+            with suppress(OSError):
+                partial_file.unlink()
+
     def close(self, outcome: Outcome) -> None:
         """Write how the run ended and release its devices."""
         if self.coordinator.run.evidence.folder_lost:
             self.writer.dir = path_of(self._opened_folder, self.folder)
         if self.writer.dir.exists():
+            self._remove_partial_checkpoints()
             self.state.finish(outcome)
         if self.lease:
             self.lease.close()

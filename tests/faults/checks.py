@@ -110,7 +110,14 @@ def nothing_left(trial: Trial, is_shared_private: bool) -> list[str]:
 
 
 def checkpoint_is_whole(record: Record) -> list[str]:
-    """The last checkpoint has the checksums that it was written with."""
+    """The last checkpoint has the checksums that it was written with, and no part is left of one.
+
+    A supervisor that was killed could not remove it.
+    """
+    error = record.state.error
+    left = list(record.dir.glob("checkpoints/*.partial"))
+    if left and not (error and error.type == "SupervisorLost"):
+        return [f"left in the record: {left[0].name}"]
     if record.last_checkpoint is None:
         return []
     try:
