@@ -20,7 +20,16 @@ from distrain.runners.config.training_sections import DataConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
 from distrain.tui.data import form, launch_preview
-from distrain.tui.data.form import Draft, Field
+from distrain.tui.data.config_fields import (
+    Field,
+    complete,
+    editable_text,
+    fields,
+    known_names,
+    next_choice,
+    parse_typed,
+)
+from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.data.launch_preview import LaunchPreview, PastRun
 from distrain.tui.data.preset_drafts import PresetDrafts
 
@@ -31,7 +40,7 @@ COMMON_OF_TRAINING = {key for key in form.COMMON if not key.startswith("script."
 
 
 def field(key: str) -> Field:
-    return next(field for field in form.fields() if field.key == key)
+    return next(field for field in fields() if field.key == key)
 
 
 def a_draft(**changes: Any) -> Draft:
@@ -45,12 +54,12 @@ def a_draft(**changes: Any) -> Draft:
 
 
 def test_every_key_of_a_config_is_a_field_with_its_explanation() -> None:
-    assert {field.key for field in form.fields()} >= {"strategy", "train.lr", "ddp.bucket_mb"}
-    assert all(field.about for field in form.fields())
+    assert {field.key for field in fields()} >= {"strategy", "train.lr", "ddp.bucket_mb"}
+    assert all(field.about for field in fields())
 
 
 def test_fields_in_common_use_exist() -> None:
-    assert {field.key for field in form.fields()} >= form.COMMON
+    assert {field.key for field in fields()} >= form.COMMON
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def test_kinds_follow_from_the_annotations(key: str, kind: str, optional: bool) 
 
 def test_choices_are_in_the_order_of_the_config() -> None:
     assert field("strategy").choices[:2] == ("single", "dp")
-    assert form.next_choice(field("strategy"), field("strategy").choices[-1]) == "single"
+    assert next_choice(field("strategy"), field("strategy").choices[-1]) == "single"
 
 
 # --- typing ------------------------------------------------------------------------------------
@@ -95,8 +104,8 @@ def test_choices_are_in_the_order_of_the_config() -> None:
     ],
 )
 def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
-    assert form.parse_typed(field(key), text) == value
-    assert form.find_problem(a_draft(), field(key), text) == ""
+    assert parse_typed(field(key), text) == value
+    assert find_problem(a_draft(), field(key), text) == ""
 
 
 @pytest.mark.parametrize(
@@ -112,15 +121,15 @@ def test_typed_text_becomes_a_value(key: str, text: str, value: Any) -> None:
     ],
 )
 def test_invalid_text_is_refused_with_a_reason(key: str, text: str, complaint: str) -> None:
-    assert complaint in form.find_problem(a_draft(), field(key), text)
+    assert complaint in find_problem(a_draft(), field(key), text)
 
 
 def test_the_first_letters_of_a_value_complete_it() -> None:
-    assert form.complete(field("strategy"), " Hor") == "horovod"
-    assert form.complete(field("strategy"), "dp") == "dp", "not ddp"
-    assert form.complete(field("strategy"), "x") == "x"
-    assert form.complete(field("train.compile"), "f") == "false"
-    assert form.complete(field("train.lr"), "0.1") == "0.1"
+    assert complete(field("strategy"), " Hor") == "horovod"
+    assert complete(field("strategy"), "dp") == "dp", "not ddp"
+    assert complete(field("strategy"), "x") == "x"
+    assert complete(field("train.compile"), "f") == "false"
+    assert complete(field("train.lr"), "0.1") == "0.1"
 
 
 @pytest.mark.parametrize("value", [0.05, 3, "text", [0, "GPU-1"], {"a": [1, "x"]}, True])
@@ -128,7 +137,7 @@ def test_a_shown_value_can_be_typed_again(value: Any) -> None:
     kinds = {float: "train.lr", int: "train.epochs", str: "data.root", list: "devices"}
     key = kinds.get(type(value), "model.args" if isinstance(value, dict) else "train.compile")
     if key != "train.compile":
-        assert form.parse_typed(field(key), form.editable_text(value)) == value
+        assert parse_typed(field(key), editable_text(value)) == value
 
 
 # --- drafts ------------------------------------------------------------------------------------
@@ -216,17 +225,17 @@ def test_slurm_runs_show_the_fields_of_slurm_first_and_no_devices() -> None:
 def test_a_list_of_texts_is_typed_as_toml() -> None:
     extra = field("slurm.extra")
     assert extra.kind == "list"
-    assert form.parse_typed(extra, "") == []
-    options = form.parse_typed(extra, '["--exclusive", "--gres=gpu:a,b"]')
+    assert parse_typed(extra, "") == []
+    options = parse_typed(extra, '["--exclusive", "--gres=gpu:a,b"]')
     assert options == ["--exclusive", "--gres=gpu:a,b"]
-    assert form.parse_typed(extra, form.editable_text(options, extra)) == options
-    assert form.find_problem(a_draft(), extra, "--exclusive")
+    assert parse_typed(extra, editable_text(options, extra)) == options
+    assert find_problem(a_draft(), extra, "--exclusive")
 
 
 def test_fields_in_common_use_come_first() -> None:
     assert keys(form.visible_fields(a_draft(), everything=False)) == COMMON_OF_TRAINING
     shown = keys(form.visible_fields(a_draft(), everything=True))
-    assert shown == {field.key for field in form.fields() if field.group != "script"}
+    assert shown == {field.key for field in fields() if field.group != "script"}
 
 
 @pytest.mark.parametrize(
@@ -241,7 +250,7 @@ def test_fields_in_common_use_come_first() -> None:
 )
 def test_the_command_of_a_script_is_the_one_that_was_typed(words: list[str]) -> None:
     config = script_of_words(words)
-    draft = form.Draft.of("it", config, is_preset=False)
+    draft = Draft.of("it", config, is_preset=False)
     assert draft.command() == ["distrain", "run", *words]
     assert script_of_words(draft.command(Path("r"))[2:]) == config
     changed = draft.with_value("devices", "cpu:3")
@@ -263,7 +272,7 @@ def test_marked_presets_of_one_name_are_candidates_of_their_own(tmp_path: Path) 
 
 def test_a_script_has_no_fields_of_the_training_loop() -> None:
     config = RunConfig.from_dict({"script": {"path": "train.py"}})
-    shown = form.visible_fields(form.Draft.of("mine", config), everything=True)
+    shown = form.visible_fields(Draft.of("mine", config), everything=True)
     groups = {field.group for field in shown}
     assert {"script", "run", "dist", "slurm"} <= groups
     assert not groups & {"train", "model", "data", "ddp"}
@@ -284,10 +293,10 @@ def test_a_filter_matches_words_of_names_and_explanations() -> None:
 
 
 def test_existing_names_are_offered() -> None:
-    names = [name for name, _ in form.known_names("model.name")]
+    names = [name for name, _ in known_names("model.name")]
     assert names[:2] == ["mlp", "cnn"]
     assert "resnet18" in names
-    assert form.known_names("train.lr") == []
+    assert known_names("train.lr") == []
 
 
 # --- the preview -------------------------------------------------------------------------------

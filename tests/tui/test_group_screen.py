@@ -21,7 +21,8 @@ from distrain.runners.supervision.queue_order import read_queue
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
 from distrain.tui.app import DistrainApp
-from distrain.tui.data.form import Draft, fields, find_problem, parse_typed
+from distrain.tui.data.config_fields import fields, parse_typed
+from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.screens.group_screen import GroupScreen
 from distrain.tui.screens.launch_screen import LaunchScreen

@@ -17,7 +17,7 @@ from textual.widgets import OptionList, Static
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui.app import DistrainApp
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.verification_feed import (
     PresetToVerify,
     Progress,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from distrain.runners.cli.command_table import GROUPS, Command
 from distrain.runners.config import presets
 from distrain.runners.runs import Run, all_runs
-from distrain.tui.data import form
+from distrain.tui.data import config_fields
 
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 # All others are refused in a read-only app.
@@ -131,7 +131,7 @@ def values_of_arguments(runs_dir: Path) -> dict[str, list[Completion]]:
             Completion(preset.name, preset.config.description if preset.config else preset.problem)
             for preset in presets.listing()
         ],
-        "KEY": [Completion(f"{field.key}=", field.about) for field in form.fields()],
+        "KEY": [Completion(f"{field.key}=", field.about) for field in config_fields.fields()],
     }
 
 

@@ -9,7 +9,7 @@ from distrain.runners.bench.candidate_texts import name_scripts
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui.data import draft_store
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 
 DEFAULT_PRESET = "ddp"
 

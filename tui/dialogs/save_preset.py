@@ -13,7 +13,7 @@ from distrain.runners.config import presets
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 from distrain.tui.dialogs.prompt import PromptDialog
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from textual.message import Message
 from textual.screen import Screen
 
-from distrain.tui.data import form
-from distrain.tui.data.form import Draft
+from distrain.tui.data.config_fields import known_names
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.launch_preview import LaunchPreview, PreviewBuilder
 from distrain.tui.data.preset_drafts import PresetDrafts
 
@@ -66,7 +66,7 @@ class CurrentPreview:
 
     def _build_in_thread(self, draft: Draft) -> None:
         self._screen.post_message(PreviewBuilt(self._builder.build(draft.config, draft.axes)))
-        form.known_names("model.name")  # parses torchvision's source once, before it is needed
+        known_names("model.name")  # parses torchvision's source once, before it is needed
 
     def accept(self, preview: LaunchPreview) -> bool:
         """Take over a preview. Return whether it is that of the current draft."""

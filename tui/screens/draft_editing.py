@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data import draft_store
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.dialog import Answer, ChoiceDialog, discard_question
 from distrain.tui.dialogs.pick_one import PickOneDialog

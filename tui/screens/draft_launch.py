@@ -13,7 +13,7 @@ from distrain.runners.groups import Group, launch_group
 from distrain.runners.session import runs_folder
 from distrain.tui import keymap
 from distrain.tui.base_app import BaseApp
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.requests import LaunchRequest, OnDone
 
 

@@ -20,7 +20,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
 from distrain.tui.data import launch_preview, recent_scripts
 from distrain.tui.data.copying import CopyValue
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs.add_entry import ask_for_entry
 from distrain.tui.dialogs.kept import open_kept

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from distrain.runners.config.field_types import ONE_PROCESS
 from distrain.tui import keymap
-from distrain.tui.data.form import Draft
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.verification_feed import (
     PresetToVerify,
     Progress,

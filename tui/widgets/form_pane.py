@@ -16,7 +16,19 @@ from textual.widgets import Input, Static
 
 from distrain.tui import keymap
 from distrain.tui.data import form
-from distrain.tui.data.form import Draft, Field
+from distrain.tui.data.config_fields import (
+    NAMED_KINDS,
+    Field,
+    complete,
+    display_text,
+    editable_text,
+    known_names,
+    parse_typed,
+    suggestions,
+    used_fields,
+    without_open_end,
+)
+from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.data.typed_text import is_much
 from distrain.tui.widgets.form_table import FormTable
 
@@ -144,7 +156,7 @@ class FormPane(Vertical):
         self.call_after_refresh(self._place_editor)
 
     def _field_count(self, draft: Draft, shown: int) -> str:
-        every = len(form.used_fields(draft.config))
+        every = len(used_fields(draft.config))
         if self._filter.value:
             return f"{shown} of {every} fields · esc shows more"
         count = f"all {every}" if shown == every else f"{shown}"
@@ -176,15 +188,15 @@ class FormPane(Vertical):
     def _hint(self, field: Field, draft: Draft) -> str:
         if self._editing:
             unset = " · leave it empty to unset it" if field.optional else ""
-            completes = " · → completes" if form.suggestions(field) else ""
+            completes = " · → completes" if suggestions(field) else ""
             return f"enter saves · esc cancels{completes}{unset}"
         hint = HINTS[field.kind]
         if field.kind == "number":
             hint += "; several, as in 0.1, 0.05, make a sweep"
-        if field.key in form.NAMED_KINDS:
+        if field.key in NAMED_KINDS:
             hint = "enter lists known names, or type one"
         if draft.changed(field.key):
-            before = form.display_text(draft.preset_value(field.key), field)
+            before = display_text(draft.preset_value(field.key), field)
             hint += keymap.insert_keys(" · {launch.reset} resets to ", self.app) + before
         return hint
 
@@ -205,7 +217,7 @@ class FormPane(Vertical):
         if event.typed is not None:
             self._edit(field, event.typed)
             return
-        options = [(name, _option_text(name, about)) for name, about in form.known_names(field.key)]
+        options = [(name, _option_text(name, about)) for name, about in known_names(field.key)]
         if field.kind == "choice":
             options = [(name, name) for name in field.choices]
             options += [(UNSET, UNSET)] if field.optional else []
@@ -232,13 +244,13 @@ class FormPane(Vertical):
         if self._draft is None:
             return
         self._editing = field
-        text = form.editable_text(self._draft.get(field.key), field) if typed is None else typed
+        text = editable_text(self._draft.get(field.key), field) if typed is None else typed
         self.add_class("-editing")
         with self.prevent(Input.Changed):
             self._editor.value = text
         self._editor.select_on_focus = typed is None  # a selected digit would be overtyped
         self._editor.placeholder = UNSET if field.optional else ""
-        names = form.suggestions(field)
+        names = suggestions(field)
         self._editor.suggester = SuggestFromList(names, case_sensitive=False) if names else None
         self._editor.cursor_position = len(text)
         self._check()
@@ -266,14 +278,14 @@ class FormPane(Vertical):
         field, draft = self._editing, self._draft
         if field and draft:
             text = self._typed_value(field, draft)
-            text = text if is_final else form.without_open_end(field, text)
-            self._problem_of_typed = form.find_problem(draft, field, text)
+            text = text if is_final else without_open_end(field, text)
+            self._problem_of_typed = find_problem(draft, field, text)
             self._paint()
 
     def _typed_value(self, field: Field, draft: Draft) -> str:
         """Return what was typed, completed where it is no value itself."""
         text = self._editor.value
-        return form.complete(field, text) if form.find_problem(draft, field, text) else text
+        return complete(field, text) if find_problem(draft, field, text) else text
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input is self._filter:
@@ -303,10 +315,10 @@ class FormPane(Vertical):
         if field is None or draft is None:
             return True
         text = self._typed_value(field, draft)
-        if form.find_problem(draft, field, text):
+        if find_problem(draft, field, text):
             self._check(is_final=True)
             return False
-        value = form.parse_typed(field, text)
+        value = parse_typed(field, text)
         self._stop_editing(back)
         if value != draft.get(field.key):
             self.post_message(self.Changed(draft.name, field.key, value))
@@ -334,7 +346,7 @@ class FormPane(Vertical):
 
     def action_cancel(self) -> None:
         if (field := self._editing) and self._draft:
-            before = form.editable_text(self._draft.get(field.key), field)
+            before = editable_text(self._draft.get(field.key), field)
             if is_much(before, self._editor.value):
                 self.post_message(self.DiscardWanted(field, self._editor.value))
             else:

@@ -15,8 +15,9 @@ from textual.message import Message
 from textual.strip import Strip
 
 from distrain.tui import keymap
+from distrain.tui.data.config_fields import Field, display_text, editable_text, next_choice
 from distrain.tui.data.copying import CopyValue
-from distrain.tui.data.form import Draft, Field, display_text, editable_text, next_choice
+from distrain.tui.data.draft import Draft
 from distrain.tui.data.jump import JumpTarget
 from distrain.tui.widgets.text_pane import TextPane
 

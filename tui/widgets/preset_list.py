@@ -16,7 +16,7 @@ from distrain.runners.config.plan import describe_setup
 from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
-from distrain.tui.data.form import editable_text
+from distrain.tui.data.config_fields import editable_text
 
 KEYS = "enter previews · → edits"
 BORDER = 4  # cells of it at both sides of its text
