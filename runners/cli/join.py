@@ -153,9 +153,13 @@ class JoiningProcess:
             time.sleep(TICK_S)
         for reader in readers:
             reader.join()
-        if self._event not in ("completed", "failed", "stopped"):
-            print_message(self._errors.strip() or "distrain: the joining process printed no error")
         code = self._process.returncode
+        if self._event not in ("completed", "failed", "stopped"):
+            errors = self._errors.strip()
+            if code < 0:
+                name = formatting.signal_name(-code)
+                errors = f"{errors}\ndistrain: the joining process was killed by {name}".strip()
+            print_message(errors or "distrain: the joining process printed no error")
         return 128 - code if code < 0 else code
 
     def _interrupt(self, number: int) -> None:

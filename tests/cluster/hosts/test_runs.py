@@ -93,6 +93,7 @@ def test_a_host_with_a_killed_agent_is_named(pair: Pair) -> None:
     agent.kill()
     assert [pair.exit_code(process) for process in both] == [1, 137]
     assert pair.record.state.reason.startswith("h1 left the run: the process that starts its ranks")
+    assert "the joining process was killed by SIGKILL" in pair.second.log_text(JOIN)
     pair.assert_nothing_left()
 
 
