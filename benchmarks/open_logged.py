@@ -22,7 +22,8 @@ from distrain.runners.protocol.events import Logged, LoggedStats
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
-from distrain.tui.data.chart_catalog import LOGGED_CHART, ChartView
+from distrain.tui.data.chart_catalog import LOGGED_CHART
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.run_feed import RunFeed
 
 VALUES_PER_ROW = 100

@@ -9,7 +9,8 @@ from textual.pilot import Pilot
 
 from distrain.runners.protocol.events import GPUS_PER_HOST, Exited, GpuSample, HostSample
 from distrain.tui.app import DistrainApp
-from distrain.tui.data.chart_catalog import MOST_GAUGES, MOST_SOLO, ChartView
+from distrain.tui.data.chart_lines import MOST_GAUGES, MOST_SOLO
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.node_status import NodeStatus
 from distrain.tui.data.run_feed import RunFeed
 from distrain.tui.screens.run_screen import RunScreen

@@ -13,7 +13,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison import recorded_runs, sentences
 from distrain.runners.records.snapshot import Follower
 from distrain.tui import marks
-from distrain.tui.data.chart_catalog import ChartView
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.config_fields import used_fields
 from distrain.tui.data.draft import Draft
 from distrain.tui.data.run_comparison import (

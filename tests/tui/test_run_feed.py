@@ -14,7 +14,9 @@ import pytest
 from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job, RankSample
 from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.curves import Curve
-from distrain.tui.data.chart_catalog import CHART_KINDS, ChartView, outliers
+from distrain.tui.data.chart_catalog import CHART_KINDS
+from distrain.tui.data.chart_lines import outliers
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.failure import CodePlace, advice_for, find_place, repeats
 from distrain.tui.data.run_comparison import ComparisonFeed
 from distrain.tui.data.run_feed import RunFeed

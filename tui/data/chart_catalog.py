@@ -2,335 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
-from math import isfinite, isnan, nan
-from statistics import fmean, median
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import OTHER, PHASES
-from distrain.runners.records.evaluation_history import EvaluationHistory
-from distrain.runners.records.reader import Record
-from distrain.runners.records.state import RunState
-from distrain.runners.records.timeseries.curves import Curve
-from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
-from distrain.runners.records.timeseries.logged_curve import over_ranks as logged_over_ranks
-from distrain.runners.records.timeseries.rollup import Series
-from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
-from distrain.runners.records.timeseries.series import GPU, HOST, LOGGED, PROCS, STEPS
-from distrain.tui import marks
+from distrain.runners.records.timeseries.series import GPU, HOST, PROCS
+from distrain.tui.data import chart_lines
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.marks import RUN_MARK, Mark
+from distrain.tui.data.chart_source import ChartSource, logged_axis
 
-PHASE_WORDS = {
-    "data": "data",
-    "forward": "forward",
-    "backward": "backward",
-    "comm": "comm wait",
-    "optimizer": "optimizer",
-    OTHER: "other",
-}
-_STEP_COLUMNS = (
-    *RANK_COLUMNS,
-    "loss",
-    "samples_per_s",
-    "samples_per_s_min",
-    "samples_per_s_max",
-    "seconds",
-    *PHASES,
-)
-MOST_LINES = 4  # with more ranks a chart shows their mean and the band of all
-MOST_SOLO = 8  # with more ranks those that are like most cannot be shown alone
-MOST_GAUGES = 8  # the same for GPUs, hosts and processes, which vary less
-
-DEFAULT_CHARTS = ("loss", "throughput", "evaluation", "phases")
-MEAN = "mean of ranks"
 LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
 OF_EVALUATIONS = ("evaluation", "eval loss")
-LEAST_RANKS = 4  # among which one can be far from most
-MOST_FAR = 3  # ranks that have a line of their own
-FAR = 6.0  # median absolute deviations
 PROBE_POINTS = 16  # of a curve, to see whether it has values
-
-
-class ChartView(NamedTuple):
-    """Which charts of a run to draw and how.
-
-    `axis` is "step", "epoch" or "time", `span` the part of it to show (None for all), and
-    `points` the most points of a line.
-    """
-
-    plots: tuple[str, ...] = DEFAULT_CHARTS
-    axis: str = "step"
-    span: tuple[float, float] | None = None
-    points: int = 256
-
-    def shows_all_of(self, other: ChartView) -> bool:
-        """Return whether both show the whole record with as many points, on any axis."""
-        return self.span is other.span is None and self.points == other.points
-
-
-class ChartSource:
-    """One reading of a record. Data that several charts need is read once."""
-
-    def __init__(self, record: Record, view: ChartView, evaluations: EvaluationHistory) -> None:
-        self.record = record
-        self.view = view
-        self.evaluations = evaluations
-
-    @cached_property
-    def steps(self) -> dict[int, Curve]:
-        start, end = self.view.span or (None, None)
-        return self.record.curves(
-            STEPS,
-            columns=_STEP_COLUMNS,
-            points=min(self.view.points, points_per_rank(self._ranks)),
-            axis=self.view.axis,
-            start=start,
-            end=end,
-        )
-
-    @cached_property
-    def is_live(self) -> bool:
-        return self.record.state.live
-
-    @property
-    def _ranks(self) -> int:
-        plan = self.record.state.plan
-        return plan.world_size if plan else 1
-
-    @cached_property
-    def run(self) -> Curve:
-        return over_ranks(self.steps.values())
-
-    def gauges(self, series: Series[Any], *names: str) -> dict[int, Curve]:
-        """Return the curves of a series sampled by time, over the time of the view's steps."""
-        columns = [column for name in names for column in (name, f"{name}_min", f"{name}_max")]
-        start, end = self.view.span or (None, None)
-        if self.view.span and self.view.axis != "time":
-            times = self._positions[0]
-            start, end = (times[0], times[-1]) if len(times) else (None, None)
-        return self.record.curves(
-            series, columns=columns, points=self.view.points, axis="time", start=start, end=end
-        )
-
-    def x(self, curve: Curve) -> Sequence[float]:
-        """Return the x values of a curve; a curve that has only times gets interpolated ones."""
-        axis = self.view.axis
-        if axis in curve.columns:
-            return curve[axis]
-        times, values = self._positions
-        return array("d", [_interpolate(time, times, values) for time in curve["time"]])
-
-    @cached_property
-    def _positions(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Return times, and the value of the axis at each: by the steps, else by what is logged."""
-        axis = self.view.axis
-        curve = self.run
-        names = self.record.logged() if axis in LOGGED.axes else {}
-        if names and not len(curve):
-            start, end = self.view.span or (None, None)
-            curve = self.record.logged_curve(
-                next(iter(names)), points=self.view.points, axis=axis, start=start, end=end
-            )
-        return curve["time"], curve[axis]
-
-
-def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -> float:
-    """Return the value at a time by linear interpolation; NaN outside of `times`."""
-    right = bisect_left(times, time)
-    if right == len(times) or (right == 0 and time < times[0]):
-        return nan
-    if right == 0:
-        return values[0]
-    part = (time - times[right - 1]) / ((times[right] - times[right - 1]) or 1.0)
-    return values[right - 1] + part * (values[right] - values[right - 1])
-
-
-# --- lines ---------------------------------------------------------------------------------------
-
-
-def _loss(source: ChartSource) -> list[ChartLine]:
-    return _mean_and_ranks(source, "loss", "loss", ("rank_loss_low", "rank_loss_high"))
-
-
-def _throughput(source: ChartSource) -> list[ChartLine]:
-    return _mean_and_ranks(
-        source, "samples_per_s", "rank_rate", ("rank_rate_low", "rank_rate_high")
-    )
-
-
-def _mean_and_ranks(
-    source: ChartSource, name: str, mean: str, band: tuple[str, str]
-) -> list[ChartLine]:
-    """Draw the mean of the ranks in the band of all, and the ranks that are far from most.
-
-    Of few ranks, the others can be shown one after another.
-    """
-    ranks = source.steps
-    if len(ranks) == 1:
-        return [_rank_line(source, rank, name) for rank in ranks]
-    run = source.run
-    low, high = band
-    far = outliers(ranks, name)
-    others = [rank for rank in ranks if rank not in far] if len(ranks) <= MOST_SOLO else []
-    return [
-        ChartLine(MEAN, RUN_MARK, source.x(run), run[mean], run[low], run[high]),
-        *(_rank_line(source, rank, name)._replace(low=None, high=None) for rank in far),
-        *(_rank_line(source, rank, name)._replace(is_for_solo=True) for rank in others),
-    ]
-
-
-def outliers(curves: Mapping[int, Curve], name: str) -> list[int]:
-    """Return the ranks whose mean is far from that of most, the farthest first, at most MOST_FAR.
-
-    Far is more than FAR median absolute deviations, and more than a twentieth of the median.
-    """
-    means = {
-        rank: fmean(known)
-        for rank, curve in curves.items()
-        if (known := [value for value in curve[name] if isfinite(value)])
-    }
-    if len(means) < LEAST_RANKS:
-        return []
-    middle = median(means.values())
-    distances = {rank: abs(value - middle) for rank, value in means.items()}
-    limit = max(FAR * median(distances.values()), abs(middle) / 20)
-    far = [rank for rank, distance in distances.items() if distance > limit]
-    return sorted(far, key=distances.__getitem__, reverse=True)[:MOST_FAR]
-
-
-def _rank_line(source: ChartSource, rank: int, name: str) -> ChartLine:
-    curve = source.steps[rank]
-    band = curve[f"{name}_min"], curve[f"{name}_max"]
-    return ChartLine(f"rank {rank}", marks.rank_mark(rank), source.x(curve), curve[name], *band)
-
-
-def _evaluation(source: ChartSource) -> list[ChartLine]:
-    """Draw the metrics that are shares of correct answers, or all if there are none."""
-    names = [name for found in source.evaluations[:1] for name in found.metrics]
-    shares = [name for name in names if formatting.is_accuracy(name)] or names
-    return _metrics(source, shares)
-
-
-def _eval_loss(source: ChartSource) -> list[ChartLine]:
-    names = [name for found in source.evaluations[:1] for name in found.metrics]
-    return _metrics(source, [name for name in names if name == "loss"])
-
-
-def _metrics(source: ChartSource, names: Iterable[str]) -> list[ChartLine]:
-    return [
-        ChartLine(name, marks.rank_mark(index), *source.evaluations.curve(name, source.view.axis))
-        for index, name in enumerate(names)
-    ]
-
-
-def _phases(source: ChartSource) -> list[ChartLine]:
-    """Draw the milliseconds that a step spends in each phase: the mean over ranks."""
-    curves = list(source.steps.values())
-    if not curves:
-        return []
-    guide = min(curves, key=len)
-    count = len(guide)
-    curves = [curve for curve in curves if curve["step"][:count] == guide["step"]]
-    steps = _sums(curves, "steps", count)
-    seconds = {phase: _sums(curves, phase, count) for phase in PHASES}
-    measured = zip(*seconds.values(), strict=True)
-    whole = _sums(curves, "seconds", count)
-    seconds[OTHER] = [max(0.0, a - sum(b)) for a, b in zip(whole, measured, strict=True)]
-    if source.record.config.is_script:  # it may not report all phases, or none
-        seconds = {phase: values for phase, values in seconds.items() if any(values)}
-        if seconds.keys() == {OTHER}:
-            return []
-    return [
-        ChartLine(
-            PHASE_WORDS[phase],
-            marks.rank_mark(index),
-            source.x(guide)[:count],
-            array("d", [1000 * a / b if b else nan for a, b in zip(values, steps, strict=True)]),
-        )
-        for index, (phase, values) in enumerate(seconds.items())
-    ]
-
-
-def _sums(curves: Iterable[Curve], name: str, count: int) -> list[float]:
-    return [sum(values) for values in zip(*(c[name][:count] for c in curves), strict=True)]
-
-
-def _rate(source: ChartSource) -> list[ChartLine]:
-    return [ChartLine("rate", RUN_MARK, source.x(source.run), source.run["lr"])]
-
-
-def _gauges(
-    series: Series[Any], name: str, owner: str, scale: float = 1.0
-) -> Callable[[ChartSource], list[ChartLine]]:
-    def lines(source: ChartSource) -> list[ChartLine]:
-        curves = source.gauges(series, name)
-        if len(curves) > MOST_GAUGES:
-            curves = {ALL: _together(curves.values(), name)}
-        state = source.record.state
-        alone = owner == "host" and len(state.hosts) < 2
-        return [
-            ChartLine(
-                _gauge_name(owner, key, state),
-                RUN_MARK if key == ALL or alone else marks.rank_mark(key),
-                source.x(curve),
-                _scaled(curve[name], scale),
-                _scaled(curve[f"{name}_min"], scale),
-                _scaled(curve[f"{name}_max"], scale),
-            )
-            for key, curve in curves.items()
-        ]
-
-    return lines
-
-
-ALL = -1  # the key of many gauges together
-
-
-def _gauge_name(owner: str, key: int, state: RunState) -> str:
-    """Return the name of a gauge: "rank 3", "GPU 0 of node-07", "node-07"."""
-    if key == ALL:
-        return f"mean of all {owner}s"
-    if owner == "host":
-        return state.host_name(key) if len(state.hosts) > 1 else owner
-    return state.gpu_name(key) if owner == "GPU" else f"{owner} {key}"
-
-
-def _together(curves: Iterable[Curve], name: str) -> Curve:
-    """Return the mean, minimum and maximum of many gauges as one curve.
-
-    It has the times of the gauge with the fewest points; a point counts at the time of its end.
-    """
-    curves = [curve for curve in curves if len(curve)]
-    times = min((curve["time"] for curve in curves), key=len)
-    points: list[list[tuple[float, float, float]]] = [[] for _ in times]
-    columns = (name, f"{name}_min", f"{name}_max")
-    for curve in curves:
-        for time, *values in zip(curve["time"], *map(curve.__getitem__, columns), strict=True):
-            if not isnan(values[0]):
-                points[min(bisect_left(times, time), len(times) - 1)].append(tuple(values))
-    rows = [_summary(points_at_time) for points_at_time in points]
-    data = (array("d", column) for column in zip(*rows, strict=True))
-    return Curve({"time": times, **dict(zip(columns, data, strict=True))})
-
-
-def _summary(points: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Return the mean of the values, the least minimum and the greatest maximum."""
-    if not points:
-        return nan, nan, nan
-    values, minima, maxima = zip(*points, strict=True)
-    return fmean(values), min(minima), max(maxima)
-
-
-def _scaled(values: array[float], scale: float) -> array[float]:
-    return values if scale == 1.0 else array("d", [value * scale for value in values])
-
-
-# --- the table -----------------------------------------------------------------------------------
 
 
 class ChartKind(NamedTuple):
@@ -347,28 +31,36 @@ class ChartKind(NamedTuple):
 
 
 CHART_KINDS: dict[str, ChartKind] = {
-    "loss": ChartKind("Training loss", _loss),
+    "loss": ChartKind("Training loss", chart_lines.loss),
     "throughput": ChartKind(
         "Throughput",
-        _throughput,
+        chart_lines.throughput,
         "samples/s",
         formatting.round_rate,
         "no steps after the warm-up",
     ),
-    "evaluation": ChartKind("Evaluation", _evaluation, "", formatting.figure, "no evaluations"),
-    "phases": ChartKind("Step time by phase", _phases, "ms", stacked=True),
-    "eval loss": ChartKind("Evaluation loss", _eval_loss, "", formatting.figure, "no evaluations"),
-    "lr": ChartKind("Learning rate", _rate),
-    "gpu busy": ChartKind("GPU utilisation", _gauges(GPU, "utilisation", "GPU"), "%"),
-    "gpu memory": ChartKind("GPU memory", _gauges(GPU, "memory_used", "GPU", 2**-30), "GiB"),
-    "gpu power": ChartKind("GPU power", _gauges(GPU, "power", "GPU"), "W"),
-    "gpu heat": ChartKind("GPU temperature", _gauges(GPU, "temperature", "GPU"), "°C"),
-    "gpu clock": ChartKind("GPU clock", _gauges(GPU, "sm_clock", "GPU"), "MHz"),
-    "cpu": ChartKind("CPU of the ranks", _gauges(PROCS, "cpu", "rank"), "% of a core"),
-    "memory": ChartKind("Memory of the ranks", _gauges(PROCS, "rss", "rank", 2**-30), "GiB"),
-    "host cpu": ChartKind("CPU of the host", _gauges(HOST, "cpu", "host"), "%"),
+    "evaluation": ChartKind(
+        "Evaluation", chart_lines.evaluation, "", formatting.figure, "no evaluations"
+    ),
+    "phases": ChartKind("Step time by phase", chart_lines.phases, "ms", stacked=True),
+    "eval loss": ChartKind(
+        "Evaluation loss", chart_lines.eval_loss, "", formatting.figure, "no evaluations"
+    ),
+    "lr": ChartKind("Learning rate", chart_lines.rate),
+    "gpu busy": ChartKind("GPU utilisation", chart_lines.gauges(GPU, "utilisation", "GPU"), "%"),
+    "gpu memory": ChartKind(
+        "GPU memory", chart_lines.gauges(GPU, "memory_used", "GPU", 2**-30), "GiB"
+    ),
+    "gpu power": ChartKind("GPU power", chart_lines.gauges(GPU, "power", "GPU"), "W"),
+    "gpu heat": ChartKind("GPU temperature", chart_lines.gauges(GPU, "temperature", "GPU"), "°C"),
+    "gpu clock": ChartKind("GPU clock", chart_lines.gauges(GPU, "sm_clock", "GPU"), "MHz"),
+    "cpu": ChartKind("CPU of the ranks", chart_lines.gauges(PROCS, "cpu", "rank"), "% of a core"),
+    "memory": ChartKind(
+        "Memory of the ranks", chart_lines.gauges(PROCS, "rss", "rank", 2**-30), "GiB"
+    ),
+    "host cpu": ChartKind("CPU of the host", chart_lines.gauges(HOST, "cpu", "host"), "%"),
     "host memory": ChartKind(
-        "Memory of the host", _gauges(HOST, "memory_used", "host", 2**-30), "GiB"
+        "Memory of the host", chart_lines.gauges(HOST, "memory_used", "host", 2**-30), "GiB"
     ),
 }
 GPU_CHARTS = tuple(name for name in CHART_KINDS if name.startswith("gpu "))
@@ -378,44 +70,8 @@ def chart_kind(name: str) -> ChartKind:
     """Return a chart of CHART_KINDS, or that of what a script has logged; raises KeyError."""
     if name.startswith(LOGGED_CHART):
         logged = name.removeprefix(LOGGED_CHART)
-        return ChartKind(logged, partial(_logged, logged))
+        return ChartKind(logged, partial(chart_lines.logged_values, logged))
     return CHART_KINDS[name]
-
-
-def _logged(name: str, source: ChartSource) -> list[ChartLine]:
-    """Draw the values of one name: a line for each rank and their mean, or that of many ranks."""
-    ranks = source.record.logged().get(name, {})
-    axis = logged_axis(source.view)
-    start, end = source.view.span or (None, None)
-    points = min(source.view.points, points_per_rank(len(ranks)))
-    curves = source.record.curves(
-        LOGGED,
-        ranks.values(),
-        columns=LOGGED_COLUMNS,
-        points=points,
-        axis=axis,
-        start=start,
-        end=end,
-    )
-
-    def line(title: str, mark: Mark, curve: Curve) -> ChartLine:
-        return ChartLine(title, mark, curve[axis], curve["value"], curve["low"], curve["high"])
-
-    everything = logged_over_ranks(curves.values())
-    if len(ranks) > MOST_LINES:
-        return [line(MEAN, RUN_MARK, everything)]
-    lines = [
-        line(f"rank {rank}" if len(ranks) > 1 else name, marks.rank_mark(rank), curves[key])
-        for rank, key in sorted(ranks.items())
-    ]
-    if len(ranks) > 1:
-        lines.append(line(MEAN, RUN_MARK, everything)._replace(low=None, high=None))
-    return lines
-
-
-def logged_axis(view: ChartView) -> str:
-    """Return the axis of logged values, which have no epoch."""
-    return view.axis if view.axis in LOGGED.axes else "step"
 
 
 def draw_chart(name: str, source: ChartSource) -> Chart:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 from distrain.runners.records.snapshot import Snapshot
 from distrain.runners.records.state import RunState
-from distrain.tui.data.chart_catalog import CHART_KINDS, DEFAULT_CHARTS, GPU_CHARTS, LOGGED_CHART
+from distrain.tui.data.chart_catalog import CHART_KINDS, GPU_CHARTS, LOGGED_CHART
+from distrain.tui.data.chart_source import DEFAULT_CHARTS
 from distrain.tui.data.run_comparison import COMPARISON_CHARTS, ComparisonFrame
 
 MOST_PLOTS = len(DEFAULT_CHARTS)

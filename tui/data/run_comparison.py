@@ -26,13 +26,8 @@ from distrain.runners.records.timeseries.curves import Curve, CurveQuery
 from distrain.runners.records.timeseries.logged_curve import order_names
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.data.chart_catalog import (
-    LOGGED_CHART,
-    ChartView,
-    chart_kind,
-    empty_text,
-    logged_axis,
-)
+from distrain.tui.data.chart_catalog import LOGGED_CHART, chart_kind, empty_text
+from distrain.tui.data.chart_source import ChartView, logged_axis
 from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
 from distrain.tui.marks import RUN_MARK, Mark
 

@@ -19,13 +19,8 @@ from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.series import GPU, HOST
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart
-from distrain.tui.data.chart_catalog import (
-    CHART_KINDS,
-    PROBE_POINTS,
-    ChartSource,
-    ChartView,
-    draw_chart,
-)
+from distrain.tui.data.chart_catalog import CHART_KINDS, PROBE_POINTS, draw_chart
+from distrain.tui.data.chart_source import ChartSource, ChartView
 from distrain.tui.data.failure import FailureDetails, read_failure
 from distrain.tui.data.node_status import Gauge, NodeStatus, T, node_statuses
 

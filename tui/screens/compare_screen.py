@@ -15,13 +15,13 @@ from textual.worker import get_current_worker
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import ChartView
 from distrain.tui.data.chart_choice import (
     MOST_PLOTS,
     charts_of_scripts,
     compared_charts,
     first_charts,
 )
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.run_comparison import ComparisonFeed, ComparisonFrame
 from distrain.tui.keymap import COMPARE, PLOT
 from distrain.tui.screens.linked_plots import AXES_WITHOUT_EPOCHS, LinkedPlotsScreen

@@ -13,7 +13,8 @@ from textual.widget import Widget
 
 from distrain.runners import formatting
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import ChartView, chart_kind
+from distrain.tui.data.chart_catalog import chart_kind
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.history import describe_unseen
 from distrain.tui.data.jump import JumpTarget
 from distrain.tui.dialogs.pick_one import PickOneDialog

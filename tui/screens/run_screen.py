@@ -19,17 +19,14 @@ from distrain.runners import formatting
 from distrain.runners.errors import DistrainError
 from distrain.runners.runs import Run
 from distrain.tui import keymap
-from distrain.tui.data.chart_catalog import (
-    CHART_KINDS,
-    DEFAULT_CHARTS,
-    ChartView,
-)
+from distrain.tui.data.chart_catalog import CHART_KINDS
 from distrain.tui.data.chart_choice import (
     MOST_PLOTS,
     charts_of_scripts,
     first_charts,
     offered_charts,
 )
+from distrain.tui.data.chart_source import DEFAULT_CHARTS, ChartView
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.keymap import LOG, LOG_SEARCH, PLOT, RUN

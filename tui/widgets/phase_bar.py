@@ -9,7 +9,7 @@ from textual.content import Content
 
 from distrain.runners.protocol import events
 from distrain.tui import marks
-from distrain.tui.data.chart_catalog import PHASE_WORDS
+from distrain.tui.data.chart_lines import PHASE_WORDS
 from distrain.tui.plotting.sparkline import stacked_widths
 
 # The phases with their letters in the bar, in the colours of the chart of phases.
