@@ -110,7 +110,8 @@ class TrainConfig(Section, frozen=True):
         Annotated[float, Meta(gt=0, le=1)] | None,
         Meta(
             description="Share of all steps, at the end, whose weights are averaged equally "
-            "(stochastic weight averaging), evaluated and saved like those of `ema`; unset: none."
+            "(stochastic weight averaging), evaluated and saved like those of `ema`, with "
+            "statistics of BatchNorm that are computed again; unset: none."
         ),
     ] = None
     swa_every_steps: Annotated[

@@ -66,8 +66,9 @@ class WeightAverage:
     """A copy of a model with averaged weights; `model` is that copy.
 
     Before the first update it has the weights of the model. Running statistics of BatchNorm are
-    averaged like weights, because they belong to them. Other buffers, such as counters and masks,
-    and frozen parameters are those of the model.
+    averaged like weights, because they belong to them; those of an equal average, whose weights lie
+    further apart, are to be computed again (`has_old_statistics`). Other buffers, such as counters
+    and masks, and frozen parameters are those of the model.
 
     AveragedModel of torch averages either all buffers, which turns a mask of -inf into NaN and
     rounds integers, or none. Raises ConfigError where the model cannot be copied.
@@ -77,6 +78,7 @@ class WeightAverage:
         self.rule = rule
         self._source = model
         self._updates = 0
+        self._updates_of_statistics = 0
         try:
             with torch.no_grad():  # else the weights of a scripted copy are not its own
                 self.model = copy.deepcopy(model)
@@ -91,6 +93,21 @@ class WeightAverage:
         self._means, self._values = map(list, zip(*trained, *statistics, strict=True))
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether weights were averaged."""
+        return self._updates > 0
+
+    @property
+    def has_old_statistics(self) -> bool:
+        """Whether statistics must be computed again: weights were averaged since the last time."""
+        is_equal = isinstance(self.rule, EqualAverage)
+        return is_equal and self._updates > 0 and self._updates != self._updates_of_statistics
+
+    def note_new_statistics(self) -> None:
+        """Note that the statistics are now those of the averaged weights."""
+        self._updates_of_statistics = self._updates
 
     def include(self, parameter: nn.Parameter) -> None:
         """Average a parameter from now on that was frozen before."""

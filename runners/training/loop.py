@@ -29,6 +29,7 @@ def train(run: Training) -> None:
     while goes_on and run.step < run.total_steps and not run.patience.is_exhausted:
         goes_on = train_epoch(run)
     run.meter.flush()
+    run.notice_missing_average()
     if goes_on:
         run.evaluate()
     if goes_on or run.reporter.save_at_stop:

@@ -27,10 +27,11 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.distributed.timing import make_clock
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Evaluation, Facts, Phase
+from distrain.runners.protocol.events import Evaluation, Facts, Notice, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training.average import WeightAverage, average_rule
 from distrain.runners.training.batch_plan import BatchPlan
+from distrain.runners.training.batch_statistics import recompute_statistics
 from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
@@ -299,6 +300,17 @@ class Training:
                 )
             )
 
+    def notice_missing_average(self) -> None:
+        """Send a notice if the run ends before its average has begun."""
+        average = self.average
+        if average is None or average.has_begun or not self.world.is_leader:
+            return
+        text = (
+            f"the run ended after step {self.step}, and the average of the weights begins with "
+            f"step {average.rule.start}: evaluations and checkpoints have the weights themselves"
+        )
+        self.reporter.send(Notice(time=time.time(), rank=self.world.rank, text=text))
+
     def model_to_evaluate(self) -> nn.Module:
         """Return the module to evaluate, with the buffers of rank 0; all ranks must call this."""
         self.sync_buffers()
@@ -311,6 +323,10 @@ class Training:
         self.strategy.sync_buffers(self.model)
         if self.average:
             self.average.copy_others()
+            if self.average.has_old_statistics:
+                recompute_statistics(self, self.average.model)
+                self.average.note_new_statistics()
+                self.average.copy_others()  # which the forward passes may have changed
             self.strategy.sync_buffers(self.average.model)
 
 

@@ -31,7 +31,7 @@ from distrain.runners.system.processes import die_with_parent
 from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
-from distrain.runners.verification.average import average_weights
+from distrain.runners.verification.average import average_weights, recompute_statistics
 from distrain.runners.verification.digests import BETWEEN_STEPS, OF_RANKS, find_unequal_states
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
@@ -137,10 +137,18 @@ class ReferenceComparer:
         last_step = max(self._initial["steps"])
         last, before_last = self._tap(0, last_step), self._before(0, last_step)
         self._plain.load(last["weights"], last["buffers"])
-        others = {}
+        others: dict[str, tuple[Tensors, Tensors]] = {}
         if self.config.train.ema or self.config.train.swa_share:
             others["of the last step, which are not averaged"] = last["weights"], last["buffers"]
             self._plain.load(self._average_weights(last_step), {})
+        if self.config.train.swa_share:
+            averaged = self._plain.state()
+            others["of the average, whose statistics of BatchNorm are averaged too"] = averaged
+            others["of an average that begins a step late"] = (
+                self._average_weights(last_step, delay=1),
+                {},
+            )
+            recompute_statistics(self._plain)
         return compare_evaluation(
             self._plain,
             self.record.evaluations()[-1],
@@ -152,14 +160,20 @@ class ReferenceComparer:
             counts_only=self._probe.draws_in_evaluation,
         )
 
-    def _average_weights(self, steps: int) -> Tensors:
+    def _average_weights(self, steps: int, delay: int = 0) -> Tensors:
         folder = self.record.dir / FOLDER
         files = (weights_file(folder, step) for step in range(1, steps + 1))
         later = (torch.load(path, weights_only=True) for path in files)
         scales_losses = self._plain.precision == "fp16"
         train = self.config.train
         return average_weights(
-            self._plain.model, train, self._initial, later, steps, scales_losses=scales_losses
+            self._plain.model,
+            train,
+            self._initial,
+            later,
+            steps,
+            scales_losses=scales_losses,
+            delay=delay,
         )
 
     def _has_parts(self) -> bool:

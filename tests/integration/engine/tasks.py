@@ -94,22 +94,47 @@ def routed(shape: Sequence[int], classes: int) -> Routed:
 
 
 class Thawing(Classification):
-    """A task that trains its bias from the third step on; weight decay does not move it before."""
+    """A task that trains its bias from the third step on; weight decay does not move it before.
+
+    `frozen` are the steps of this process in which it does not train it.
+    """
 
     steps = 0
 
-    def __init__(self, data: Data, held: bool = True) -> None:
+    def __init__(self, data: Data, held: bool = True, frozen: Sequence[int] = (1, 2)) -> None:
         super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data)
         self.bias = self.model[1].bias.requires_grad_(False)
         self.held = held
+        self.frozen = frozen
 
     def parameter_groups(self, model: nn.Module) -> Any:
         return [{"params": model.parameters()}] if self.held else None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         self.steps += 1
-        self.bias.requires_grad_(self.steps > 2)
+        self.bias.requires_grad_(self.steps not in self.frozen)
         return super().loss(model, batch)
+
+
+class Drifting(Classification):
+    """A task with BatchNorm, dropout and a teacher, which changes with each call of the loss."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(normed((1, 8, 8), 10), data)
+        self.teacher = nn.Linear(32, 10)
+        self.calls = 0
+        self.noise = torch.Generator().manual_seed(1)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        images, labels = batch
+        self.calls += 1
+        self.log("calls", self.calls)
+        images = images + 0.1 * torch.rand(images.shape, generator=self.noise)
+        with torch.no_grad():
+            self.teacher.weight += self.calls
+            for parameter in model.parameters():
+                parameter.clamp_(-0.5, 0.5)
+        return super().loss(model, (images, labels)) + 1e-3 * self.teacher.weight.mean()
 
 
 class Growing(Classification):
@@ -144,6 +169,12 @@ class Turning(Classification):
 
     def schedule(self, step: int, total_steps: int) -> float:
         return 0.9**step
+
+
+def normed(shape: Sequence[int], classes: int) -> nn.Module:
+    """A network with BatchNorm and dropout."""
+    layers = [nn.Linear(math.prod(shape), 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(32, classes))
 
 
 class Restless(Classification):

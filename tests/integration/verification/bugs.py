@@ -80,6 +80,17 @@ LATE = {
     "EvaluatesNotAveraged": EVALUATION._replace(
         changes={"train.ema": 0.9}, sentence="the weights of the last step, which are not averaged"
     ),
+    "AveragesOnLeader": EVALUATION._replace(
+        changes={"train.swa_share": 0.6, "train.lr": 0.3}, sentence="the sum of loss is"
+    ),
+    "AveragesLate": EVALUATION._replace(
+        changes={"train.swa_share": 0.6, "train.lr": 0.3},
+        sentence="which fits the weights of an average that begins a step late",
+    ),
+    "OldStatistics": EVALUATION._replace(
+        changes={**NORMED, "train.swa_share": 0.6, "train.lr": 0.3},
+        sentence="the average, whose statistics",
+    ),
     "OwnBuffers": EVALUATION._replace(changes=NORMED),
     "ZerosForUnused": Bug(ROUTED, what="weights", step=None, sentence="its gradient is zero"),
     "MeanOfUsers": Bug(ROUTED, step=None),

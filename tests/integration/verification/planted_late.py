@@ -100,6 +100,52 @@ class EvaluatesNotAveraged(Ddp):
         model.load_state_dict(self.trained.state_dict())
 
 
+class AveragesOnLeader(EvaluatesNotAveraged):
+    """Only rank 0 evaluates the averaged weights."""
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        if self.world.rank:
+            super().sync_buffers(model)
+
+
+class AveragesLate(EvaluatesNotAveraged):
+    """Begins the equal average a step late."""
+
+    delay = 1
+
+    def optimizer(self, optimizer: Optimizer, model: nn.Module, resumed: bool) -> Optimizer:
+        self.states: list[dict[str, torch.Tensor]] = []
+        optimizer.register_step_post_hook(
+            lambda *_: self.states.append(copy.deepcopy(model.state_dict()))
+        )
+        return optimizer
+
+    def is_replaced(self, name: str) -> bool:
+        return True
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        if model is not self.trained:
+            self.replace(model)
+        Ddp.sync_buffers(self, model)
+
+    def replace(self, model: nn.Module) -> None:
+        train = self.config.train
+        averaged = round((train.swa_share or 0) * (train.max_steps or 0))
+        states = self.states[-averaged + self.delay :]
+        for name, value in model.state_dict().items():
+            if value.is_floating_point() and self.is_replaced(name):
+                value.copy_(torch.stack([state[name] for state in states]).mean(0))
+
+
+class OldStatistics(AveragesLate):
+    """Averages the running statistics like weights."""
+
+    delay = 0
+
+    def is_replaced(self, name: str) -> bool:
+        return "running" in name
+
+
 class InTraining(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
