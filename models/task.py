@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -144,9 +146,34 @@ def overrides(task: Task, name: str) -> bool:
 
 
 def collate_of(task: Task) -> Callable[[Any], Any] | None:
-    """Return what joins samples into a batch: of the task or its class, which does not bind it."""
-    own: Callable[[Any], Any] | None = vars(task).get("collate", type(task).collate)
-    return own
+    """Return what joins samples into a batch; a function of the class need not take the task.
+
+    A method gets the task without its model and its other methods, which loader processes of any
+    kind can receive.
+    """
+    own: Any = vars(task).get("collate", type(task).collate)
+    if getattr(own, "__self__", None) is task:
+        own = own.__func__
+    elif "collate" in vars(task) or not _takes_task(type(task)):
+        return own  # type: ignore[no-any-return]
+    without_model = object.__new__(type(task))
+    for name, value in vars(task).items():
+        if name not in ("model", "on_log") and getattr(value, "__self__", None) is not task:
+            setattr(without_model, name, value)
+    return MethodType(own, without_model)
+
+
+def _takes_task(kind: type[Task]) -> bool:
+    """Return whether `collate` of a class is a method: it needs two arguments."""
+    function = inspect.getattr_static(kind, "collate")
+    if not isinstance(function, FunctionType):
+        return False
+    parameters = inspect.signature(function).parameters.values()
+    is_required = [each.default is each.empty and each.kind in _POSITIONAL for each in parameters]
+    return sum(is_required) == 2
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def move_tensors(

@@ -147,7 +147,7 @@ def _settings(config: RunConfig, state: RunState) -> list[tuple[str, str]]:
     if plan.nodes > 1:
         devices = f"{formatting.plural(plan.nodes, 'node')}, each with {devices}"
     hardware = sorted({device.name for device in plan.devices if device.name})
-    task = ("task", f"{config.task.name}: {state.workload(config)}")
+    task = ("task", ": ".join(dict.fromkeys([config.task.name, state.workload(config)])))
     common = [
         ("setup", " · ".join(describe_setup(config, plan))),
         ("script", config.workload) if config.is_script else task,

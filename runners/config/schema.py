@@ -116,7 +116,15 @@ class RunConfig(Section, frozen=True):
         """
         if self.is_script:
             return formatting.shell_words(self.script.words)
-        return f"{self.model.name} on {self.data.name}"
+        return " on ".join(filter(None, self.trained))
+
+    @property
+    def trained(self) -> tuple[str, str]:
+        """The names of network and data; of a user's task that sets neither, its own and none."""
+        has_own = self.model == type(self.model)() and self.data.name == type(self.data)().name
+        if ":" in self.task.name and has_own:
+            return self.task.name, ""
+        return self.model.name, self.data.name
 
     @property
     def is_one_process(self) -> bool:

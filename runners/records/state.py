@@ -137,13 +137,16 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def trained(self, config: RunConfig) -> tuple[str, str]:
         """Return the names of network and data: those of the config, or of the task's classes."""
         facts = self.facts
-        model = (facts.model if facts else "") or config.model.name
-        data = (facts.data if facts else "") or config.data.name
+        model, data = (config.model.name, config.data.name) if facts else config.trained
+        model = (facts.model if facts else "") or model
+        data = (facts.data if facts else "") or data
         return formatting.printable(model), formatting.printable(data)
 
     def workload(self, config: RunConfig) -> str:
         """Return what is trained: "mlp on digits", or the words of the script."""
-        return config.workload if config.is_script else " on ".join(self.trained(config))
+        return (
+            config.workload if config.is_script else " on ".join(filter(None, self.trained(config)))
+        )
 
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""

@@ -8,6 +8,7 @@ with the place in the user's file where there is one.
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,11 +19,11 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from distrain.models.errors import TaskError
-from distrain.models.metric_state import compute, is_metric_state, read_state
+from distrain.models.metric_state import MetricState, compute, is_metric_state, read_state
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task, collate_of
 from distrain.models.values import describe, to_number
-from distrain.runners.protocol.events import Metric
+from distrain.runners.protocol.events import Metric, Notice
 from distrain.runners.training.evaluation import derive, in_evaluation_mode
 from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.module_state import unchanged_modules
@@ -56,7 +57,8 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
     half = len(indices) // 2
     task, shared = copy_task(run.task)
     with _unchanged(run, shared):
-        whole, values = _evaluate(run, task, indices)
+        whole, found = _evaluate(run, task, indices)
+        values = _read_states(run, found)
         returned = sorted(whole | values)
         names = _metric_names(task, whole, values)
         if names is not None:
@@ -64,7 +66,11 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
         if half:
             pieces = [indices[:half], indices[half:]]
             try:
-                halves = [_evaluate(run, copy_task(run.task)[0], piece)[0] for piece in pieces]
+                halves = []
+                for piece in pieces:
+                    sums, found = _evaluate(run, copy_task(run.task)[0], piece)
+                    halves.append(sums)
+                    _reset_states(found)
             except TaskError:
                 raise
             except Exception:  # a task may need whole batches, which evaluations have
@@ -87,8 +93,8 @@ def _require_same_names(run: Training, names: Sequence[str]) -> None:
 
 def _evaluate(
     run: Training, task: Task, indices: Sequence[int]
-) -> tuple[dict[str, tuple[float, float]], dict[str, dict[str, float]]]:
-    """Return sums and counts over these samples, in this process alone, and values of objects."""
+) -> tuple[dict[str, tuple[float, float]], Sums]:
+    """Return sums and counts over these samples, in this process alone, and what they are from."""
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
@@ -96,13 +102,14 @@ def _evaluate(
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
         returned = task.metrics(model, batch)
-    return _read_sums(task, returned), _read_states(returned)
+    return _read_sums(task, returned), returned
 
 
-def _read_states(returned: Sums) -> dict[str, dict[str, float]]:
+def _read_states(run: Training, returned: Sums) -> dict[str, dict[str, float]]:
     """Return the values of each metric object by their names, and reset the objects.
 
-    There are none where a few samples have no value.
+    There are none where a few samples have no value. A notice names a metric that fails with them,
+    which may be right with more. Raises TaskError where it must fail with all samples, too.
     """
     values: dict[str, dict[str, float]] = {}
     for name, metric in returned.items():
@@ -112,10 +119,28 @@ def _read_states(returned: Sums) -> dict[str, dict[str, float]]:
             values[name] = compute(name, metric, [read_state(metric)])
         except TaskError:
             raise
-        except (ArithmeticError, ValueError):
+        except Exception as error:
+            if not isinstance(error, ArithmeticError | ValueError):
+                _report_failure(run, name, metric, error)
             values[name] = {}
-        metric.reset()
+    _reset_states(returned)
     return values
+
+
+def _reset_states(returned: Sums) -> None:
+    for metric in returned.values():
+        if is_metric_state(metric):
+            metric.reset()
+
+
+def _report_failure(run: Training, name: str, metric: MetricState, error: Exception) -> None:
+    reason = f"{type(error).__name__}: {error}"
+    failed = f"{place_of(metric.compute)}, of the metric {name}, failed"
+    if isinstance(error, NameError | ImportError | NotImplementedError):
+        raise TaskError("task.name", f"{failed}: {reason}") from error
+    if run.world.is_leader:
+        text = f"{failed} with the first few samples; an evaluation has all of them: {reason}"
+        run.reporter.send(Notice(time=time.time(), rank=run.world.rank, text=text))
 
 
 def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:

@@ -143,7 +143,7 @@ class ReferenceComparer:
             self._plain.load(self._average_weights(last_step), {})
         if self.config.train.swa_share:
             averaged = self._plain.state()
-            others["of the average, whose statistics of BatchNorm are averaged too"] = averaged
+            others["of the average, whose running statistics are averaged too"] = averaged
             others["of an average that begins a step late"] = (
                 self._average_weights(last_step, delay=1),
                 {},

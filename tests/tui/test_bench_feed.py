@@ -101,6 +101,19 @@ def test_a_row_names_no_model_if_the_models_differ(runs_dir: Path) -> None:
     assert (row.model, row.data) == ("several", "digits")
 
 
+def test_a_row_names_the_parts_of_a_task_that_has_its_own(runs_dir: Path) -> None:
+    own = {each: load_preset(each, {"task.name": "line:Line"}) for each in ("single", "ddp")}
+    bench = make_bench(runs_dir, configs=own, rounds=0, status="running")
+    assert (bench_row(bench).model, bench_row(bench).data) == ("line:Line", "")
+    bench = make_bench(runs_dir, configs=own)
+    declared = {"model": "Sequential", "data": "Points"}
+    measured = [
+        msgspec.structs.replace(each, declared=declared) for each in bench.state.measurements
+    ]
+    change(bench, measurements=measured)
+    assert (bench_row(bench).model, bench_row(bench).data) == ("Sequential", "Points")
+
+
 # --- the picture of the rounds ---
 
 

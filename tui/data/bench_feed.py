@@ -12,6 +12,7 @@ from distrain.runners.bench.folder import RUNS, STATE
 from distrain.runners.bench.handle import Bench
 from distrain.runners.bench.progress import describe_current_run
 from distrain.runners.bench.state import BenchState
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.tui.data.run_rows import BENCH, RunRow
 
@@ -118,7 +119,7 @@ def bench_row(bench: Bench) -> RunRow:
     """Return the row of a bench: `step` counts rounds, `seconds` the time of its runs."""
     state = bench.state
     meta = bench.meta
-    configs = list(bench.definition.configs.values())
+    trained = [_trained(state, name, config) for name, config in bench.definition.configs.items()]
     labels = (device.label for plan in state.plans.values() for device in plan.devices)
     waiting_for = queue_reason(bench) if state.live else ""
     under_way = time.time() - state.current.began if state.live and state.current else 0.0
@@ -139,15 +140,23 @@ def bench_row(bench: Bench) -> RunRow:
         strategy="bench",
         launcher=", ".join(bench.definition.configs),
         devices=tuple(dict.fromkeys(labels)),
-        model=formatting.printable(
-            _common([config.script.name or config.model.name for config in configs])
-        ),
-        data=_common(["" if config.is_script else config.data.name for config in configs]),
+        model=formatting.printable(_common([model for model, _ in trained])),
+        data=formatting.printable(_common([data for _, data in trained])),
         step=state.current.round if state.live and state.current else state.rounds,
         most=bench.definition.rules.repeats,
         seconds=sum(each.duration_s for each in state.measurements) + under_way,
         detailed=True,
     )
+
+
+def _trained(state: BenchState, candidate: str, config: RunConfig) -> tuple[str, str]:
+    """Return the names of network and data: those of a measured task's classes, if it has own."""
+    if config.is_script:
+        return config.script.name, ""
+    measured = (each.declared for each in state.measurements if each.candidate == candidate)
+    own = next(measured, {})
+    model, data = (config.model.name, config.data.name) if own else config.trained
+    return own.get("model") or model, own.get("data") or data
 
 
 def _common(names: list[str]) -> str:

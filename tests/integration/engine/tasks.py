@@ -266,6 +266,38 @@ class Scored(Classification):
         return {"gini": 2 * means["auc"] - 1}
 
 
+class Percentile(Classification):
+    """A task whose metric needs many samples, or a function that does not exist."""
+
+    def __init__(self, model: nn.Module, data: Data, is_wrong: bool = False) -> None:
+        super().__init__(model, data)
+        self.kind = Unfinished if is_wrong else HundredthLoss
+
+    def metrics(self, model: nn.Module, batch: Any) -> Any:
+        images, labels = batch
+        metric = self.kind()
+        metric.losses = F.cross_entropy(model(images), labels, reduction="none").tolist()
+        return {**super().metrics(model, batch), "percentile": metric}
+
+
+class HundredthLoss:
+    """The loss of the sample that has the hundredth smallest."""
+
+    reductions: ClassVar = {"losses": "cat"}
+    losses: list[float]
+
+    def reset(self) -> None:
+        self.losses = []
+
+    def compute(self) -> float:
+        return sorted(self.losses)[99]
+
+
+class Unfinished(HundredthLoss):
+    def compute(self) -> float:
+        return hundredth(self.losses)  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+
 class Auc:
     """The probability that a positive sample has the higher score."""
 

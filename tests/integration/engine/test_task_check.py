@@ -12,12 +12,14 @@ from distrain.models.errors import TaskError
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
+from distrain.runners.protocol.events import Notice
 from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.system.devices import Device
 from distrain.runners.training import loop
 from distrain.runners.training.task_check import _check_evaluation
 from distrain.runners.training.trainer import make_training
 from tests.integration.engine.ranks import run_alone
+from tests.support.reporters import RecordingReporter
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -88,3 +90,20 @@ def test_a_parameter_that_becomes_trainable_late_is_trained(tmp_path: Path) -> N
     ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[1], weights[2])
+
+
+def test_a_metric_that_fails_with_few_samples_is_named_and_one_that_must_fail_is_refused(
+    tmp_path: Path,
+) -> None:
+    limits = {"train.max_steps": 2, "checkpoint.keep": 0, "data.eval_limit": 150}
+    config = thawing(**{"task.name": f"{TASKS}:Percentile", "train.batch_size": 32, **limits})
+    reporter = RecordingReporter()
+    outcome = run_alone(config, tmp_path, reporter)
+    assert outcome.evaluations[-1].metrics["percentile"].value is not None
+    (notice,) = reporter.events_of(Notice)
+    assert "of the metric percentile, failed with the first few samples" in notice.text
+    assert "IndexError: list index out of range" in notice.text
+    with pytest.raises(
+        TaskError, match=r"compute\(\) in .*, of the metric percentile, failed: Name"
+    ):
+        run_alone(config.with_changes({"task.args": {"is_wrong": True}}), tmp_path)

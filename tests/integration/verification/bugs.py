@@ -89,7 +89,7 @@ LATE = {
     ),
     "OldStatistics": EVALUATION._replace(
         changes={**NORMED, "train.swa_share": 0.6, "train.lr": 0.3},
-        sentence="the average, whose statistics",
+        sentence="the average, whose running statistics",
     ),
     "OwnBuffers": EVALUATION._replace(changes=NORMED),
     "ZerosForUnused": Bug(ROUTED, what="weights", step=None, sentence="its gradient is zero"),

@@ -401,3 +401,10 @@ def test_values_that_would_overflow_later_are_refused(text: str, problem: str) -
     assert problem in found
     assert len(found) < 300
     assert "\x1b" not in found
+
+
+def test_a_workload_names_a_users_task_unless_its_network_or_data_are_set() -> None:
+    own = {"task.name": "line:Line"}
+    assert RunConfig().workload == "mlp on digits"
+    assert RunConfig().with_changes(own).workload == "line:Line"
+    assert RunConfig().with_changes({**own, "model.name": "cnn"}).workload == "cnn on digits"

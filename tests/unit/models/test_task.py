@@ -1,3 +1,4 @@
+import pickle
 from collections import namedtuple
 
 import pytest
@@ -5,7 +6,7 @@ import torch
 from torch import nn
 
 from distrain.models.errors import TaskError
-from distrain.models.task import Task, move_tensors
+from distrain.models.task import Task, collate_of, move_tensors
 
 Pair = namedtuple("Pair", "a b")
 
@@ -43,3 +44,41 @@ def test_moving_keeps_the_structure_of_a_batch():
     assert moved["pair"].a.device.type == moved["pair"].b[0].device.type == "meta"
     assert moved["pair"].a.is_contiguous(memory_format=torch.channels_last)
     assert (moved["name"], moved["t"]) == ("x", (1, None))
+
+
+class Joining(Smallest):
+    """A task whose samples are joined by a method, which uses what the task has."""
+
+    def __init__(self):
+        self.model = nn.Linear(1, 1)
+        self.on_log = lambda *_: None  # which cannot be sent to another process
+        self.finish = self.double
+        self.padding = 2
+
+    def double(self, batch):
+        return batch * 2
+
+    def collate(self, samples):
+        return torch.tensor([*samples, self.padding])
+
+
+class Nested(Joining):
+    def __init__(self):
+        super().__init__()
+        self.collate = self.join
+
+    def join(self, samples):
+        return torch.tensor([*samples, self.padding])
+
+
+@pytest.mark.parametrize("kind", [Joining, Nested])
+def test_a_method_joins_samples_in_other_processes_too(kind):
+    joined = pickle.loads(pickle.dumps(collate_of(kind())))([1, 3])
+    assert joined.tolist() == [1, 3, 2]
+
+
+def test_a_function_of_the_class_needs_no_task():
+    kind = type("Plain", (Smallest,), {"collate": lambda samples, scale=2: scale * len(samples)})
+    assert collate_of(kind())([1, 3]) == 4
+    kind = type("Static", (Smallest,), {"collate": staticmethod(lambda samples: len(samples))})
+    assert collate_of(kind())([1, 3]) == 2
