@@ -494,9 +494,11 @@ def test_damaged_changes_and_scripts_are_kept_and_said_once() -> None:
         path.write_text('ddp = ["train.lr=0.05"')
 
     async def first(pilot: Pilot[None], screen: LaunchScreen) -> None:
-        said = " ".join(messages(pilot.app))
-        assert "drafts.toml.damaged-1" in said
-        assert "scripts.toml.damaged-1" in said
+        def are_said() -> bool:
+            said = " ".join(messages(pilot.app))
+            return all(f"{name}.toml.damaged-1" in said for name in ("drafts", "scripts"))
+
+        await until(pilot, are_said, "said")
         await pilot.press(*LR, *"0.05", "enter")
         await until(
             pilot, lambda: draft_store.load_changes()[0] == {"ddp": ["train.lr=0.05"]}, "saved"
