@@ -12,7 +12,8 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.instrumentation.plain_values import to_whole
 from distrain.runners.system.rank_identity import RANK_VARIABLES
 
-# Set by `init` to the pid of the rank: a process that inherits it is none.
+# The pid of a rank, set by `init` or by distrain where it runs a Python program: a process that
+# inherits it is none, and one that has it and cannot report has executed another program.
 PROCESS_VARIABLE = "DISTRAIN_OBSERVED_PROCESS"
 # Set by distrain in the environment of all ranks that it starts.
 RUN_VARIABLE = "DISTRAIN_RUN"
@@ -77,9 +78,8 @@ def is_in_run() -> bool:
 
 
 def _is_child_of_rank() -> bool:
-    own_pid = str(os.getpid())
-    if os.environ.get(PROCESS_VARIABLE, own_pid) != own_pid:
-        return True
+    if rank_pid := os.environ.get(PROCESS_VARIABLE):
+        return rank_pid != str(os.getpid())
     if is_in_run() and EXECUTABLE_VARIABLE not in os.environ:
         return True
     return multiprocessing.parent_process() is not None

@@ -16,7 +16,7 @@ from distrain.runners.config.programs import program_path, working_folder
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.instrumentation import api, automatic, hidden_modules, python_program
 from distrain.runners.instrumentation.executable import Executable
-from distrain.runners.instrumentation.position import EXECUTABLE_VARIABLE
+from distrain.runners.instrumentation.position import EXECUTABLE_VARIABLE, PROCESS_VARIABLE
 from distrain.runners.instrumentation.rank_process import (
     call,
     exit_without_supervisor,
@@ -73,6 +73,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
         session.sources.lose(SWITCHED_OFF)
     has_failed = False
     pid = os.getpid()
+    os.environ[PROCESS_VARIABLE] = str(pid)
 
     def report_end() -> None:
         if os.getpid() != pid:  # a child that the program has forked
@@ -112,6 +113,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
 
 def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
     os.environ[EXECUTABLE_VARIABLE] = "1"
+    os.environ.pop(PROCESS_VARIABLE, None)  # of a program that has started this run
     try:
         program = Executable(path, arguments)
         die_with_parent(number=ORPHANED)  # in place of SIGKILL, which would spare its children

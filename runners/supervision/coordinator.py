@@ -222,7 +222,7 @@ class Coordinator:
         if self.run.plan.spread:
             self.run.evidence.hosts[hello.rank] = hello.host
         if hello.joined:
-            self.run.ranks.joined.add(hello.rank)
+            self.run.ranks.joined[hello.rank] = hello.pid
             self.run.evidence.reopen([hello.rank])
             self.run.conditions.all_finished.clear()
 

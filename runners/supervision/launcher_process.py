@@ -72,6 +72,10 @@ class LauncherProcess:
             )
 
     @property
+    def _joined(self) -> Mapping[int, int]:
+        return self._coordinator.run.ranks.joined
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 
@@ -103,9 +107,10 @@ class LauncherProcess:
             return  # nobody knows when it will end
         code = await self._process.wait()
         self._evidence.launcher_code = code
-        if self._config.launcher == "inline" and 0 not in self._coordinator.run.ranks.joined:
+        pid = self._process.pid
+        if self._config.launcher == "inline" and self._joined.get(0, pid) == pid:
             # The launcher is rank 0.
-            exited = Exited(time=time.time(), rank=0, pid=self._process.pid, code=code)
+            exited = Exited(time=time.time(), rank=0, pid=pid, code=code)
             self._evidence.exits[0] = exited
             if code:
                 self._coordinator.run.writer.add(exited)
@@ -120,7 +125,7 @@ class LauncherProcess:
         ended = self._evidence.ended
         return [
             rank
-            for rank in sorted(ranks.joined)
+            for rank in sorted(self._joined)
             if rank in ranks.pids and rank not in ended and ranks.is_alive(rank)
         ]
 
@@ -252,7 +257,7 @@ class LauncherProcess:
 
     def _program_may_go_on(self) -> bool:
         """Return whether the ranks are processes of a program, which may have more to do."""
-        return bool(self._coordinator.run.ranks.joined) and not self._evidence.stop_requested
+        return bool(self._joined) and not self._evidence.stop_requested
 
     def _grace_period_s(self) -> float:
         """Return the seconds from the first sign of an end until the launcher is ended."""

@@ -112,7 +112,7 @@ class LiveRun:
         """
         if self.plan.observed:
             return set()
-        ended = {*self.evidence.finished, *self.evidence.failures} - self.ranks.joined
+        ended = {*self.evidence.finished, *self.evidence.failures} - self.ranks.joined.keys()
         return ended & {*self.ranks.by_rank, *self.ranks.leaving}
 
     @property

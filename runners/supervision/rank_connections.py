@@ -16,9 +16,9 @@ class RankConnections:
     """Knows the connection of each rank, and the processes of the ranks on this host.
 
     `host` is the name of this host. `pids` maps ranks to processes on this host, `distant_pids` to
-    those on other hosts, whose numbers mean nothing here. `joined` are the ranks whose process was
-    started by the program and has joined by itself, `programs` the connections of programs that
-    have handed their rank over to such a process.
+    those on other hosts, whose numbers mean nothing here. `joined` maps the ranks that have joined
+    by themselves, because the program has started or executed another one, to their processes;
+    `programs` are the connections of programs that have handed their rank over to such a process.
     """
 
     def __init__(self, host: str) -> None:
@@ -27,7 +27,7 @@ class RankConnections:
         self.pids: dict[int, int] = {}
         self.distant_pids: dict[int, int] = {}
         self._leaving: dict[int, psutil.Process] = {}
-        self.joined: set[int] = set()
+        self.joined: dict[int, int] = {}
         self.programs: set[Connection] = set()
         self._have_greeted: set[int] = set()
 

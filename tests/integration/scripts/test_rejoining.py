@@ -64,6 +64,18 @@ DOES_NOT_WAIT = """
         time.sleep(0.1)
     time.sleep(1)
 """
+EXECUTES = """
+    import os, sys
+    import distrain
+
+    if "AGAIN" not in os.environ:
+        os.environ["AGAIN"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    distrain.init()
+    for step in range(5):
+        distrain.step(samples=4)
+    sys.exit(3)
+"""
 TWINS = """
     import multiprocessing
     import distrain
@@ -155,3 +167,12 @@ def test_ranks_that_their_program_did_not_wait_for_are_named(
     record = only_run(runs_dir)
     assert "did not wait for ranks 0–1, which were ended with it" in record.state.reason
     assert not [text for text in notices(runs_dir) if "exit handlers" in text]
+
+
+def test_a_program_that_executes_itself_again_is_still_the_rank(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", EXECUTES)
+    assert distrain("run", "train.py").returncode == 1
+    record = only_run(runs_dir)
+    assert record.state.reason.startswith("rank 0: exited with code 3 after step 5"), log_of(record)
