@@ -11,7 +11,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from distrain.runners.system.files import free_name, lock_within, write_atomically
+from distrain.runners.system.files import (
+    free_name,
+    lock_within,
+    read_regular,
+    write_atomically,
+)
 from distrain.runners.system.home_folders import config_folder
 
 T = TypeVar("T")
@@ -35,9 +40,14 @@ class UserFile(Generic[T]):
     def path(self) -> Path:
         return config_folder() / self.name
 
+    @property
+    def _target(self) -> Path:
+        """The file itself: a person may keep it elsewhere, with a link to it here."""
+        return Path(os.path.realpath(self.path))
+
     def read(self) -> tuple[Table, T]:
         """Return the table in the file, and the same as `kind`. Raises OSError or DAMAGE."""
-        table = tomllib.loads(self.path.read_text("utf-8"))
+        table = tomllib.loads(read_regular(self._target).decode())
         return table, msgspec.convert(table, self.kind)
 
     def read_or_keep(self, default: T) -> tuple[T, str]:
@@ -67,7 +77,7 @@ class UserFile(Generic[T]):
             table = {} if found is None else found
             change(table, found is None)
             # Not durable: a key press must not wait for the disk.
-            write_atomically(self.path, tomli_w.dumps(table).encode(), durable=False)
+            write_atomically(self._target, tomli_w.dumps(table).encode(), durable=False)
         return kept
 
     def _read_or_rename(self) -> tuple[Table | None, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
-from distrain.runners.system.files import write_atomically
+from distrain.runners.system.files import read_regular, write_atomically
 from distrain.runners.system.home_folders import config_folder
 
 MOST = 200  # lines
@@ -18,7 +19,7 @@ def path() -> Path:
 def load() -> list[str]:
     """Return the lines; an empty list if the file cannot be read."""
     with suppress(OSError, ValueError):
-        return path().read_text("utf-8").splitlines()
+        return read_regular(os.path.realpath(path())).decode().splitlines()
     return []
 
 
