@@ -172,7 +172,10 @@ class RunFolder:
         from distrain.runners.config.schema import RunConfig  # not needed to list runs
 
         try:
-            return RunConfig.from_toml(read_regular(self.dir / "config.toml").decode())
+            text = read_regular(self.dir / "config.toml").decode()
+            if not text.strip():  # it would be read as a config with all defaults
+                raise not_a_record(self.dir, "its config.toml is empty")
+            return RunConfig.from_toml(text)
         except OSError as error:
             raise unreadable(self.dir, "config.toml", error) from None
         except (ConfigError, UnicodeDecodeError) as error:

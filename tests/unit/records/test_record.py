@@ -229,6 +229,13 @@ def test_a_reader_neither_follows_links_nor_waits_for_pipes(
         Record(folder).totals() if name == "metrics.db" else Record(folder).config.to_toml()
 
 
+def test_an_empty_config_is_not_taken_for_one_with_all_defaults(tmp_path: Path) -> None:
+    folder = RunBuilder(tmp_path).steps(2).end().dir
+    (folder / "config.toml").write_text("")
+    with pytest.raises(DistrainError, match=r"its config\.toml is empty"):
+        Record(folder).config.to_toml()
+
+
 @pytest.mark.parametrize(
     "statement",
     [
