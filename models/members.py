@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from distrain.models.errors import TaskError
+from distrain.models.places import place_of
 from distrain.models.streams import has_length, is_stream
 from distrain.models.task import Task
 from distrain.models.values import describe, to_number
 
+ARGUMENTS = {  # of the methods that a run calls
+    "loss": ("model", "batch"),
+    "metrics": ("model", "batch"),
+    "derived": ("means",),
+    "weight": ("batch",),
+    "optimizer": ("model",),
+    "parameter_groups": ("model",),
+    "schedule": ("step", "total_steps"),
+}
 FUNCTIONS = ("loss", "metrics", "derived", "to")
 HOOKS = {  # that look like plain attributes, and how they are written
     "weight": "weight(batch)",
@@ -58,10 +69,27 @@ def _problem(member: str, value: Any) -> str:
         return ""
     if member in ("train", "eval"):
         return _data_problem(member, value)
-    if callable(value) or (value is None and member in OPTIONAL_FUNCTIONS):
+    if callable(value):
+        return _arguments_problem(value, ARGUMENTS.get(member))
+    if value is None and member in OPTIONAL_FUNCTIONS:
         return ""
     wanted = f"a method {HOOKS[member]}" if member in HOOKS else "a function"
     return f"must be {wanted}, not {describe(value)}"
+
+
+def _arguments_problem(function: Any, wanted: Sequence[str] | None) -> str:
+    """Return what is wrong if a method cannot be called with these arguments, by position."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of functions that are not written in Python
+        return ""
+    try:
+        if wanted is not None:
+            signature.bind(*wanted)
+    except TypeError as error:
+        called = f"is called with ({', '.join(wanted or ())})"
+        return f"{called}, which does not fit {place_of(function)}: {error}"
+    return ""
 
 
 def _model_problem(model: Any) -> str:

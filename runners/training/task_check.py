@@ -98,7 +98,13 @@ def _evaluate(
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
-    batch = run.mover.move_now(task, (collate_of(task) or default_collate)(samples))
+    collate = collate_of(task) or default_collate
+    batch = collate(samples)
+    if batch is None:
+        raise TaskError(
+            "task.name", f"{place_of(collate)} must return a batch, but it returned None"
+        )
+    batch = run.mover.move_now(task, batch)
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
         returned = task.metrics(model, batch)
@@ -216,6 +222,9 @@ def _metric_names(
         derived = derive(task, metrics) if all(values.values()) else {}
     except TaskError:
         raise
+    except KeyError as error:
+        problem = f"{place_of(task.derived)} failed: KeyError: {error}; the means are "
+        raise TaskError("task.name", problem + ", ".join(sorted(metrics))) from None
     except (ArithmeticError, ValueError):
         return None
     return sorted(metrics | derived) if is_defined else None

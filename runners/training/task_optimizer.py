@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
 from distrain.models.task import Task, overrides
+from distrain.models.values import describe
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.training_sections import TrainConfig
@@ -90,7 +91,12 @@ def parameter_groups(task: Task, model: nn.Module) -> Groups:
     if not all(isinstance(group, dict) and "params" in group for group in groups) or not groups:
         problem = f'{place_of(task.parameter_groups)} must return a list of dicts with "params"'
         raise TaskError("task.name", problem)
-    return [group | {"params": list(group["params"])} for group in groups]
+    found = [group | {"params": list(group["params"])} for group in groups]
+    others = (each for group in found for each in group["params"] if not isinstance(each, Tensor))
+    if (other := next(others, None)) is not None:
+        problem = f'{place_of(task.parameter_groups)} must return parameters as "params", not '
+        raise TaskError("task.name", problem + describe(other))
+    return found
 
 
 def _require_all_parameters(optimizer: Optimizer, model: nn.Module, place: str) -> None:

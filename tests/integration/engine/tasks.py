@@ -266,6 +266,19 @@ class Scored(Classification):
         return {"gini": 2 * means["auc"] - 1}
 
 
+class Slipping(Classification):
+    """A task with a mistake in one method."""
+
+    def __init__(self, model: nn.Module, data: Data, method: str) -> None:
+        super().__init__(model, data)
+        slips = {
+            "parameter_groups": lambda model: [{"params": model.named_parameters()}],
+            "collate": lambda samples: None,
+            "derived": lambda means: {"perplexity": math.exp(means["los"])},
+        }
+        setattr(self, method, slips[method])
+
+
 class Percentile(Classification):
     """A task whose metric needs many samples, or a function that does not exist."""
 

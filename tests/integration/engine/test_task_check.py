@@ -107,3 +107,19 @@ def test_a_metric_that_fails_with_few_samples_is_named_and_one_that_must_fail_is
         TaskError, match=r"compute\(\) in .*, of the metric percentile, failed: Name"
     ):
         run_alone(config.with_changes({"task.args": {"is_wrong": True}}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("parameter_groups", r"must return parameters as \"params\", not a tuple"),
+        ("collate", r"must return a batch, but it returned None"),
+        ("derived", r"failed: KeyError: 'los'; the means are loss, top1, top5"),
+    ],
+)
+def test_a_slip_in_a_method_is_named_with_its_place(
+    name: str, sentence: str, tmp_path: Path
+) -> None:
+    config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": name}})
+    with pytest.raises(TaskError, match=rf"a lambda in .*tasks.py, line \d+ {sentence}"):
+        run_alone(config, tmp_path)

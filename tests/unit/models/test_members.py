@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -95,3 +95,19 @@ def test_members_that_can_be_used_are_accepted() -> None:
     members = {"item": "word", "items_per_sample": 1.5, "flops_per_sample": 10**12, "collate": None}
     require_members("tasks:make", type("Streaming", (Plain,), {"train": Endless()})())
     require_members("tasks:make", type("Changed", (Plain,), members)())
+
+
+@pytest.mark.parametrize(
+    ("member", "function", "called"),
+    [
+        ("schedule", lambda step: 1.0, r"\(step, total_steps\)"),
+        ("loss", lambda batch: None, r"\(model, batch\)"),
+        ("derived", lambda means, more: {}, r"\(means\)"),
+    ],
+)
+def test_a_method_with_other_arguments_is_named_with_its_place(
+    member: str, function: Callable[..., Any], called: str
+) -> None:
+    task = type("Own", (Plain,), {member: staticmethod(function)})()
+    with pytest.raises(TaskError, match=rf"`{member}` of net:Own is called with {called}, which"):
+        require_members("net:Own", task)
