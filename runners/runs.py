@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
-from distrain.runners import detached, formatting
+from distrain.runners import formatting, session_process
 from distrain.runners.checks import check
 from distrain.runners.config import trust
 from distrain.runners.config.schema import RunConfig
@@ -427,7 +427,7 @@ def _start_supervisor(
 ) -> str:
     """Return why the supervisor of a run did not start, or an empty string."""
     log = log_path(folder, "supervisor")
-    return detached.start(
+    return session_process.start(
         "the supervisor", SUPERVISOR, str(folder), log=log, cwd=cwd, environment=environment
     )
 

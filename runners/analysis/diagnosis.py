@@ -252,9 +252,8 @@ def _check_input(findings: _Findings) -> Diagnosis | None:
     if not findings.record.config.is_script:
         evidence += f"; loader processes: {workers}"
     if cores:
-        evidence += f", cores: {cores}"
-    if busy is not None:
-        evidence += f" ({busy:.0f} % busy)"
+        evidence += f"; {formatting.plural(cores, 'core')}"
+        evidence += f", {busy:.0f} % busy" if busy is not None else ""
     return Diagnosis(
         kind="input",
         sentence="input-bound: the ranks wait for data",

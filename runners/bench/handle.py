@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from distrain.runners import detached
+from distrain.runners import session_process
 from distrain.runners.bench.definition import Definition, plans
 from distrain.runners.bench.folder import (
     DEFINITION,
@@ -304,7 +304,7 @@ def _start_process(folder: Path, queue: bool, cwd: str | None) -> None:
     if queue:
         arguments.append(QUEUE)
     log = folder / LOG
-    if reason := detached.start("the bench", PROCESS, *arguments, log=log, cwd=cwd):
+    if reason := session_process.start("the bench", PROCESS, *arguments, log=log, cwd=cwd):
         raise DistrainError(f"{reason}; see {log}")
 
 

@@ -23,8 +23,8 @@ def train(run: Training) -> None:
     run.enter("training")
     run.meter.begin()
     goes_on = True
-    # A stop came in the step of an evaluation, and went before it.
-    if run.state.owes_evaluation and _is_due(run.config.eval, run, run.offset == 0):
+    # A stop in the step of an evaluation has replaced it.
+    if run.state.is_evaluation_pending and _is_due(run.config.eval, run, run.offset == 0):
         pause(run, epoch_ends=run.offset == 0)
     while goes_on and run.step < run.total_steps and not run.patience.is_exhausted:
         goes_on = train_epoch(run)

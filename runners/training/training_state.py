@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 class TrainingState:
     """Saves a training, and restores it in parts: each once what it belongs to is made.
 
-    `folder` is that of the run. `owes_evaluation`: the checkpoint that training continues from
-    was written in place of an evaluation. What restores raises ConfigError where the checkpoint
-    does not fit or is damaged.
+    `folder` is that of the run. `is_evaluation_pending` says that the checkpoint was written
+    before the evaluation of its step. What restores raises ConfigError where the checkpoint does
+    not fit or is damaged.
     """
 
     def __init__(self, run: Training, folder: Path) -> None:
         self._run = run
         self._files = checkpoint.Checkpoints(folder / "checkpoints", run.config.checkpoint.keep)
         self._saved_at = -1
-        self.owes_evaluation = False
+        self.is_evaluation_pending = False
 
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint to continue from, if there is one.
@@ -72,7 +72,7 @@ class TrainingState:
         run.step = content["step"]
         run.epoch = content["epoch"]
         run.offset = content["offset"]
-        self.owes_evaluation = not content.get("evaluated", True)
+        self.is_evaluation_pending = not content.get("evaluated", True)
         if run.batch_plan().steps <= 0:  # with this batch size nothing is left of that epoch
             run.epoch += 1
             run.offset = 0

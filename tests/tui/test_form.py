@@ -132,6 +132,13 @@ def test_the_first_letters_of_a_value_complete_it() -> None:
     assert complete(field("train.lr"), "0.1") == "0.1"
 
 
+def test_each_value_of_a_sweep_is_completed_to_another_one() -> None:
+    assert complete(field("launcher"), "spawn, Tor") == "spawn, torchrun"
+    assert complete(field("launcher"), "spawn, s") == "spawn, slurm"
+    assert complete(field("train.compile"), "true, f") == "true, false"
+    assert complete(field("train.optimizer"), "sgd, s") == "sgd, s", "no other one begins so"
+
+
 @pytest.mark.parametrize("value", [0.05, 3, "text", [0, "GPU-1"], {"a": [1, "x"]}, True])
 def test_a_shown_value_can_be_typed_again(value: Any) -> None:
     kinds = {float: "train.lr", int: "train.epochs", str: "data.root", list: "devices"}

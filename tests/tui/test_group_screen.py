@@ -24,12 +24,14 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.data.config_fields import fields, parse_typed
 from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.dialogs.dialog import ChoiceDialog
+from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.group_screen import GroupScreen
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.screens.queue_screen import QueueScreen
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.widgets.group_table import GroupTable
 from distrain.tui.widgets.queue_table import QueueTable
+from distrain.tui.widgets.run_table import RunTable
 from tests.support.records import RunBuilder
 
 from .app_driver import messages, screen_lines, until
@@ -137,6 +139,26 @@ def test_compare_on_a_run_of_a_sweep_shows_its_group(
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
         assert isinstance(app.screen, RunScreen)
         assert app.screen.run.name == "lr-0.03"
+
+    in_app(runs_dir, steps)
+
+
+def test_compare_with_a_filter_shows_the_group_only_if_all_its_runs_match(
+    runs_dir: Path, sweep: list[RunBuilder], make: Callable[..., RunBuilder]
+) -> None:
+    other = make("other").steps(10).end()
+    other.note(pinned=True)
+
+    async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
+        table = app.screen.query_one(RunTable)
+        for text, count, kind in (("name:lr-", 4, GroupScreen), ("top1>0.9", 2, CompareScreen)):
+            await pilot.press("slash", *text, "enter")
+            await until(pilot, lambda count=count: len(table.rows) == count, "filtered")
+            await pilot.press("c")
+            await until(pilot, lambda: isinstance(app.screen, CompareScreen), "compared")
+            assert type(app.screen) is kind
+            await pilot.press("escape", "escape")
+            await until(pilot, lambda: len(table.rows) == 5, "not filtered")
 
     in_app(runs_dir, steps)
 

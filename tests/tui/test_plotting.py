@@ -270,7 +270,7 @@ def test_a_log_axis_reports_that_it_leaves_values_out() -> None:
     chart = Chart("loss", [line([1, 2, 3], [-1.0, 0.0, 10.0])])
     assert (
         ChartLayout(chart, 40, 9, PlotLook(log_y=True))
-        .note()
+        .notes()[0]
         .startswith("log y, without values ≤ 0 · ")
     )
     none = ChartLayout(Chart("loss", [line([1], [-1.0])]), 40, 9, PlotLook(log_y=True))
@@ -330,10 +330,12 @@ def test_outliers_are_cut_off_and_marked_at_the_edge() -> None:
     noisy = [1.0 + 0.1 * math.sin(at) for at in range(200)]
     chart = Chart("loss", [line(list(range(200)), [*noisy[:100], 90.0, *noisy[101:]])])
     cut, whole = ChartLayout(chart, 60, 12), ChartLayout(chart, 60, 12, PlotLook(cut=False))
-    assert [each.note().split(" · ")[0] for each in (cut, whole)] == [
-        "outliers cut off",
-        "values at step 199",
+    assert cut.notes() == [
+        "outliers cut off · values at step 199",
+        "outliers cut · at step 199",
+        "outliers cut",
     ]
+    assert whole.notes()[0] == "values at step 199"
     assert cut.y.high < 3 < 90 <= whole.y.high
     assert text(cut.plot()[0]).count("▴") == 1
     assert "▴" not in text(whole.plot()[0])

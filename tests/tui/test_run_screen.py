@@ -583,11 +583,11 @@ def test_a_maximized_pane_uses_the_screen_also_after_the_end(
 ) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         screen.query_one(RankTable).focus()
-        assert "memory time" not in shown(app)
+        assert "memory  time" not in shown(app)
         await pilot.press("f")
-        await until(pilot, lambda: "CPU   memory time" in shown(app), "all columns")
+        await until(pilot, lambda: "CPU   memory  time" in shown(app), "all columns")
         await pilot.press("escape")
-        await until(pilot, lambda: "wait time" in shown(app), "the important ones")
+        await until(pilot, lambda: "wait  time" in shown(app), "the important ones")
 
     watch(make().steps(40).end(), scenario)
 

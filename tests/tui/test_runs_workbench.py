@@ -249,6 +249,15 @@ def test_the_preview_shows_curves_and_differences_to_the_pinned_run(
         pane, table = app.screen.query_one(RunPreviewPane), app.screen.query_one(RunTable)
         assert (pane.region.x, pane.region.y) == (table.region.x, table.region.bottom)
         assert table.region.height > 8
+        await pick(pilot, app, "b", search="train.lr")
+        await until(pilot, lambda: len(lines(app)) > 5, "grouped")
+        await pilot.press("home")
+        await until(pilot, lambda: "train.lr 0.2  2 runs" in preview(app), "a group")
+        runs = [line.split()[1:] for line in preview(app).splitlines()[2:]]
+        assert runs == [
+            ["✔", "lr-0.2-1", "top1", "99.10", "%"],
+            ["✔", "lr-0.2-0", "top1", "99.00", "%"],
+        ]
 
     run_app(scenario, runs_dir)
 

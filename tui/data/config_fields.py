@@ -188,10 +188,17 @@ def suggestions(field: Field) -> list[str]:
 
 
 def complete(field: Field, text: str) -> str:
-    """Return the first suggestion that begins with a text, or else the text as it is."""
-    typed = text.strip().lower()
-    found = [name for name in suggestions(field) if typed and name.lower().startswith(typed)]
-    return text if text in found else next(iter(found), text)
+    """Return the first suggestion that begins with a text, or else the text as it is.
+
+    Each of several values is completed, to one that is not among the others.
+    """
+    known = suggestions(field)
+    parts = [part.strip() for part in (text.split(",") if may_be_swept(field) else [text])]
+    for n, typed in enumerate(parts):
+        found = [name for name in known if typed and name.lower().startswith(typed.lower())]
+        if typed not in found:
+            parts[n] = next((name for name in found if name not in parts), typed)
+    return ", ".join(parts) if known else text
 
 
 def without_open_end(field: Field, text: str) -> str:

@@ -287,15 +287,17 @@ def _figures_of_one(preview: LaunchPreview) -> list[tuple[str, str]]:
     ]
 
 
-def launch_label(preview: LaunchPreview | None) -> str:
-    """Return what a launch does: "Launch on cpu:0 cpu:1", "Queue 4 runs on cpu:0"."""
+def launch_labels(preview: LaunchPreview | None) -> list[str]:
+    """Return what a launch does, "Launch on cpu:0 cpu:1", and shorter, "Launch on cpu:0–1"."""
     act = f"Queue {len(preview.runs)} runs" if preview and preview.runs else "Launch"
     if preview is None or preview.plan is None:
-        return act
+        return [act]
     plan = preview.plan
     labels = [device.label for device in plan.devices]
     named = plan.scheduled or len(labels) > NAMED_DEVICES
-    return f"{act} on {devices(plan) if named else ' '.join(labels)}"
+    where = devices(plan) if named else " ".join(labels)
+    shorter = where if plan.scheduled else _device_range(plan)
+    return [f"{act} on {where}", f"{act} on {shorter}"]
 
 
 def devices(plan: Plan) -> str:
@@ -306,11 +308,14 @@ def devices(plan: Plan) -> str:
         gpus = formatting.plural(len(plan.devices), "GPU")
         where = f"{nodes} × {gpus}" if on_gpu else f"the CPUs of {nodes}"
         return f"{where}, allocated by Slurm"
-    text = f"{plan.devices[0].kind}:{formatting.ranges([device.index for device in plan.devices])}"
     names = [device.name for device in plan.devices if device.name]
     parts = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     each = ["on each node"] if plan.nodes > 1 else []
-    return ", ".join([text, *parts, *each])
+    return ", ".join([_device_range(plan), *parts, *each])
+
+
+def _device_range(plan: Plan) -> str:
+    return f"{plan.devices[0].kind}:{formatting.ranges([device.index for device in plan.devices])}"
 
 
 def shares(parts: list[int]) -> str:

@@ -22,6 +22,11 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     best: RunRow | None = None
 
     @property
+    def column(self) -> str:
+        """Return the column by whose values the runs are grouped."""
+        return self.id.partition("\0")[0]
+
+    @property
     def live(self) -> int:
         return sum(row.live for row in self.rows)
 

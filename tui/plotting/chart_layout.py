@@ -294,20 +294,36 @@ class ChartLayout:
             return formatting.duration(x)
         return formatting.count(x) if self.chart.x_axis == "step" else formatting.figure(x)
 
-    def note(self, at_cursor: bool = False) -> str:
-        """Return what a person has changed, and at which x the values of the legend are."""
+    def notes(self, at_cursor: bool = False) -> list[str]:
+        """Return what a person has changed, and at which x the values of the legend are: in whole,
+        and shorter for a narrow border.
+        """
+        long, short = self._changes
+        where = "values at the cursor" if at_cursor else self._last_position()
+        position = where.removeprefix("values ")
+        return [
+            " · ".join(filter(None, [*parts, place]))
+            for parts, place in ((long, where), (short, position), (short, ""))
+            if parts or place
+        ]
+
+    @property
+    def _changes(self) -> tuple[list[str], list[str]]:
+        """Return what a person has changed, in long and in short words."""
         look = self.look
-        parts = [f"EMA {WEIGHTS[look.smooth]:g}"] if look.smooth else []
+        found = []
+        if look.smooth:
+            found.append((f"EMA {WEIGHTS[look.smooth]:g}",) * 2)
         if self._is_log:
             hidden = any(low <= 0 for curve in self._curves for low, _ in bounds_of(curve, False))
-            parts.append("log y, without values ≤ 0" if hidden else "log y")
+            found.append(("log y, without values ≤ 0", "log y > 0") if hidden else ("log y",) * 2)
         if self.cut and not look.y_span:
-            parts.append("outliers cut off")
+            found.append(("outliers cut off", "outliers cut"))
         if look.hidden & {line.name for line in self._lines}:
-            parts.append("some lines hidden")
+            found.append(("some lines hidden", "lines hidden"))
         if self.chart.span or look.y_span:
-            parts.append("zoomed, {plot.whole} shows all")
-        return " · ".join([*parts, "values at the cursor" if at_cursor else self._last_position()])
+            found.append(("zoomed, {plot.whole} shows all", "zoomed: {plot.whole}"))
+        return [long for long, _ in found], [short for _, short in found]
 
     def _last_position(self) -> str:
         axis = self.chart.x_axis

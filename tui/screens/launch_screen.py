@@ -297,7 +297,7 @@ class LaunchScreen(AppScreen):
         if problems := self.preview.problems:
             self._refuse_problems(problems)
         else:
-            where = launch_preview.launch_label(self.preview.latest).removeprefix("Launch")
+            where = launch_preview.launch_labels(self.preview.latest)[0].removeprefix("Launch")
             self._launch.start(draft, where, queue)
 
     def _refuse_problems(self, problems: Mapping[str, str]) -> None:

@@ -81,12 +81,18 @@ class RunSelection:
         return [each for each in (pinned, row if row != pinned else None) if each is not None]
 
     def sweep(self, is_filtered: bool) -> str:
-        """Return the id of the sweep under the cursor, unless other runs are to be compared."""
-        group, row = self._table.group, self._table.row
-        if self.marked or self.pinned or (is_filtered and not group):
+        """Return the id of the sweep under the cursor, or of that whose runs the group or the
+        filter shows, all of them; "" if other runs are to be compared.
+        """
+        if self.marked:
             return ""
-        ids = {each.group for each in group.rows} if group else {row.group if row else ""}
-        return ids.pop() if len(ids) == 1 else ""
+        if self._table.group or is_filtered:
+            ids = {row.group for row in self.compared(is_filtered)}
+            all_ids = {row.id for row in self._listing.rows.values() if row.group in ids}
+            is_whole = all_ids == {row.id for row in self.compared(is_filtered)}
+            return ids.pop() if len(ids) == 1 and is_whole else ""
+        row = self._table.row
+        return row.group if row and not self.pinned else ""
 
 
 def open_session(app: BaseApp, row: RunRow) -> Session | None:

@@ -26,6 +26,7 @@ COLUMNS = (
 )
 LEAST_NAME = 18
 LEAST_BAR = 10
+GAP = 2  # cells between the columns and the bar
 OUTLIER = "✕"
 CURSOR = "▸"
 NOW = "●"
@@ -74,7 +75,10 @@ class BenchResults(TextPane):
         if self._found is None:
             return
         styled_marks = candidate_marks(self._found, self)
-        self.put(table(self._found, styled_marks, self.width, self._at, self._now))
+        lines = table(self._found, styled_marks, self.width, self._at, self._now)
+        is_unnamed = lines[0].plain.endswith(phase_bar.UNNAMED)
+        self.border_subtitle = phase_bar.letters(self.width) if is_unnamed else ""
+        self.put(lines)
 
 
 def candidate_marks(found: Comparison, pane: TextPane) -> list[tuple[str, Style]]:
@@ -91,14 +95,14 @@ def table(
     columns = columns_that_fit(COLUMNS, width - LEAST_NAME - LEAST_BAR)
     longest = max(len(each.name) for each in found.candidates) + 6
     name = max(min(longest, width - total_width(columns) - LEAST_BAR), 8)
-    bar = max(width - total_width(columns) - name - 1, 0)
+    bar = max(width - total_width(columns) - name - GAP, 0)
     if bar < LEAST_BAR // 2:
         bar = 0
     header = Text("  candidate"[:name].ljust(name), "dim", no_wrap=True)
     for column in columns:
         title = found.unit if column.name == RATE else column.name
         header.append(" ").append_text(align(Text(title, "dim"), column))
-    header.append(" ").append_text(phase_bar.legend(bar))
+    header.append(" " * GAP).append_text(phase_bar.legend(bar))
     lines = [header]
     rows = zip(found.candidates, styled_marks, strict=True)
     for number, (each, (shape, style)) in enumerate(rows):
@@ -107,7 +111,7 @@ def table(
             line.append(f" {each.problem}", "red")
         else:
             _figures(line, each, found, columns)
-            line.append(" ").append_text(phase_bar.bar(each.phases, bar))
+            line.append(" " * GAP).append_text(phase_bar.bar(each.phases, bar))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     return lines

@@ -17,6 +17,7 @@ from distrain.tui.data.run_comparison import (
     setting_values,
 )
 from distrain.tui.keymap import insert_keys
+from distrain.tui.widgets.border_text import fit_on_border
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
 from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
 from distrain.tui.widgets.text_pane import TextPane, wrapped
@@ -55,7 +56,9 @@ class DiffPane(TextPane):
         hint = insert_keys(
             f"{{compare.differences}}: {'differences' if everything else 'all'}", self.app
         )
-        self.border_subtitle = f"{differing} of {len(found)} differ · {hint}"
+        shorter = f"{differing} differ · {hint}"
+        texts = (f"{differing} of {len(found)} differ · {hint}", shorter, hint)
+        self.border_subtitle = fit_on_border(texts, self)
         styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
         across = has_room_for_columns(len(runs), self.width)
         self.fixed = 1 if across else 0

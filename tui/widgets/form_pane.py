@@ -37,7 +37,7 @@ UNSET = "unset"
 HINTS = {
     "bool": "space switches it on or off",
     "choice": "enter lists all values, space takes the next, typing finds one",
-    "number": "type a number, or press enter to edit",
+    "number": "type a number; a list, as in 0.1, 0.05, makes a sweep",
     "text": "type, or press enter to edit",
     "devices": 'type, or press enter to edit: "0,1", "cpu:4", "all"',
     "list": 'type, or press enter to edit: ["--exclusive"]',
@@ -191,8 +191,6 @@ class FormPane(Vertical):
             completes = " · → completes" if suggestions(field) else ""
             return f"enter saves · esc cancels{completes}{unset}"
         hint = HINTS[field.kind]
-        if field.kind == "number":
-            hint += "; several, as in 0.1, 0.05, make a sweep"
         if field.key in NAMED_KINDS:
             hint = "enter lists known names, or type one"
         if draft.changed(field.key):

@@ -128,14 +128,14 @@ COLUMNS = (
     TableColumn("metric", 12),
     TableColumn(BEST, 4, right=False),
     TableColumn("samples/s", 14, 3),
-    TableColumn("duration", 9, 5),
+    TableColumn("duration", 10, 5),
 )
 
 
 def _setting_column(setting: tuple[str, Sequence[str]]) -> TableColumn:
     key, values = setting
     longest = max(map(len, [key.rpartition(".")[2], *values]))
-    return TableColumn(key, min(longest, LONGEST_SETTING), 1)
+    return TableColumn(key, min(longest, LONGEST_SETTING) + 1, 1)  # with a gap after a name
 
 
 def _figures(run: ComparedRun, metric: str, is_best: bool) -> dict[str, Text]:

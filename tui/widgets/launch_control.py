@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.message import Message
 from textual.widgets import Static
@@ -28,13 +30,23 @@ class LaunchControl(Static, can_focus=True):
     def __init__(self) -> None:
         super().__init__(markup=False)
         self.text = ""
+        self._texts: Sequence[str] = ("",)
 
-    def show(self, text: str, is_possible: bool) -> None:
-        """Show what a press does, or why it does nothing."""
+    def show(self, texts: Sequence[str], is_possible: bool) -> None:
+        """Show what a press does, or why it does nothing: the first of the texts that fits."""
+        self._texts = texts
+        self._fit()
+        self.set_class(not is_possible, "-impossible")
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        room = self.content_size.width
+        text = next((text for text in self._texts if len(text) <= room), self._texts[-1])
         if text != self.text:
             self.text = text
             self.update(text)
-        self.set_class(not is_possible, "-impossible")
 
     def on_click(self, event: events.Click) -> None:
         event.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 from textual.content import Content
@@ -19,6 +19,7 @@ PHASES = [
         zip((*events.PHASES, events.OTHER), ("d", "f", "b", "w", "o", "·"), strict=True)
     )
 ]
+UNNAMED = "time"  # the header of a bar that has no room for the names of the phases
 
 
 def bar(shares: Mapping[str, float], width: int) -> Text:
@@ -30,20 +31,26 @@ def bar(shares: Mapping[str, float], width: int) -> Text:
     return line
 
 
-def letters(room: int) -> Content:
-    """Return which letter stands for which phase, empty where the words do not fit."""
+def letters(width: int) -> Content:
+    """Return which letter stands for which phase, for the border of a pane with `width` cells for
+    its content; without the last one, or empty, where the words do not fit.
+    """
+    texts = (_letters(PHASES), _letters(PHASES[:-1]))
+    return next((text for text in texts if text.cell_length <= width - 2), Content())
+
+
+def _letters(phases: Sequence[tuple[str, str, str]]) -> Content:
     parts = [
         part
-        for name, letter, colour in PHASES
+        for name, letter, colour in phases
         for part in (" ", (letter, f"#000000 on {colour}"), f" {PHASE_WORDS[name]}")
     ]
-    text = Content.assemble("time:", *parts)
-    return text if text.cell_length <= room else Content()
+    return Content.assemble("time:", *parts) if phases is PHASES else Content.assemble(*parts[1:])
 
 
 def has_room_for_words(room: int) -> bool:
     """Return whether the header of the bar names the phases."""
-    return legend(room).plain != "time"
+    return legend(room).plain != UNNAMED
 
 
 def legend(room: int) -> Text:
@@ -51,4 +58,4 @@ def legend(room: int) -> Text:
     words = Text(no_wrap=True)
     for name, _, colour in PHASES:
         words.append(PHASE_WORDS[name], colour).append(" ")
-    return words if words.cell_len <= room else Text("time"[:room], "dim")
+    return words if words.cell_len <= room else Text(UNNAMED[:room], "dim")

@@ -32,6 +32,7 @@ from distrain.tui.plotting.chart_layout import (
     ChartLayout,
 )
 from distrain.tui.plotting.drawn_line import PlotLook
+from distrain.tui.widgets.border_text import fit_on_border
 from distrain.tui.widgets.colours import legible_colour
 
 XSpan = tuple[float, float]
@@ -305,7 +306,8 @@ class PlotPane(Widget, can_focus=True):
             self.refresh(*_bands(changed, layout.width))
 
     def _show_note(self, layout: ChartLayout) -> None:
-        note = insert_keys(layout.note(self._visible_cursor is not None), self.app)
+        notes = layout.notes(self._visible_cursor is not None)
+        note = fit_on_border([insert_keys(each, self.app) for each in notes], self)
         if self._border_subtitle is None or self._border_subtitle.plain != note:
             self.border_subtitle = Content(note)
 

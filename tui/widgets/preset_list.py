@@ -17,9 +17,11 @@ from distrain.runners.config.presets import Preset
 from distrain.runners.config.schema import RunConfig
 from distrain.tui import keymap
 from distrain.tui.data.config_fields import editable_text
+from distrain.tui.widgets.border_text import fit_on_border
 
-KEYS = "enter previews · → edits"
-BORDER = 4  # cells of it at both sides of its text
+KEYS = ("enter previews · → edits", "enter previews")
+SHORT_NAME = 24  # cells of a name in an entry of one line
+UNKNOWN_WIDTH = 1000  # cells, of a list that has not been laid out
 
 
 class PresetList(OptionList):
@@ -37,6 +39,7 @@ class PresetList(OptionList):
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         background: transparent; background-tint: transparent;
         padding: 0 1; height: 1fr; min-width: 8; scrollbar-size-vertical: 1;
+        text-wrap: nowrap; text-overflow: ellipsis;
         &:focus {
             border: round $accent; border-title-color: $text; background-tint: transparent;
         }
@@ -97,13 +100,13 @@ class PresetList(OptionList):
             self.replace_option_prompt_at_index(index, self._text(preset))
 
     def _text(self, preset: Preset) -> Text:
-        room = max(self.scrollable_content_region.width, 20)
+        room = self.scrollable_content_region.width or UNKNOWN_WIDTH
         signs = ""
         if preset.name in self._marked:
             signs += "✓ "
         if preset.name in self._changed:
             signs += "• "
-        return short_entry(preset, signs, room) if self._short else entry(preset, signs, room)
+        return short_entry(preset, signs) if self._short else entry(preset, signs, room)
 
     def on_resize(self) -> None:
         self._short = self.screen.has_class("-narrow")
@@ -123,10 +126,8 @@ class PresetList(OptionList):
         names = len(self._presets)
         if not has_focus:
             self.border_subtitle = f"{names} presets · esc lists them" if self._short else ""
-        elif self.outer_size.width < len(KEYS) + BORDER:
-            self.border_subtitle = KEYS.partition(" · ")[0]
         else:
-            self.border_subtitle = KEYS
+            self.border_subtitle = fit_on_border(KEYS, self)
 
     async def _on_click(self, event: events.Click) -> None:
         # Textual selects the clicked option, which would leave the list here.
@@ -140,24 +141,21 @@ class PresetList(OptionList):
 
 
 def entry(preset: Preset, signs: str, width: int) -> Text:
-    """Return three lines: name with signs, combination, description."""
+    """Return three lines: name with signs, combination, description. The list cuts them."""
     lines = [_name(preset, signs, width), Text(f"  {combination(preset)}", "dim")]
     about = describe(preset.config) if preset.config else reason(preset)
     lines.append(Text(f"  {about}", "dim" if preset.config else "red"))
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
-    return Text("\n", no_wrap=True).join(lines)
+    return Text("\n").join(lines)
 
 
-def short_entry(preset: Preset, signs: str, width: int) -> Text:
+def short_entry(preset: Preset, signs: str) -> Text:
     """Return name, combination and description in one line."""
-    line = _name(preset, signs, 24)
-    line.append(" " * max(24 - line.cell_len, 1))
+    line = _name(preset, signs, SHORT_NAME)
+    line.append(" " * max(SHORT_NAME - line.cell_len, 1))
     if preset.config:
         line.append(combination(preset).ljust(29) + describe(preset.config), "dim")
     else:
         line.append(reason(preset), "red")
-    line.truncate(width, overflow="ellipsis")
     return line
 
 
@@ -167,12 +165,21 @@ def _name(preset: Preset, signs: str, width: int) -> Text:
     if preset.origin == "file":
         line.append(Path(preset.path).name, "bold").append(" ◆ file", "cyan")
     else:
-        line.append(preset.name, "bold")
+        line.append(_fitted(preset, width - line.cell_len - 1), "bold")
     if preset.origin == "yours":
         line.append(" ◆ yours", "cyan")
         if preset.hides_built_in:
             line.append(", hides the built-in", "dim")
     return line
+
+
+def _fitted(preset: Preset, room: int) -> str:
+    """Return the name; of a script without room for its path, that of its file."""
+    config = preset.config
+    path = config.script.path if config and config.is_script else None
+    if path is None or "/" not in path or len(preset.name) <= room:
+        return preset.name
+    return preset.name.replace(path, f"…/{Path(path).name}", 1)
 
 
 def combination(preset: Preset) -> str:

@@ -102,14 +102,15 @@ class PreviewPane(Vertical):
         """
         problems = preview is not None and bool(preview.problems)
         if launching:
-            action = f"{launching} …"
+            actions = [f"{launching} …"]
         elif problems or not command:
-            action = "✘ Cannot launch"
+            actions = ["✘ Cannot launch"]
         else:
             key = insert_keys("{launch.start}", self.app)
-            label = launch_preview.launch_label(None if is_stale else preview)
-            action = f"▶ {label}  ({key})"
-        self.control.show(action, is_possible=bool(command) and not problems)
+            labels = launch_preview.launch_labels(None if is_stale else preview)
+            actions = [f"▶ {label}  ({key})" for label in labels]
+            actions.append(f"▶ {labels[-1]}")
+        self.control.show(actions, is_possible=bool(command) and not problems)
         self._is_stale = is_stale
         self._text.show(preview, command)
         self._describe()

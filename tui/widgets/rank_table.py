@@ -44,7 +44,8 @@ COLUMNS = (
 OF_SCRIPTS = tuple(column for column in COLUMNS if column.name != "loss")
 PHASE_IN_STALL = TableColumn("phase", 19, right=False)
 PHASE_AFTER_FAILURE = TableColumn("phase", 10, right=False)
-BAR = 12  # least cells of the bar of phases
+GAP = 2  # cells between the columns and the bar of phases, whose header is at its left
+BAR = 12  # least cells of the bar of phases and the gap
 LONGEST_NAME = 20  # most cells of a node's name
 SHARES = (*events.PHASES, events.OTHER, "overlap")
 
@@ -181,7 +182,7 @@ def mark_ranks(
 
 
 class RankColumns(NamedTuple):
-    """The columns that fit, and the remaining cells for the bar of phases."""
+    """The columns that fit, and the remaining cells for the bar of phases after a gap."""
 
     columns: Sequence[TableColumn]
     bar: int
@@ -189,7 +190,7 @@ class RankColumns(NamedTuple):
 
 def fit_columns(all_columns: Sequence[TableColumn], width: int) -> RankColumns:
     fitting = columns_that_fit(all_columns, width - BAR)
-    return RankColumns(fitting, max(width - total_width(fitting), 0))
+    return RankColumns(fitting, _room_for_bar(width, fitting))
 
 
 def table(
@@ -209,12 +210,17 @@ def _node_columns(all_columns: Sequence[TableColumn], width: int, longest_name: 
     """Return the columns of a table of nodes, which has names in place of rank numbers."""
     first = TableColumn("node", min(max(longest_name + 2, 8), LONGEST_NAME), right=False)
     columns = columns_that_fit([first, *all_columns[1:]], width - BAR)
-    return RankColumns(columns, max(width - total_width(columns), 0))
+    return RankColumns(columns, _room_for_bar(width, columns))
+
+
+def _room_for_bar(width: int, columns: Sequence[TableColumn]) -> int:
+    """Return the cells after the columns, each of which has one cell of the gap."""
+    return max(width - total_width(columns) - GAP + 1, 0)
 
 
 def _header(columns: RankColumns) -> Text:
     names = (align(Text(column.name, "dim"), column) for column in columns.columns)
-    return Text(" ").join(names).append(" ").append_text(phase_bar.legend(columns.bar))
+    return Text(" ").join(names).append(" " * GAP).append_text(phase_bar.legend(columns.bar))
 
 
 def _row(now: RankNow, columns: RankColumns, marked: MarkedRanks, background: Color) -> Text:
@@ -225,6 +231,7 @@ def _row(now: RankNow, columns: RankColumns, marked: MarkedRanks, background: Co
     style = marked.style(now)
     for column in others:
         line.append_text(align(Text(cells[column.name], style), column)).append(" ")
+    line.append(" " * (GAP - 1))
     return _with_bar(line, now.shares, columns.bar, marked.end_mark([now.info.rank]))
 
 
@@ -255,7 +262,7 @@ def _node_row(node: NodeStatus, columns: RankColumns, marked: MarkedRanks) -> Te
     line.append_text(align(Text(node.name, style), first._replace(width=first.width - 2)))
     for column in others:
         line.append(" ").append_text(align(Text(cells[column.name]), column))
-    line.append(" ")
+    line.append(" " * GAP)
     if node.problem or node.waiting_for:
         return line.append(node.problem or node.waiting_for, red if node.problem else "dim")
     shares = {name: mean_of(rank.shares.get(name) for rank in node.ranks) for name in SHARES}

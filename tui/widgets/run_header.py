@@ -38,12 +38,15 @@ class RunHeader(TextLines):
         warnings: Sequence[str] = (),
     ) -> None:
         lines = header(now, config, self.size.width - 2, hint)
+        width = self.size.width - 2
         if now.stall:  # which rank, where, and what the others wait for: all of it matters
-            lines[1:2] = wrapped(now.stall.describe(now.time), "yellow", self.size.width - 2)
+            lines[1:2] = wrapped(now.stall.describe(now.time), "yellow", width)
+        elif now.state.status == "queued" and now.state.waiting_for:
+            lines[1:2] = wrapped(_waiting(now), "dim", width)
         if warnings:
-            lines.append(_warning(warnings, self.size.width - 2))
+            lines.append(_warning(warnings, width))
         if diagnosis.kind not in ("failed", "stalled", "unknown"):
-            lines += _diagnosis(diagnosis, self.size.width - 2)
+            lines += _diagnosis(diagnosis, width)
         self.styles.height = len(lines)
         self.put(lines)
 
@@ -186,6 +189,8 @@ def _logged(now: Snapshot, width: int) -> Text:
 
 def _figures(now: Snapshot, width: int) -> Text:
     loss = (formatting.figure(now.loss), "bold")
+    if now.state.live and not now.step and not now.last:
+        return Text("no figures yet", "dim")
     if now.state.live:
         parts = [Text.assemble((f"last {RECENT_S:.0f} s: ", "dim"), "train loss ", loss)]
     else:

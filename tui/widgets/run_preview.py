@@ -7,6 +7,7 @@ from itertools import zip_longest
 from math import isfinite, nan
 
 from rich.text import Text
+from textual.color import Color
 
 from distrain.runners import formatting
 from distrain.tui.data.run_glance import GlanceCurve, RunGlance, config_differences
@@ -15,6 +16,7 @@ from distrain.tui.data.run_rows import RunRow
 from distrain.tui.marks import RunMarks
 from distrain.tui.plotting.sparkline import tall_sparkline
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
+from distrain.tui.widgets.run_columns import column_title
 from distrain.tui.widgets.run_details import reason_of
 from distrain.tui.widgets.text_pane import TextLines, wrapped
 
@@ -63,7 +65,7 @@ class RunPreviewPane(TextLines):
             self.put([])
             return
         if isinstance(line, GroupRow):
-            first, second = group_lines(line, width)
+            first, second = self._group_lines(line, width)
         else:
             mark = self._run_marks.of(line.id)
             style = legible_style(mark.colour, self.background_colors[1])
@@ -77,6 +79,17 @@ class RunPreviewPane(TextLines):
                 first = [name, *status_lines(line, glance, width), Text("")]
                 second = curves_and_differences(line, glance, pinned, width)
         self.put(_side_by_side(first, second, width) if self.in_two_columns else [*first, *second])
+
+    def _group_lines(self, group: GroupRow, width: int) -> tuple[list[Text], list[Text]]:
+        """Return the lines of both columns: as many runs as there is room for."""
+        background = self.background_colors[1]
+        if not self.in_two_columns:
+            return group_lines(group, self._run_marks, background, width)
+        height = self.content_size.height
+        most = max(2 * (height - 2), 1)
+        title, runs = group_lines(group, self._run_marks, background, width, most)
+        half = max(height - 2, 0)
+        return [*title, *runs[:half]], [Text(""), Text(""), *runs[half:]]
 
 
 def _side_by_side(first: Sequence[Text], second: Sequence[Text], width: int) -> list[Text]:
@@ -214,22 +227,32 @@ def _differences(row: RunRow, pinned: RunRow, width: int, most: int) -> list[Tex
     return lines
 
 
-def group_lines(group: GroupRow, width: int) -> tuple[list[Text], list[Text]]:
-    """Return the runs of a group with their main metric, the best first, in two halves."""
-    title = f"{group.label}: {formatting.plural(len(group.rows), 'run')}"
+def group_lines(
+    group: GroupRow, run_marks: RunMarks, background: Color, width: int, most: int = MOST_RUNS
+) -> tuple[list[Text], list[Text]]:
+    """Return the title of a group, and a line for each of at most `most` runs, with its mark,
+    status and main metric, the best first.
+    """
+    title = Text.assemble((f"{column_title(group.column)} ", "dim"), (group.label, "bold"))
+    title.append(f"  {formatting.plural(len(group.rows), 'run')}")
+    title.truncate(width, overflow="ellipsis")
     direction = formatting.best_is(group.metric)
     rows: Sequence[RunRow] = group.rows
     if direction is not None:
         sign = -1 if direction == "max" else 1
         rows = sorted(rows, key=lambda row: (row.value is None, sign * (row.value or 0.0)))
+    shown = rows if len(rows) <= most else rows[: most - 1]
     lines = []
-    for row in rows[:MOST_RUNS]:
-        value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
-        lines.append(_pair(_name(row), value, width))
-    if len(rows) > MOST_RUNS:
-        lines.append(Text(f"and {len(rows) - MOST_RUNS:,} more", "dim"))
-    half = MOST_RUNS // 2
-    return [*wrapped(title, "bold", width), Text(""), *lines[:half]], lines[half:]
+    for row in shown:
+        mark, (dot, colour) = run_marks.of(row.id), STATUSES.get(row.current_status, UNKNOWN)
+        line = Text.assemble((mark.shape, legible_style(mark.colour, background)), " ")
+        line.append(f"{dot} ", colour)
+        has_value = row.metric and row.value is not None
+        value = formatting.metric(row.metric, row.value) if has_value else row.current_status
+        lines.append(line.append_text(_pair(_name(row), value, width - line.cell_len)))
+    if len(rows) > len(shown):
+        lines.append(Text(f"and {len(rows) - len(shown):,} more", "dim"))
+    return [title, Text("")], lines
 
 
 def _name(row: RunRow) -> str:

@@ -53,7 +53,7 @@ def test_input_bound(tmp_path: Path) -> None:
     found = diagnose(run)
     assert (found.kind, found.straggler) == ("input", None)
     assert "wait for data 60 % of a step" in found.evidence
-    assert "loader processes: 0, cores: 8" in found.evidence
+    assert "loader processes: 0; 8 cores" in found.evidence
     assert "data.workers = 2" in found.advice
 
 
