@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distrain.runners import formatting
-from distrain.runners.errors import ConfigError
+from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.records import job_status
 from distrain.runners.records.logs import read_crash
 from distrain.runners.records.meta import Meta, change_meta, read_meta
@@ -28,6 +28,7 @@ from distrain.runners.records.state import (
     RunState,
     Status,
     check_supervisor,
+    is_supervised,
     newer_record,
     not_a_record,
     read_state,
@@ -185,11 +186,19 @@ class RunFolder:
             raise not_a_record(self.dir, f"its config.toml is not valid: {error}") from None
 
     def _stored_state(self) -> RunState:
+        """Return what run.json has; where it was deleted or damaged, what it had, as long as its
+        supervisor, which writes it again within seconds, is there.
+        """
         try:
             stat = os.lstat(f"{self.dir}/run.json")
             stamp = (stat.st_mtime_ns, stat.st_ino)
         except OSError:
             stamp = (0, 0)
-        if self._cached_state is None or self._cached_state[0] != stamp:
-            self._cached_state = (stamp, read_state(self.dir))
-        return self._cached_state[1]
+        known = self._cached_state
+        if known is None or known[0] != stamp:
+            try:
+                known = self._cached_state = (stamp, read_state(self.dir))
+            except DistrainError:
+                if known is None or not (os.path.lexists(self.dir) and is_supervised(known[1])):
+                    raise
+        return known[1]

@@ -391,6 +391,23 @@ def test_a_folder_that_is_not_a_record_is_reported(
         Record(folder)
 
 
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_state_that_a_supervisor_will_write_again_stays_what_it_was(
+    folder: Path, writer: RecordWriter, text: str | None
+) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    started = psutil.Process(child.pid).create_time()
+    writer.set_state(status="running", supervisor_pid=child.pid, supervisor_started=started)
+    record = Record(folder)
+    path = folder / "run.json"
+    path.unlink() if text is None else path.write_text(text)
+    assert record.status == "running"
+    child.kill()
+    child.wait()
+    with pytest.raises(DistrainError, match="is not a record"):
+        _ = record.status
+
+
 def test_a_missing_folder_and_a_broken_database_are_reported(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(DistrainError, match=r"there is no folder .*nothing"):
         Record(tmp_path / "nothing")
