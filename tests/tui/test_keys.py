@@ -180,7 +180,7 @@ def test_two_apps_keep_each_others_settings(runs_dir: Path) -> None:
 
 def test_settings_that_cannot_be_written_leave_no_files() -> None:
     settings.path().mkdir(parents=True)
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(OSError, match="not a regular file"):
         settings.save(settings.Settings(bell=True))
     assert [*settings.path().parent.iterdir()] == [settings.path()]
 

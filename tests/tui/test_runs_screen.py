@@ -346,7 +346,7 @@ def test_a_live_record_that_is_removed_is_no_longer_listed(make: Make, runs_dir:
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         await until(pilot, lambda: shows(app, "live"), "listed")
-        (run.dir / "run.json").unlink()
+        shutil.rmtree(run.dir)
         await until(pilot, lambda: not tables_of(app)[0].rows, "gone")
 
     run_app(scenario, runs_dir)
