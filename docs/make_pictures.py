@@ -105,7 +105,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("cursor", "steady", ("w", *["left"] * 20)),
     ("logs", "broken", ("l",)),
     ("failed", "broken", ()),
-    ("stop", "live", ("s",)),
+    ("stop", "live", ("s", "until Stop&#160;live?")),
     ("compare", "", ("down", "down", "down", "space", "space", "c")),
     ("config", "steady", ("i",)),
     ("bench", "two ways", ()),
@@ -143,7 +143,7 @@ def runs_to_show(folder: Path, with_bench: bool) -> None:
     for run in launch_sweep(load_preset("ddp", base), rates, name="rates", runs_dir=runs).runs:
         run.wait()
     long = {
-        "train.epochs": 9000,
+        "train.epochs": 18_000,
         "train.lr": 0.003,
         "train.momentum": 0.0,
         "checkpoint.every_epochs": 100,
@@ -160,7 +160,7 @@ def runs_to_show(folder: Path, with_bench: bool) -> None:
 def job_to_show(folder: Path) -> None:
     """Launch a run of four ranks on two nodes and wait some seconds."""
     far = {
-        "train.epochs": 9000,
+        "train.epochs": 18_000,
         "report.window_s": 0.05,
         "checkpoint.every_epochs": 100,
         "eval.every_epochs": 5,

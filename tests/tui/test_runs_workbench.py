@@ -95,6 +95,8 @@ def test_values_of_a_key_are_offered_by_how_often_they_occur() -> None:
     start, words = complete("x tag:o", rows)
     assert ("x tag:o"[:start] + words[0]) == "x tag:old"
     assert complete("nokey=", rows).words == ()
+    rows = [a_row("d", metrics={"top1": 353 / 360}), a_row("e", metrics={"top1": 0.5})]
+    assert complete("top1>", rows).words == ["0.980556", "0.5"]
 
 
 def test_a_filter_is_saved_and_chosen_by_name(sweep: Sequence[RunBuilder], runs_dir: Path) -> None:

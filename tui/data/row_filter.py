@@ -13,6 +13,7 @@ from distrain.tui.data.completions import Completions
 from distrain.tui.data.run_rows import RunRow, known_keys
 
 MOST_COMPLETIONS = 24
+LONGEST_NUMBER = 10  # characters; a measured one has more, and nobody types them
 OPERATORS = "<>=!:"
 _ENDS = f'{OPERATORS}" '
 
@@ -62,7 +63,8 @@ def _texts(value: Value) -> Sequence[str]:
     if value is None:
         return ()
     if isinstance(value, int | float):
-        return (formatting.setting(value),)
+        exact = formatting.setting(value)
+        return (exact if len(exact) <= LONGEST_NUMBER else f"{value:.6g}",)
     parts = value if isinstance(value, tuple) else (str(value),)
     return [part if set(part).isdisjoint(_ENDS) else f'"{part}"' for part in parts if part]
 
