@@ -185,6 +185,9 @@ def copy_value(name: Any, value: Any) -> Any:
             return value.detach().reshape(()).float().clone()
         item = getattr(value, "item", None)
         return to_float(item() if item else value)
+    except (TypeError, ValueError, RuntimeError):  # no number, or several
+        problems.print_first(f"{name!r}, a {type(value).__name__}", is_sentence=True)
+        return None
     except Exception:
         problems.print_first(repr(name))
         return None

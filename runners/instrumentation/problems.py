@@ -7,18 +7,21 @@ import signal
 import sys
 import traceback
 
+from distrain.runners import formatting
 from distrain.runners.errors import ConfigError
 from distrain.runners.instrumentation import hidden_modules
 
 _was_printed = False
 
 
-def print_first(what: str = "something", *, is_exception: bool = True) -> None:
+def print_first(
+    what: str = "something", *, is_exception: bool = True, is_sentence: bool = False
+) -> None:
     """Print what could not be recorded, unless another problem was printed before.
 
-    If it `is_exception`, the exception that is being handled follows: as a sentence if it is a
-    ConfigError, which a value of the program's has caused. One that a signal handler of the program
-    has raised belongs to the program: it is raised again.
+    If it `is_exception`, the exception that is being handled follows: its sentence alone if it is a
+    ConfigError or `is_sentence`, because a value of the program's has caused it. One that a signal
+    handler of the program has raised belongs to the program: it is raised again.
     """
     global _was_printed
     error = sys.exception() if is_exception else None
@@ -30,8 +33,8 @@ def print_first(what: str = "something", *, is_exception: bool = True) -> None:
     if sys.stderr is None:  # `print` would take standard output
         return
     text = f"distrain could not record {what}"
-    if isinstance(error, ConfigError):
-        text += f": {error}"
+    if error and (is_sentence or isinstance(error, ConfigError)):
+        text += f": {formatting.single_line(str(error))}"
         error = None
     text += "; further problems are not printed"
     with contextlib.suppress(Exception):  # the program may have closed or replaced it

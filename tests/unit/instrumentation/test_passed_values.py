@@ -195,7 +195,7 @@ LOST = {
     "values without names": "something: the values of log must be a mapping of names to values, ",
     "settings without names": "something: the config of init must be a mapping of names to values",
     "more names than are recorded": "more than 5,000 names",
-    "values of which one is bad": "'b'",
+    "values of which one is bad": "'b', a str: could not convert string to float: 'text'",
     "many long settings": "more than 1,000 settings",
 }
 
