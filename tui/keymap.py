@@ -246,7 +246,7 @@ CHANGES = {
     "queue.down",
     "queue.stop",
 }
-# Actions that open a line for typing or searching: `:` types into it what follows their name.
+# Actions that open a field for text: `:` types into it what follows their name.
 TAKE_TEXT = {
     "app.copy",
     "app.palette",
