@@ -70,24 +70,23 @@ def _problem(member: str, value: Any) -> str:
     if member in ("train", "eval"):
         return _data_problem(member, value)
     if callable(value):
-        return _arguments_problem(value, ARGUMENTS.get(member))
+        return _arguments_problem(value, ARGUMENTS[member]) if member in ARGUMENTS else ""
     if value is None and member in OPTIONAL_FUNCTIONS:
         return ""
     wanted = f"a method {HOOKS[member]}" if member in HOOKS else "a function"
     return f"must be {wanted}, not {describe(value)}"
 
 
-def _arguments_problem(function: Any, wanted: Sequence[str] | None) -> str:
+def _arguments_problem(function: Any, wanted: Sequence[str]) -> str:
     """Return what is wrong if a method cannot be called with these arguments, by position."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of functions that are not written in Python
         return ""
     try:
-        if wanted is not None:
-            signature.bind(*wanted)
+        signature.bind(*wanted)
     except TypeError as error:
-        called = f"is called with ({', '.join(wanted or ())})"
+        called = f"is called with ({', '.join(wanted)})"
         return f"{called}, which does not fit {place_of(function)}: {error}"
     return ""
 
