@@ -105,9 +105,9 @@ def measure(
     began = time.time()
     config = config_for_round(definition.configs[name], definition.target, number)
     run = launch(config, name=name, runs_dir=folder, cwd=cwd, queue=queue, environment=environment)
-    on_launch(run.id)
     with run.record as record:
         try:
+            on_launch(run.id)
             part = _wait_until_measured(run, definition, is_stopping)
         finally:
             _end(run)

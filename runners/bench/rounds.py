@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,11 @@ class Rounds:
                 self.folder, lost = path_of(self._opened_folder, self.folder), self.folder
                 self._end("failed", f"the bench's folder {lost} was moved or deleted")
                 return
-            traceback.print_exc()
+            _log_traceback()
             reason = f"{error.strerror or error}; `distrain resume` continues with the next round"
             self._end("failed", reason)
         except Exception as error:
-            traceback.print_exc()
+            _log_traceback()
             self._end("failed", f"{type(error).__name__}: {error}")
 
     def _end(self, status: BenchStatus, reason: str) -> None:
@@ -107,7 +108,9 @@ class Rounds:
             try:
                 overwrite_bench_state(self.folder, self.state)
             except OSError as error:  # the folder was moved or deleted
-                print(f"{reason}; {self.folder}: {error.strerror}", file=sys.stderr, flush=True)
+                with suppress(OSError):
+                    text = f"{reason}; {self.folder}: {error.strerror}"
+                    print(text, file=sys.stderr, flush=True)
 
     def _run_rounds(self) -> str:
         """Run rounds, and return why there are no more."""
@@ -209,6 +212,11 @@ class Rounds:
     def _set_state(self, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
         write_bench_state(self.folder, self.state)
+
+
+def _log_traceback() -> None:
+    with suppress(OSError):  # the log is on the same disk, which may be full
+        traceback.print_exc()
 
 
 def _lock(folder: Path) -> bool:

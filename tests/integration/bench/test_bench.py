@@ -46,31 +46,40 @@ def start(started_benches: list[Bench]) -> Callable[..., Bench]:
 
 TWO = {"plain": config(), "half": config(precision="bf16")}
 
-# A bench on a disk that is full as soon as it runs.
+# A bench on a disk that is full once its first run was launched; its log is on this disk too.
 ON_A_FULL_DISK = """
-import contextlib
+import contextlib, os
 from pathlib import Path
-from distrain.runners.bench import plans
-from distrain.runners.bench.folder import create_bench, read_bench_state
+from distrain import all_runs
+from distrain.runners.bench import measurement, plans
+from distrain.runners.bench.folder import LOG, RUNS, create_bench, read_bench_state
 from distrain.runners.bench.rounds import Rounds
 from tests.support.benches import config, definition
+
+def launch_and_fill(*words, **options):
+    run = launch(*words, **options)
+    with contextlib.suppress(OSError), open("disk/rest", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return run
+
+launch, measurement.launch = measurement.launch, launch_and_fill
 
 made = definition({"plain": config(), "half": config(precision="bf16")})
 rest = {"name": "", "cwd": "/", "command": [], "queue": False}
 rounds = Rounds(create_bench(Path("disk").absolute(), made, plans(made, None), **rest))
+os.dup2(os.open(rounds.folder / LOG, os.O_WRONLY | os.O_CREAT), 2)
 rounds.begin(queue=False)
-with contextlib.suppress(OSError), open("disk/rest", "wb", buffering=0) as file:
-    while True:
-        file.write(bytes(4096))
 rounds.run()
 state = read_bench_state(rounds.folder)
 print(state.status, state.reason, sep=": ")
+print(*(run.status for run in all_runs(rounds.folder / RUNS)))
 """
 IN_A_MOUNT_SPACE = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
-MOUNTED = "mount -t tmpfs -o size=100k tmpfs disk"
+MOUNTED = "mount -t tmpfs -o size=2m tmpfs disk"
 
 
-def test_a_full_disk_is_why_a_bench_ended(user_folder: Path) -> None:
+def test_a_full_disk_is_why_a_bench_ended_and_leaves_no_run(user_folder: Path) -> None:
     (user_folder / "disk").mkdir()
     if subprocess.run([*IN_A_MOUNT_SPACE, MOUNTED]).returncode:
         pytest.skip("this machine lets nobody mount a small disk")
@@ -78,7 +87,7 @@ def test_a_full_disk_is_why_a_bench_ended(user_folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     reason = "No space left on device; `distrain resume` continues with the next round"
-    assert done.stdout == f"failed: {reason}\n", done.stderr
+    assert done.stdout == f"failed: {reason}\nstopped\n", done.stderr
 
 
 def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Bench]) -> None:

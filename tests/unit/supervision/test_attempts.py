@@ -61,6 +61,7 @@ from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.rows import read_totals
 from distrain.runners.records.timeseries.series import HOST, STEPS
 from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision.attempts import Attempts
 from distrain.runners.supervision.supervisor import Supervisor
 from tests.support.full_disk import Disk
 from tests.support.records import make_window
@@ -308,6 +309,25 @@ def test_attempts_in_one_commit_are_distinguished(writer: RecordWriter) -> None:
         assert list(record.overall()["step"]) == [1, 2, 3, 4, 5, 6, 7]
         assert [each.number for each in record.attempts()] == [1, 2]
         assert record.summary()["steps_again"] == 5 + 2
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_ranks_resume_after_the_last_checkpoint_also_where_a_copy_has_replaced_its_link(
+    tmp_path: Path, is_link: bool
+) -> None:
+    folder = create_run(tmp_path, CONFIG, word="mine", plan=plan_here(CONFIG))
+    checkpoints = folder / "checkpoints"
+    for step in (5, 20):
+        (checkpoints / f"step-{step:08d}.pt").write_bytes(b"weights")
+    if is_link:
+        (checkpoints / "last.pt").symlink_to("step-00000020.pt")
+    else:
+        (checkpoints / "last.pt").write_bytes(b"weights")
+    coordinator = Supervisor(folder).coordinator
+    Attempts(coordinator.run, coordinator.control.stop_protocol).begin(1)
+    coordinator.run.writer.commit()
+    with Record(folder) as record:
+        assert [event.step for _, event in record.events() if isinstance(event, Attempt)] == [20]
 
 
 def test_without_a_checkpoint_all_steps_are_removed(writer: RecordWriter) -> None:
