@@ -113,15 +113,20 @@ def read_definition(folder: Path) -> Definition:
         raise not_a_record(folder, f"its {DEFINITION} is invalid: {error}") from None
 
 
+def has_process(state: BenchState) -> bool:
+    """Return whether the process of a live bench of this host is there."""
+    if not state.live or state.pid is None or state.host != socket.gethostname():
+        return False
+    return is_running(state.pid, state.pid_started, state.pid_since_boot)
+
+
 def _check_process(state: BenchState) -> BenchState:
-    if not state.live or state.host != socket.gethostname():
+    if not state.live or state.host != socket.gethostname() or has_process(state):
         return state
     if state.pid is None:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = f"it never started; see {LOG}"
-    elif is_running(state.pid, state.pid_started, state.pid_since_boot):
-        return state
     else:
         reason = "its process is gone (killed?); `distrain resume` continues with the next round"
     return msgspec.structs.replace(state, status="failed", reason=reason, current=None)

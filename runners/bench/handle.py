@@ -22,6 +22,7 @@ from distrain.runners.bench.folder import (
     RUNS,
     STATE,
     create_bench,
+    has_process,
     read_bench_state,
     read_definition,
 )
@@ -56,7 +57,7 @@ class Bench:
         self.dir = Path(folder).absolute()
         self.id = self.dir.name
         self.definition = read_definition(self.dir)
-        state = read_bench_state(self.dir)
+        state = self._last_state = read_bench_state(self.dir)
         self.created = state.created
         names = self.definition.configs.keys()
         measured = {each.candidate for each in state.measurements}
@@ -75,7 +76,15 @@ class Bench:
 
     @property
     def state(self) -> BenchState:
-        return read_bench_state(self.dir)
+        """What bench.json has; where it was deleted or damaged, what it had, as long as the
+        bench's process, which writes it again within seconds, is there.
+        """
+        try:
+            self._last_state = read_bench_state(self.dir)
+        except DistrainError:
+            if not (os.path.lexists(self.dir) and has_process(self._last_state)):
+                raise
+        return self._last_state
 
     @property
     def status(self) -> str:

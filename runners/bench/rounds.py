@@ -29,6 +29,7 @@ from distrain.runners.bench.folder import (
     LOG,
     QUEUE,
     RUNS,
+    STATE,
     overwrite_bench_state,
     read_bench_state,
     read_definition,
@@ -53,6 +54,7 @@ class Rounds:
         self.definition: Definition = read_definition(folder)
         self.state: BenchState = read_bench_state(folder)
         self._stop_requested = False
+        self._stamp = self._find_stamp()
 
     def request_stop(self, *_: Any) -> None:
         """Stop soon; a signal handler."""
@@ -173,6 +175,7 @@ class Rounds:
         self._set_state(measurements=[*self.state.measurements, measurement])
 
     def _is_stopping(self) -> bool:
+        self._restore_state()
         if self._stop_requested and self.state.status != "stopping":
             self._set_state(status="stopping")
         return self._stop_requested
@@ -212,6 +215,21 @@ class Rounds:
     def _set_state(self, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
         write_bench_state(self.folder, self.state)
+        self._stamp = self._find_stamp()
+
+    def _restore_state(self) -> None:
+        """Write bench.json again where somebody else has deleted or overwritten it."""
+        if self._find_stamp() != self._stamp and self.folder.exists():
+            with suppress(OSError):  # tried again with the next look at it
+                self._set_state()
+
+    def _find_stamp(self) -> tuple[int, ...]:
+        """Return what changes when somebody writes to bench.json; nothing where it is gone."""
+        try:
+            found = (self.folder / STATE).lstat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _log_traceback() -> None:

@@ -92,6 +92,12 @@ def test_a_full_disk_is_why_a_bench_ended_and_leaves_no_run(user_folder: Path) -
 
 def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Bench]) -> None:
     measured = start(definition(TWO, repeats=2), name="mine")
+    stored = measured.dir / "bench.json"
+    for damage in (stored.unlink, lambda: stored.write_text("{")):
+        wait_until(lambda: measured.current_run, "a run")
+        damage()
+        assert measured.is_live
+        wait_until(lambda: bench.all_benches(), "that bench.json is written again")
     found = measured.wait()
     state = measured.state
     assert (state.status, state.reason) == ("completed", "completed all 2 rounds")
