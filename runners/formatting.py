@@ -100,6 +100,11 @@ def shortened(text: str) -> str:
     return _LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_A_WORD]}…", text)
 
 
+def without_escapes(text: str) -> str:
+    """Return a text without colours and other control sequences, complete ones or not."""
+    return _ESCAPE.sub("", text).replace("\x1b", "")
+
+
 def terminal_line(text: str) -> str:
     """Return a line of a log as a terminal shows it in the end: printable, with colours and tabs.
 

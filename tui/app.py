@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import codecs
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -345,7 +343,7 @@ def main() -> int:
         for line in str(error).splitlines():
             print(f"distrain-tui: {line}", file=sys.stderr)
         return error.exit_code
-    accept_any_bytes()
+    read_terminal_safely()
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
 
@@ -359,16 +357,15 @@ def _insert_late(field: Input, character: str) -> None:
     field.replace(character, *field.selection)
 
 
-def accept_any_bytes() -> None:
-    """Replace bytes of the terminal that are not UTF-8, such as of a paste in Latin-1. Textual
-    decodes them strictly, and the error would end the app.
+def read_terminal_safely() -> None:
+    """Read the terminal through `TerminalDecoder`. Textual decodes it strictly, and the error would
+    end the app.
     """
     from textual.drivers import linux_driver
 
-    def make_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
-        return partial(codecs.getincrementaldecoder(encoding), errors="replace")
+    from distrain.tui.data.terminal_input import TerminalDecoder
 
-    vars(linux_driver)["getincrementaldecoder"] = make_decoder
+    vars(linux_driver)["getincrementaldecoder"] = lambda encoding: TerminalDecoder
 
 
 def _find(name: str, runs_dir: Path | None) -> Session | Group:

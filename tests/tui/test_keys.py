@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from textual.drivers import linux_driver
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -16,7 +17,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
-from distrain.tui.app import DistrainApp, accept_any_bytes, main
+from distrain.tui.app import DistrainApp, main, read_terminal_safely
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.compare_screen import CompareScreen
@@ -270,9 +271,36 @@ def test_invalid_settings_are_refused_at_start(
     assert complaint in "".join(lines)
 
 
-def test_bytes_that_are_not_utf8_do_not_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Return a function that reads bytes as a terminal sends them, one part after another, and
+    returns the keys and the texts that were pasted.
+    """
     names = vars(linux_driver)
     monkeypatch.setitem(names, "getincrementaldecoder", names["getincrementaldecoder"])
-    accept_any_bytes()
-    decode = names["getincrementaldecoder"]("utf-8")().decode
-    assert decode(b"a\xc3(") + decode(b"\xc3") + decode(b"\xa9") == "a\ufffd(\u00e9"
+    read_terminal_safely()
+
+    def read(*parts: bytes) -> list[str]:
+        decode = names["getincrementaldecoder"]("utf-8")().decode
+        parser = linux_driver.XTermParser(False)
+        texts = filter(None, map(decode, parts))
+        events = [event for text in texts for event in parser.feed(text)]
+        return [event.text if isinstance(event, Paste) else event.key for event in events]
+
+    return read
+
+
+def test_bytes_that_are_not_utf8_do_not_end_the_app(typed: Callable[..., list[str]]) -> None:
+    assert typed(b"\xc3(", b"\xc3", b"\xa9") == ["replacement_character", "left_parenthesis", "é"]
+
+
+def test_a_paste_with_control_sequences_is_text_and_no_keys(
+    typed: Callable[..., list[str]],
+) -> None:
+    coloured = b"\x1b[31mred\x1b[0m \x1b]0;title\x07q\x1b"
+    assert typed(b"a\x1b[200~" + coloured + b"\x1b[201~\x1b[Bd") == ["a", "red q", "down", "d"]
+
+
+def test_a_paste_may_arrive_in_parts(typed: Callable[..., list[str]]) -> None:
+    sent = "j\x1b[200~d\u00e9t\x1b[201~k".encode()
+    assert typed(*(bytes([each]) for each in sent)) == ["j", "d\u00e9t", "k"]
