@@ -26,6 +26,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.data import draft_store, recent_scripts
 from distrain.tui.dialogs import add_entry
 from distrain.tui.dialogs.dialog import ChoiceDialog
+from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
 from distrain.tui.widgets.form_pane import FormPane
 from distrain.tui.widgets.form_table import FormTable
@@ -484,6 +485,25 @@ def test_remembered_changes_apply_to_an_edited_preset_file() -> None:
         assert screen.drafts.current_name == "mine"
         assert screen.drafts.current
         assert [field.key for field in screen.drafts.current.changes] == ["train.epochs"]
+
+    on_screen(steps)
+
+
+def test_a_preset_that_is_deleted_meanwhile_is_not_replaced_without_a_word() -> None:
+    user_folder().mkdir(parents=True)
+    settings.save(settings.Settings(preset="mine"))
+    file = user_folder() / "mine.toml"
+    file.write_text('strategy = "single"\n')
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press("right", "enter")
+        assert isinstance(pilot.app.screen, PickOneDialog)
+        file.unlink()
+        await pilot.press("down", "enter")
+        said = "mine no longer exists: ddp is shown instead"
+        await until(pilot, lambda: said in messages(pilot.app), "said")
+        assert screen.drafts.current_name == "ddp"
+        assert screen.drafts.changed_names == []
 
     on_screen(steps)
 

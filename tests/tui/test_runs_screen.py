@@ -352,8 +352,9 @@ def test_a_live_record_that_is_removed_is_no_longer_listed(make: Make, runs_dir:
     run_app(scenario, runs_dir)
 
 
-def test_removing_from_the_queue_does_not_stop_a_run_that_has_started(
-    make: Make, runs_dir: Path
+@pytest.mark.parametrize("status", ["running", "stopped"])
+def test_removing_from_the_queue_does_not_stop_a_run_that_has_left_it(
+    status: str, make: Make, runs_dir: Path
 ) -> None:
     run = make("patient")
     run.writer.set_state(status="queued")
@@ -362,11 +363,10 @@ def test_removing_from_the_queue_does_not_stop_a_run_that_has_started(
         await until(pilot, lambda: shows(app, "patient"), "listed")
         await pilot.press("s")
         assert isinstance(app.screen, ChoiceDialog)
-        run.writer.set_state(status="running", socket="tcp:127.0.0.1:1")
+        run.writer.set_state(status=status, socket="tcp:127.0.0.1:1")
         await pilot.press("right", "enter")
-        await until(
-            pilot, lambda: "has left the queue and is running" in notifications(app), "refused"
-        )
+        said = f"has left the queue and is {status}"
+        await until(pilot, lambda: said in notifications(app), "refused")
 
     run_app(scenario, runs_dir)
 

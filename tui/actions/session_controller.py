@@ -119,7 +119,7 @@ class SessionController:
 
         def answer(choice: str | None) -> None:
             if choice and was_queued and run.status != "queued":
-                self._app.refuse(f"{name} has left the queue and is running; it was not stopped")
+                self._app.refuse(f"{name} has left the queue and is {run.status}; nothing was done")
             elif choice:
                 self._try(partial(run.stop, now=choice == "now"), f"stopping {name}")
 

@@ -23,10 +23,11 @@ class PresetDrafts:
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
         self._unwritten: dict[str, list[str]] = {}  # changes by preset, where the disk is full
-        self.notice = ""  # what the user has to know about the file of changes
+        self.notice = ""  # what the user has to know about the last update or change
 
     def update(self, presets: Sequence[Preset]) -> None:
         """Take over the presets as they are on disk now, with the changes given to `keep`."""
+        known = self.presets
         self.presets = {preset.name: preset for preset in presets}
         stored, self.notice = draft_store.load_changes()
         changes = {**stored, **self._unwritten}
@@ -43,7 +44,12 @@ class PresetDrafts:
         self.marked = [name for name in self.marked if name in self.by_name]
         if self.current_name not in self.presets:
             first = next(iter(self.presets), "")
-            self.current_name = DEFAULT_PRESET if DEFAULT_PRESET in self.presets else first
+            gone, self.current_name = self.current_name, first
+            if DEFAULT_PRESET in self.presets:
+                self.current_name = DEFAULT_PRESET
+            if gone in known:  # the keys that launch would launch another one unseen
+                gone_notice = f"{gone} no longer exists: {self.current_name} is shown instead"
+                self.notice = " · ".join(filter(None, [self.notice, gone_notice]))
 
     @property
     def current(self) -> Draft | None:
