@@ -27,7 +27,7 @@ from distrain.runners.protocol.events import GpuSample
 from distrain.runners.system.files import lock_within
 from distrain.runners.system.host import count_cores
 from distrain.runners.system.private_folder import private_folder, unusable
-from distrain.runners.system.processes import lock_holder
+from distrain.runners.system.processes import is_suspended, lock_holder
 from distrain.runners.system.telemetry import GpuSampler
 
 MAX_NAMED_RUNS = 3  # in one sentence
@@ -216,15 +216,21 @@ def obstacles_for(
 ) -> list[str]:
     """Return why a run has to wait, in sentences; empty where it may start.
 
-    `programs` is as `foreign_processes` returns it, `host_cores` by default that of this host.
+    `programs` is as `foreign_processes` returns it, `host_cores` by default that of this host. Runs
+    ahead whose supervisors are suspended do not keep free devices idle.
     """
     others = sorted(others, key=lambda other: other.order)
     running = [other for other in others if not other.waiting]
     ahead = [other for other in others if other.waiting and other.order < entry.order]
-    return [
-        *_gpu_obstacles(entry, running, ahead, programs),
-        *_cpu_obstacles(entry, running, ahead, count_cores() if host_cores is None else host_cores),
-    ]
+    cores = count_cores() if host_cores is None else host_cores
+
+    def obstacles(ahead: Sequence[QueueEntry]) -> list[str]:
+        found = _gpu_obstacles(entry, running, ahead, programs)
+        return [*found, *_cpu_obstacles(entry, running, ahead, cores)]
+
+    if not obstacles([]):  # only now, as it takes time in a long queue
+        ahead = [other for other in ahead if not is_suspended(other.pid)]
+    return obstacles(ahead)
 
 
 def _gpu_obstacles(

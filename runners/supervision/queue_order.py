@@ -19,6 +19,7 @@ from distrain.runners.supervision.device_queue import (
     queue_folder,
     write_entry,
 )
+from distrain.runners.system.processes import is_suspended
 
 Step = Literal["up", "down", "first", "last"]
 
@@ -69,7 +70,10 @@ def _describe(entry: QueueEntry, entries: Sequence[QueueEntry], place: int | Non
     except DistrainError:
         state = None
     obstacles: Sequence[str] = ()
-    if place is not None:
+    if place is not None and is_suspended(entry.pid):
+        text = f"its supervisor (process {entry.pid}) is suspended"
+        obstacles = [f"{text}; `kill -CONT {entry.pid}` continues it"]
+    elif place is not None:
         others = [other for other in entries if other is not entry]
         # Other programs on a GPU are known to the supervisor, which records them.
         recorded = state.waiting_for if state else ()

@@ -186,6 +186,21 @@ def test_a_run_that_needs_more_cores_than_the_host_has_runs_alone() -> None:
     assert obstacles_for(entry(4, waiting=True, cores=1), [large], {}, host_cores=4)
 
 
+def test_a_suspended_run_does_not_keep_devices_from_those_behind_it(start: Start) -> None:
+    first = start(RUSH, "first")
+    behind = QueueEntry(run_id="second", dir="", gpus={"GPU-x": 0}, waiting=True)
+    with DeviceLease(behind) as lease:
+        assert lease.acquire() == ["GPU 0: run first is ahead in the queue"]
+        first.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        named = queue_order.read_queue()[0]
+        assert named.entry.run_id == "first"
+        assert f"kill -CONT {first.pid}" in named.waiting_for[0]
+        assert lease.acquire() == []
+        first.send_signal(signal.SIGCONT)
+        assert first.communicate("\n")[0] == "waits\n"
+
+
 def test_a_run_of_another_folder_is_named_with_its_folder() -> None:
     def of(folder: str, number: int) -> QueueEntry:
         return msgspec.structs.replace(entry(number, gpus={"a": 0}), dir=f"{folder}/r{number}")
