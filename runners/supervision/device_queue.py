@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from distrain.runners.system.telemetry import GpuSampler
 
 MAX_NAMED_RUNS = 3  # in one sentence
 LOCK_S = 3.0  # for other processes, which hold the lock for milliseconds
+RETURN_S = 3.0  # for other runs to write their entries again too, where all were deleted
 
 
 class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +126,7 @@ class DeviceLease:
     def __init__(self, entry: QueueEntry, patience_s: float | None = None) -> None:
         self._folder = queue_folder()
         self._path = self._folder / f"{entry.run_id}.json"
+        self._returned = -math.inf
         self._file_lock = threading.Lock()  # one thread may refresh while another closes
         with exclusive_access(self._folder, patience_s):
             last = max((other.position for other in live_entries(self._folder)), default=0)
@@ -133,11 +137,14 @@ class DeviceLease:
     def acquire(self) -> list[str]:
         """Use the devices from now on, or return the obstacles in sentences.
 
-        A queue that is locked, or whose folder cannot be used any more, is such an obstacle.
+        A queue that is locked, or whose folder cannot be used any more, is such an obstacle, and so
+        is one from which entries were just deleted.
         """
         samples = self._gpus.sample() if self._gpus else []
         try:
             self.refresh()
+            if time.monotonic() - self._returned < RETURN_S:
+                return [f"entries in {self._folder} were deleted: other runs write theirs again"]
             return self._acquire(samples)
         except DistrainError as error:
             return [str(error)]
@@ -173,6 +180,7 @@ class DeviceLease:
                 file = self._create()
             os.close(self._file)
             self._file = file
+            self._returned = time.monotonic()
 
     def close(self) -> None:
         with self._file_lock:

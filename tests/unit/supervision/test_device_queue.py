@@ -247,13 +247,18 @@ def test_an_entry_that_is_deleted_is_written_again(deleted: str, start: Start, p
     assert not list((place / "claims").iterdir())
 
 
-def test_a_run_waits_while_the_folder_of_the_queue_cannot_be_used(place: Path) -> None:
+def test_a_run_waits_while_the_folder_of_the_queue_cannot_be_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with DeviceLease(QueueEntry(run_id="mine", dir="", cores=1, waiting=True)) as mine:
         shutil.rmtree(place)
         place.write_text("not a folder")
         (reason,) = mine.acquire()
         assert "cannot be used" in reason
         place.unlink()
+        (reason,) = mine.acquire()  # what uses its devices may not be in the queue again
+        assert "were deleted" in reason
+        monkeypatch.setattr(device_queue, "RETURN_S", 0)
         assert mine.acquire() == []
 
 
