@@ -9,7 +9,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -66,14 +66,10 @@ class Checkpoints:
         partial = path.with_suffix(".partial")
         try:
             with partial.open("wb") as file:
-                torch.save({"format": FORMAT, **content}, file)
-                file.flush()
+                write(file, {"format": FORMAT, **content})
                 os.fsync(file.fileno())
-        except BaseException as error:
+        except BaseException:
             partial.unlink(missing_ok=True)  # the disk may be full because of it
-            # torch hides an OSError behind an error of its own.
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
             raise
         partial.rename(path)
         # `best.pt` first: after a kill in between, the next process starts from `last.pt`.
@@ -117,6 +113,17 @@ class Checkpoints:
         for path in (*files, *self._folder.glob("*.partial")):
             if path not in kept and path.name != self._best:
                 path.unlink()
+
+
+def write(file: BinaryIO, content: dict[str, Any]) -> None:
+    """Write tensors. Raises OSError, which torch hides behind an error of its own."""
+    try:
+        torch.save(content, file)
+        file.flush()
+    except BaseException as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _step(path: Path) -> int:

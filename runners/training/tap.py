@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from distrain.runners.training import checkpoint
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.tap_files import (
     FIRST_STEPS,
@@ -150,7 +151,8 @@ class _Tap:
             "frozen": list(self._training.frozen),
             "skipped": self._facts["skipped"],
         }
-        torch.save(content, weights_file(self._folder, self._step))
+        with weights_file(self._folder, self._step).open("wb") as file:
+            checkpoint.write(file, content)
 
     def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)
@@ -190,7 +192,9 @@ class _Tap:
         return {name: digest(tensor) for name, tensor in tensors.items()}
 
     def _write(self, **content: Any) -> None:
-        torch.save(content, tap_file(self._folder, self._training.world.rank, self._step))
+        rank = self._training.world.rank
+        with tap_file(self._folder, rank, self._step).open("wb") as file:
+            checkpoint.write(file, content)
 
 
 def digest(*tensors: torch.Tensor) -> str:

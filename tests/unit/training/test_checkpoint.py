@@ -20,6 +20,7 @@ from distrain.runners.training.checkpoint import (
     Checkpoints,
     load,
     load_training,
+    write,
 )
 from distrain.runners.training.random_state import get_random_state, set_random_state
 
@@ -39,6 +40,14 @@ def test_a_saved_checkpoint_can_be_loaded(tmp_path: Path) -> None:
     loaded = load(str(path))
     assert loaded["step"] == 3
     assert torch.equal(loaded["model"]["weight"], content(3)["model"]["weight"])
+
+
+def test_a_full_disk_is_why_tensors_cannot_be_written() -> None:
+    with (
+        pytest.raises(OSError, match="No space left on device"),
+        open("/dev/full", "wb", buffering=0) as file,
+    ):
+        write(file, content(3))
 
 
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.9])
