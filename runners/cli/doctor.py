@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ def execute(arguments: Namespace) -> int:
     """Print the findings, or with --fix install what is missing. Progress goes to stderr."""
     if arguments.fix:
         return install_horovod(arguments)
+    os.getcwd()  # torch cannot be loaded in a folder that was deleted, which is another error
     report = run_survey(lambda text: print_message(f"{text} …", "dim"))
     if arguments.json:
         print_json(report)

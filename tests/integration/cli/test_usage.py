@@ -144,7 +144,7 @@ def test_a_broken_pipe_ends_quietly(
 
 
 @pytest.mark.parametrize(
-    "words", ["run ddp", "resume latest", "bench ddp allreduce", "verify single"]
+    "words", ["run ddp", "resume latest", "bench ddp allreduce", "verify single", "doctor"]
 )
 def test_a_current_folder_that_was_deleted_is_one_sentence(
     words: str, finished: SampledRun, environment: dict[str, str], tmp_path: Path
