@@ -22,7 +22,6 @@ from distrain.tui.data.typed_text import MOST_PASTED, single_line
 from distrain.tui.marks import RunMarks
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
-from distrain.tui.widgets.toast_corner import move_toasts
 
 if TYPE_CHECKING:
     from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
@@ -83,7 +82,6 @@ class BaseApp(App[None]):
         never read as markup.
         """
         super().notify(message, markup=False, **options)
-        self.call_later(self.screen.call_after_refresh, move_toasts, self.screen)
 
     def _on_notify(self, event: Notify) -> None:
         """Drop a message that is shown already: two threads may find the same at once."""

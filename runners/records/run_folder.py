@@ -18,6 +18,7 @@ import msgspec
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.records import job_status
+from distrain.runners.records.checkpoint_files import last_checkpoint
 from distrain.runners.records.logs import read_crash
 from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.state import (
@@ -149,23 +150,8 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which a resumed run continues; a file of this record.
-
-        It is the newest; where that was deleted, the one before.
-        """
-        folder = self.dir / "checkpoints"
-        return self._own_file(folder / "last.pt") or next(
-            filter(None, map(self._own_file, sorted(folder.glob("step-*.pt"), reverse=True))), None
-        )
-
-    def _own_file(self, path: Path) -> Path | None:
-        """Return the file at a path or behind a link; None where it is not one of this record."""
-        try:
-            path = path.resolve()
-            is_own = path.is_file() and path.is_relative_to(self.dir.resolve())
-        except (OSError, RuntimeError):  # a link to itself
-            return None
-        return path if is_own else None
+        """The checkpoint from which a resumed run continues; a file of this record."""
+        return last_checkpoint(self.dir / "checkpoints")
 
     @cached_property
     def config(self) -> RunConfig:

@@ -5,19 +5,16 @@ torchrun or a scheduler may restart them, and so may their own program.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Attempt
+from distrain.runners.records.checkpoint_files import last_step
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.step_offsets import StepOffsets
 from distrain.runners.supervision.stop_protocol import StopProtocol
-
-_NAME = re.compile(r"step-(\d+)\.pt", re.ASCII).fullmatch
 
 
 class Attempts:
@@ -106,16 +103,8 @@ class Attempts:
         """
         if self._run.config.is_script:
             return 0
-        folder = self._run.writer.dir / "checkpoints"
-        last = folder / "last.pt"
-        if last.exists():
-            named = _steps([last.resolve()])
-            # A copy that somebody has put in the place of the link is of the newest checkpoint.
-            return max(named or _steps(folder.iterdir()), default=0)
+        step = last_step(self._run.writer.dir / "checkpoints")
+        if step is not None:
+            return step
         facts = self._run.writer.state.facts
         return facts.start_step if facts else 0
-
-
-def _steps(paths: Iterable[Path]) -> list[int]:
-    """Return the steps of those that are checkpoints, by their names."""
-    return [int(name[1]) for path in paths if (name := _NAME(path.name))]

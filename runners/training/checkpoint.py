@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import torch
 
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events.base import NEVER
+from distrain.runners.records.checkpoint_files import last_checkpoint, numbered_files, step_of
 from distrain.runners.system.files import sync_folder
 
 FORMAT = 1
@@ -32,7 +32,6 @@ FIELDS: dict[str, type] = {
     "config": str,
     "ranks": list,
 }
-_NAME = re.compile(r"step-\d{8,}\.pt", re.ASCII).fullmatch
 COUNTS = ("step", "epoch", "offset", "world_size")
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -53,8 +52,8 @@ class Checkpoints:
     @property
     def last(self) -> str | None:
         """The path of the newest checkpoint; None before the first."""
-        path = self._folder / "last.pt"
-        return follow_link(str(path)) if path.exists() else None
+        path = last_checkpoint(self._folder)
+        return str(path) if path else None
 
     def save(self, content: dict[str, Any], best: bool) -> Path:
         """Write a checkpoint, delete those that are neither new nor best, and return its path.
@@ -108,8 +107,8 @@ class Checkpoints:
         Also deletes what a process left that was killed while it saved: partial files, and
         files of steps after `last`.
         """
-        files = sorted(filter(lambda path: _NAME(path.name), self._folder.iterdir()), key=_step)
-        kept = [path for path in files if _step(path) <= _step(last)][-self._keep :]
+        files = numbered_files(self._folder)
+        kept = [path for path in files if step_of(path) <= step_of(last)][-self._keep :]
         for path in (*files, *self._folder.glob("*.partial")):
             if path not in kept and path.name != self._best:
                 path.unlink()
@@ -124,10 +123,6 @@ def write(file: BinaryIO, content: dict[str, Any]) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
-
-
-def _step(path: Path) -> int:
-    return int(path.stem.removeprefix("step-"))
 
 
 def follow_link(path: str) -> str:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
-from textual.geometry import Region, Size
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -22,7 +20,6 @@ from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
 from distrain.tui.widgets.run_header import RunHeader
 from distrain.tui.widgets.runs_header import RunsHeader
-from distrain.tui.widgets.toast_corner import choose_corner
 from tests.support.records import RunBuilder
 
 from .app_driver import messages, until
@@ -155,17 +152,3 @@ def test_what_the_table_shows_is_not_new(make: Make, runs_dir: Path) -> None:
         assert app.history.unseen == 0
 
     play(scenario, runs_dir)
-
-
-@pytest.mark.parametrize(
-    ("focused", "corner"),
-    [
-        (Region(0, 0, 40, 35), "bottom right"),
-        (Region(60, 10, 60, 25), "top right"),
-        (Region(60, 0, 60, 35), "bottom left"),
-        (Region(0, 5, 120, 30), "top right"),
-        (Region(0, 0, 120, 36), "bottom right"),
-    ],
-)
-def test_messages_hide_nothing_of_the_focused_pane(focused: Region, corner: str) -> None:
-    assert choose_corner(Size(120, 36), [Size(30, 1), Size(50, 2)], focused) == corner

@@ -18,6 +18,7 @@ from textual.widgets.button import ButtonVariant
 from distrain.tui import keymap
 from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.typed_text import is_much
+from distrain.tui.widgets.toast_place import follow_layout
 
 T = TypeVar("T")
 CANCEL = "cancel"
@@ -90,6 +91,7 @@ class Dialog(ModalScreen[T]):
 
     def _on_mount(self, event: events.Mount) -> None:
         super()._on_mount(event)
+        follow_layout(self)
         self._texts_before = {line: line.value for line in self.query(Input)}
         if first := self.FIRST or (f"#{CANCEL}" if self._answers else ""):
             self.set_focus(self.query(first).first())  # before the first key that follows

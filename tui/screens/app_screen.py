@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, cast, runtime_checkable
 
+from textual import events
 from textual.binding import Binding
 from textual.reactive import Reactive
 from textual.screen import ModalScreen, Screen
@@ -15,7 +16,7 @@ from distrain.tui import keymap
 from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.screens.error_boundary import ErrorBoundary
-from distrain.tui.widgets.toast_corner import move_toasts
+from distrain.tui.widgets.toast_place import follow_layout, place_toasts
 
 # Classes that a screen gets by its width and height, each from so many cells on.
 BREAKPOINTS = (
@@ -48,8 +49,12 @@ class AppScreen(ErrorBoundary, Screen[None]):
         for cells, names in zip(self.app.size, BREAKPOINTS, strict=True):
             self.add_class(next(name for least, name in reversed(names) if cells >= least))
 
+    def _on_mount(self, event: events.Mount) -> None:
+        super()._on_mount(event)
+        follow_layout(self)
+
     def on_descendant_focus(self) -> None:
-        move_toasts(self)
+        place_toasts(self)
 
     def offers(self, binding: Binding) -> bool:
         """Return whether the footer shows a key."""

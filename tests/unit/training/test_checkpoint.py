@@ -102,6 +102,17 @@ def test_links_name_the_last_and_the_best(tmp_path: Path) -> None:
     assert load(str(folder / "best.pt"))["step"] == 2
 
 
+def test_restarted_ranks_continue_from_an_earlier_file_where_the_last_was_deleted(
+    tmp_path: Path,
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=5)
+    assert checkpoints.last is None
+    paths = [str(checkpoints.save(content(step), best=False)) for step in (1, 2)]
+    assert checkpoints.last == paths[1]
+    Path(paths[1]).unlink()
+    assert checkpoints.last == paths[0]
+
+
 def test_no_checkpoint_is_written_where_the_folder_of_the_run_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
