@@ -32,6 +32,7 @@ from distrain.tui.widgets.bench_results import BenchResults
 from distrain.tui.widgets.bench_rounds import BenchRounds
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.run_table import RunTable
+from distrain.tui.widgets.table_columns import tell_apart
 from tests.support.benches import RATES, change, make_bench
 from tests.support.records import RunBuilder
 
@@ -107,7 +108,26 @@ def test_a_bench_is_shown_in_every_state_and_size(
     run_app(scenario, runs_dir, bench, size)
 
 
-def test_ten_candidates_with_long_names_leave_room_for_notes(runs_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["ddp,train.lr=0.1", "ddp,train.lr=0.2"], ["…lr=0.1", "…lr=0.2"]),
+        (["ddp,seed=1,x=1", "ddp,seed=2,x=1"], ["…seed=1…", "…seed=2…"]),
+        (["ddp", "ddp,train.lr=0.1"], ["ddp", "ddp,train.lr=0.1"]),
+        (["long/one/train.py", "long/two/train.py"], ["…one…", "…two…"]),
+        (["short", "names"], ["short", "names"]),
+        (["one of a kind with a long name"], ["one of a kind with a long name"]),
+    ],
+)
+def test_names_too_long_for_their_column_show_the_words_that_differ(
+    names: list[str], shown: list[str]
+) -> None:
+    assert tell_apart(names, 10) == shown
+
+
+def test_ten_candidates_with_long_names_differ_on_screen_and_leave_room_for_notes(
+    runs_dir: Path,
+) -> None:
     names = [f"ddp,train.lr={at / 100:.2f},description={'x' * 60}" for at in range(10)]
     configs = {
         name: load_preset("ddp", {"train.batch_size": 64 + at}) for at, name in enumerate(names)
@@ -116,6 +136,7 @@ def test_ten_candidates_with_long_names_leave_room_for_notes(runs_dir: Path) -> 
 
     async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
         assert app.screen.query_one(BenchNotes).height > 3
+        assert "…lr=0.03…" in text_of(app, BenchResults)
         assert not app.screen.query_one(BenchRounds).region
         await pilot.press("tab")
         assert app.screen.query_one(BenchRounds).region

@@ -13,7 +13,13 @@ from distrain.runners.analysis.comparison.model import Candidate, Comparison
 from distrain.tui import keymap, marks
 from distrain.tui.widgets import phase_bar
 from distrain.tui.widgets.colours import legible_style
-from distrain.tui.widgets.table_columns import TableColumn, align, columns_that_fit, total_width
+from distrain.tui.widgets.table_columns import (
+    TableColumn,
+    align,
+    columns_that_fit,
+    tell_apart,
+    total_width,
+)
 from distrain.tui.widgets.text_pane import TextPane
 
 RATE = "rate"  # its header is the unit
@@ -104,9 +110,10 @@ def table(
         header.append(" ").append_text(align(Text(title, "dim"), column))
     header.append(" " * GAP).append_text(phase_bar.legend(bar))
     lines = [header]
-    rows = zip(found.candidates, styled_marks, strict=True)
-    for number, (each, (shape, style)) in enumerate(rows):
-        line = _name(each.name, name, shape, style, number == at, each.name == now)
+    names = tell_apart([each.name for each in found.candidates], name - 6)
+    rows = zip(found.candidates, names, styled_marks, strict=True)
+    for number, (each, shown, (shape, style)) in enumerate(rows):
+        line = _name(shown, name, shape, style, number == at, each.name == now)
         if each.problem:
             line.append(f" {each.problem}", "red")
         else:

@@ -10,6 +10,7 @@ from rich.text import Text
 from distrain.runners.analysis.comparison.model import Candidate, Comparison
 from distrain.tui.plotting.scale import Scale, axis_labels, fit_scale
 from distrain.tui.widgets.bench_results import OUTLIER, candidate_marks
+from distrain.tui.widgets.table_columns import tell_apart
 from distrain.tui.widgets.text_pane import TextPane
 
 ROUND = "•"
@@ -54,10 +55,11 @@ def round_lines(
     name = min(longest, max(width // 4, 8), max(width - LEAST, 1))
     cells = max(width - name - 1, 1)
     scale = fit_scale(min(values), max(values), max(cells // 9, 2))
+    names = tell_apart([each.name for each in found.candidates], name - 2)
     lines = []
-    for each, (shape, style) in zip(found.candidates, styled_marks, strict=True):
+    for each, shown, (shape, style) in zip(found.candidates, names, styled_marks, strict=True):
         line = Text(f"{shape} ", style, no_wrap=True)
-        line.append(each.name, "default")
+        line.append(shown, "default")
         line.truncate(name, overflow="ellipsis", pad=True)
         lines.append(line.append(" ").append_text(_strip(each, scale, cells, style)))
     return [*lines, _axis(scale, name + 1, cells)]

@@ -12,7 +12,7 @@ from textual.color import Color
 from distrain.runners import formatting
 from distrain.tui.data.run_glance import GlanceCurve, RunGlance, config_differences
 from distrain.tui.data.run_groups import GroupRow, TableRow
-from distrain.tui.data.run_rows import RunRow
+from distrain.tui.data.run_rows import BENCH, RunRow
 from distrain.tui.marks import RunMarks
 from distrain.tui.plotting.sparkline import tall_sparkline
 from distrain.tui.widgets.colours import STATUSES, UNKNOWN, legible_style
@@ -169,7 +169,7 @@ def _figures(row: RunRow, width: int) -> list[Text]:
     """Return the other figures of a run, each with what it is."""
     figures = []
     if row.step is not None:
-        figures.append(("steps", formatting.count(row.step)))
+        figures.append(("rounds" if row.kind == BENCH else "steps", formatting.count(row.step)))
     if row.samples_per_s is not None:
         kind = "now" if row.live else "mean"
         figures.append((f"samples/s ({kind})", formatting.round_rate(row.samples_per_s)))
