@@ -40,6 +40,8 @@ class Epochs:
         """Raise ConfigError where the data do not fit the settings."""
         if self.is_endless:
             self._require_no_epochs()
+        elif not self.samples:
+            raise ConfigError([("data.name", "the training set is empty")])
         elif self.samples < ranks:
             problem = f"{ranks} ranks cannot share {self.samples} training samples"
             raise ConfigError([("devices", problem)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
 from distrain.models.task import Task, overrides
-from distrain.models.values import describe
+from distrain.models.values import describe, to_number
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.training_sections import TrainConfig
@@ -67,6 +68,12 @@ def own_optimizer(task: Task, model: nn.Module) -> Optimizer | None:
     made = task.optimizer(model)
     if made is None:
         return None
+    if isinstance(made, list | tuple):
+        problem = (
+            f"{place_of(task.optimizer)} returned {describe(made)}: return an optimizer, or a "
+        )
+        problem += "dict of several that take turns; a schedule is a method of the task"
+        raise TaskError("task.name", problem)
     several = made if isinstance(made, Mapping) else {"": made}
     for each in several.values():
         require_optimizer(each, place_of(task.optimizer), "task.name")
@@ -139,8 +146,20 @@ def make_rate(
     """
     if not has_own_schedule(task):
         return make_schedule(config, lr, steps_per_epoch, total_steps)
-    first = task.schedule(0, total_steps)
-    if not isinstance(first, int | float):
-        problem = f"{place_of(task.schedule)} must return a factor of the learning rate, a number"
-        raise TaskError("task.name", f"{problem}, not a {type(first).__name__}")
-    return lambda step: lr * task.schedule(step, total_steps)
+
+    def rate(step: int) -> float:
+        return lr * _factor(task, step, total_steps)
+
+    rate(0)  # a mistake in it is found before training
+    return rate
+
+
+def _factor(task: Task, step: int, total_steps: int) -> float:
+    """Return the factor of the task's schedule. Raises TaskError where it is none."""
+    returned = task.schedule(step, total_steps)
+    factor = to_number(returned)
+    if factor is not None and math.isfinite(factor) and factor >= 0:
+        return factor
+    found = describe(returned) if factor is None else f"{factor:g}"
+    problem = f"{place_of(task.schedule)} must return a factor of the learning rate, a number >= 0"
+    raise TaskError("task.name", f"{problem}, but it returned {found} for step {step}")

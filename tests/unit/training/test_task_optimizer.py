@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -170,10 +171,29 @@ def test_a_schedule_that_is_an_attribute_is_the_schedule() -> None:
 
 
 @pytest.mark.parametrize(
+    ("factor", "found"),
+    [
+        (lambda step: 1 - step / 2, "-0.5 for step 3"),
+        (lambda step: 1 if step < 3 else math.nan, "nan for step 3"),
+        (lambda step: None, "None for step 0"),
+    ],
+)
+def test_a_schedule_that_gives_no_rate_is_named(factor: Any, found: str) -> None:
+    task = Grouped()
+    task.schedule = lambda step, total_steps: factor(step)  # type: ignore[method-assign]
+    with pytest.raises(TaskError, match=rf"a number >= 0, but it returned {found}"):
+        make_rate(TrainConfig(), task, 0.5, 10, 4)(3)
+
+
+@pytest.mark.parametrize(
     ("hooks", "sentence"),
     [
         ({"groups": lambda model: halves(model)[:1]}, "leaves out 2 parameters (1.weight, 1.bias)"),
         ({"groups": lambda model: [model]}, 'must return a list of dicts with "params"'),
+        (
+            {"optimizer": lambda model: [torch.optim.SGD(model.parameters())]},
+            "returned a list: return an optimizer, or a dict of several that take turns",
+        ),
         ({"optimizer": lambda model: model}, "returned a Sequential, not a torch.optim.Optimizer"),
         (
             {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())},
