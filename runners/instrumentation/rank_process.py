@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable
 from itertools import dropwhile
 from pathlib import Path
 
+import distrain
 from distrain.runners.distributed.secondary_failures import is_secondary_failure
 from distrain.runners.protocol.events import Failure
 from distrain.runners.protocol.reporter import Reporter
@@ -21,6 +23,10 @@ MAX_LOADERS = 16  # that raise, once each, in one program
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
 TRACEBACK = "Traceback (most recent call last):\n"
+_INSTALLED = (
+    os.path.join(os.path.dirname(distrain.__file__), ""),
+    *(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")),
+)
 _RAISED_AGAIN = re.compile(rf"Caught \w+ .+\.\nOriginal {re.escape(TRACEBACK)}")
 
 
@@ -89,13 +95,24 @@ def make_exit_failure(rank: int, error: SystemExit) -> Failure | None:
     return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
 
 
-def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool = False) -> Failure:
+def make_failure(
+    rank: int,
+    error: BaseException,
+    step: int = 0,
+    *,
+    usage: bool = False,
+    in_users_code: bool = False,
+) -> Failure:
     """Return the report of the exception that ends a rank after `step` steps.
 
     `usage` marks a mistake in the user's configuration, whose traceback explains nothing.
+    `in_users_code` leaves out the calls of distrain by which a traceback begins.
     """
     message = _message_of(error)
-    trace = "" if usage else "".join(traceback.format_exception(error))
+    complete = traceback.TracebackException.from_exception(error)
+    if in_users_code:
+        _begin_in_users_code(complete)
+    trace = "" if usage else "".join(complete.format())
     return Failure(
         time=time.time(),
         rank=rank,
@@ -108,8 +125,25 @@ def make_failure(rank: int, error: BaseException, step: int = 0, *, usage: bool 
     )
 
 
+def _begin_in_users_code(formatted: traceback.TracebackException) -> None:
+    """Leave out the calls that lead to the user's code, where there is any."""
+    frames = list(dropwhile(lambda frame: _is_installed(frame.filename), formatted.stack))
+    if frames:
+        formatted.stack = traceback.StackSummary.from_list(frames)
+    for earlier in (formatted.__cause__, formatted.__context__):
+        if earlier is not None:
+            _begin_in_users_code(earlier)
+
+
+def _is_installed(path: str) -> bool:
+    """Return whether a file is part of distrain, Python or an installed package."""
+    return path.startswith(("<", *_INSTALLED))
+
+
 def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
+        if isinstance(error.code, str):  # sys.exit(message)
+            return f"exited before training had ended: {error.code}"
         return f"exited with code {error.code} before training had ended"
     kind = type(error).__name__
     try:

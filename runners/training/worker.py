@@ -57,7 +57,8 @@ def main() -> int:
         reporter.send(Phase(time=time.time(), rank=rank, phase="loading"))
         if error := call(partial(_train, record, reporter)):
             is_usage = isinstance(error, ConfigError | TaskError)
-            reporter.send(make_failure(rank, error, reporter.step, usage=is_usage))
+            failure = make_failure(rank, error, reporter.step, usage=is_usage, in_users_code=True)
+            reporter.send(failure)
             if isinstance(error, SystemExit):
                 raise error
             traceback.print_exception(error)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import NoReturn
 
 import pytest
+import torch
 from torch._utils import ExceptionWrapper
 
 from distrain.runners.instrumentation.rank_process import MAX_MESSAGE, call, make_failure
@@ -100,3 +102,20 @@ def test_a_long_message_keeps_what_it_begins_and_ends_with() -> None:
     assert message.startswith("missing keys: layer0.weight, ")
     assert message.endswith("layer999.weight; sizes differ")
     assert len(message) < MAX_MESSAGE + 10
+
+
+def test_a_traceback_begins_in_the_users_code() -> None:
+    error = call(fail)
+    assert error is not None
+    assert "in call" in make_failure(0, error).traceback
+    trace = make_failure(0, error, in_users_code=True).traceback
+    assert "in call" not in trace
+    assert f'File "{__file__}"' in trace.splitlines()[1]
+    of_torch = call(partial(torch.ones(2).reshape, 3))
+    assert of_torch is not None
+    assert "in call" in make_failure(0, of_torch, in_users_code=True).traceback
+
+
+def test_an_exit_with_a_message_is_named_by_it() -> None:
+    failure = make_failure(0, SystemExit("no data"))
+    assert failure.message == "exited before training had ended: no data"
