@@ -26,6 +26,7 @@ BUSY = 0.01  # of a core; a thread that sleeps or waits for a lock uses nothing
 _SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
 _REPORTED = {  # phases of the trainer, where calls do not tell
     "loading": RankPhase.START,
+    "averaging": RankPhase.EVALUATION,
     "evaluating": RankPhase.EVALUATION,
     "saving": RankPhase.CHECKPOINT,
 }

@@ -8,6 +8,7 @@ training data. A run does it before each evaluation, so it takes a bounded numbe
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -36,6 +37,8 @@ SAMPLES = 2048
 
 1,000 to 10,000 are enough for ImageNet (Wu and Johnson, "Rethinking 'Batch' in BatchNorm", 2021).
 """
+
+REPORT_S = 1.0  # between two signs of progress
 
 
 def steps_to_use(samples: int, batch_size: int) -> int:
@@ -86,11 +89,16 @@ def _forward(run: Training, model: nn.Module) -> None:
     with _unchanged(run, [model, run.model, *shared]):
         batches = Batches(task, config, plan, world.rank, mover)
         epoch = batches.epoch(0, run.epochs.plan(world.size, 0))
+        reported = time.monotonic()
         for index, batch in enumerate(islice(epoch, steps * accumulate)):
             if run.turns:
                 task.turn = run.turns.names[index // accumulate % len(run.turns.names)]
             with run.precision.autocast():
                 task.loss(model, batch)
+            # The last batch belongs to the time that the next one may take, too.
+            if index + 1 < steps * accumulate and time.monotonic() - reported > REPORT_S:
+                run.enter("averaging")
+                reported = time.monotonic()
 
 
 def _average_over_ranks(

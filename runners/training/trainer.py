@@ -254,7 +254,7 @@ class Training:
             **own_parts(self.config.task, self.task),
         )
 
-    def enter(self, phase: Literal["training", "evaluating", "saving"]) -> None:
+    def enter(self, phase: Literal["training", "averaging", "evaluating", "saving"]) -> None:
         """Report the phase that this rank begins."""
         self.reporter.send(
             Phase(time=time.time(), rank=self.world.rank, phase=phase, step=self.step)
@@ -276,8 +276,9 @@ class Training:
         """
         if self.is_evaluated or self.evaluation_batches is None:
             return
-        self.enter("evaluating")
         began = time.perf_counter()
+        self.renew_statistics()
+        self.enter("evaluating")
         samples, metrics = evaluate(
             self.task,
             self.model_to_evaluate(),
@@ -318,15 +319,24 @@ class Training:
             return self.average.model
         return self.strategy.for_evaluation(self.model, self.wrapped)
 
+    def renew_statistics(self) -> None:
+        """Compute the statistics of the average, if weights were averaged since the last time.
+
+        It is a phase of its own: the data of its batches may take long. All ranks must call this.
+        """
+        if not (self.average and self.average.has_old_statistics):
+            return
+        self.enter("averaging")
+        self.strategy.sync_buffers(self.model)
+        self.average.copy_others()
+        recompute_statistics(self, self.average.model)
+        self.average.note_new_statistics()
+
     def sync_buffers(self) -> None:
         """Give model and average the buffers of rank 0; all ranks must call this."""
         self.strategy.sync_buffers(self.model)
         if self.average:
             self.average.copy_others()
-            if self.average.has_old_statistics:
-                recompute_statistics(self, self.average.model)
-                self.average.note_new_statistics()
-                self.average.copy_others()  # which the forward passes may have changed
             self.strategy.sync_buffers(self.average.model)
 
 

@@ -120,8 +120,9 @@ class TrainingState:
         run = self._run
         if run.config.checkpoint.keep == 0 or self._saved_at == run.step:
             return
-        run.enter("saving")
         began = time.perf_counter()
+        run.renew_statistics()
+        run.enter("saving")
         run.sync_buffers()
         own = {
             "random": get_random_state(run.world.device),

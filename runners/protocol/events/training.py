@@ -13,11 +13,14 @@ from distrain.runners.protocol.events.base import Event, Int
 
 
 class Phase(Event, frozen=True, tag="phase"):
-    """A rank begins loading, training, evaluating or saving; "running" is a program of its own."""
+    """A rank begins a phase, or goes on with one that reports its progress.
+
+    "averaging" computes the statistics of averaged weights; "running" is a program of its own.
+    """
 
     time: float
     rank: Int
-    phase: Literal["loading", "training", "evaluating", "saving", "running"]
+    phase: Literal["loading", "training", "averaging", "evaluating", "saving", "running"]
     step: Int = 0
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 from torch.optim.swa_utils import update_bn
 
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
-from distrain.runners.protocol.events import Notice, Window
+from distrain.runners.protocol.events import Notice, Phase, Window
+from distrain.runners.training import batch_statistics
 from distrain.runners.training.loading import epoch_permutation
 from tests.integration.engine.ranks import StoppingRecorder, run_alone, run_case
 
@@ -49,6 +51,19 @@ def test_they_are_those_that_update_bn_of_torch_computes(tmp_path: Path) -> None
             assert torch.equal(found[name], dict(run.model.named_buffers())[name])
     saved = torch.load(tmp_path / "checkpoints" / "last.pt", weights_only=True)
     assert torch.equal(saved["swa"]["model"]["2.running_mean"], found["2.running_mean"])
+
+
+def test_their_batches_are_signs_of_progress_in_a_phase_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_statistics, "REPORT_S", -1.0)  # each batch is slow
+    _, recorder = run_case(
+        BASE.with_changes(AVERAGED), World(0, 0, 1, torch.device("cpu")), tmp_path
+    )
+    phases = [event.phase for event in recorder.events_of(Phase)]
+    without = ["training", "evaluating", "saving"]
+    averaged = ["training", *["averaging"] * (128 // 32), "evaluating", "saving"]
+    assert phases == [*without, *averaged, *averaged]
 
 
 def test_their_forward_passes_change_neither_training_nor_task(tmp_path: Path) -> None:
