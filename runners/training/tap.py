@@ -24,6 +24,7 @@ from distrain.runners.training.tap_files import (
     FIRST_STEPS,
     FOLDER,
     digests_file,
+    evaluated_file,
     tap_file,
     weights_file,
 )
@@ -114,6 +115,8 @@ class _Tap:
         self._step_of_precision = training.precision.step
         training.precision.step = self._make_step  # type: ignore[method-assign]
         training.optimizer.register_step_pre_hook(self._before_update)
+        self._model_to_evaluate = training.model_to_evaluate
+        training.model_to_evaluate = self._note_evaluated  # type: ignore[method-assign]
         self._write(epochs=epochs, steps=list(steps), **self._state())
 
     def _make_step(
@@ -141,6 +144,13 @@ class _Tap:
             self._write_weights()
         self._before = {} if is_compared else state  # the file of a compared step has it
         return result
+
+    def _note_evaluated(self) -> torch.nn.Module:
+        """Return the module to evaluate, and write digests of its weights and buffers."""
+        model = self._model_to_evaluate()
+        file = evaluated_file(self._folder, self._training.world.rank)
+        file.write_text(f"{digest(*model.parameters())} {digest(*model.buffers())}")
+        return model
 
     def _write_weights(self) -> None:
         """Write what is averaged after this step."""

@@ -41,6 +41,11 @@ def digests_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.digests"
 
 
+def evaluated_file(folder: Path, rank: int) -> Path:
+    """Return the file with digests of the weights and buffers that a rank evaluated last."""
+    return folder / f"rank-{rank}.evaluated"
+
+
 def weights_file(folder: Path, step: int) -> Path:
     """Return the file with the weights after a step, which only an average of weights needs."""
     return folder / f"weights-{step}.pt"

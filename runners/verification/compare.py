@@ -32,7 +32,12 @@ from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
 from distrain.runners.verification.average import average_weights, recompute_statistics
-from distrain.runners.verification.digests import BETWEEN_STEPS, OF_RANKS, find_unequal_states
+from distrain.runners.verification.digests import (
+    BETWEEN_STEPS,
+    OF_RANKS,
+    find_other_evaluation,
+    find_unequal_states,
+)
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
@@ -158,6 +163,7 @@ class ReferenceComparer:
                 "at the start": (self._initial["weights"], self._initial["buffers"]),
             },
             counts_only=self._probe.draws_in_evaluation,
+            of_ranks=find_other_evaluation(self.record.dir / FOLDER, self.plan.world_size),
         )
 
     def _average_weights(self, steps: int, delay: int = 0) -> Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distrain.runners.training.tap_files import digests_file
+from distrain.runners.training.tap_files import digests_file, evaluated_file
 from distrain.runners.verification.result import VerificationCheck
 
 BETWEEN_STEPS = "weights between steps"
@@ -28,6 +28,18 @@ def find_unequal_states(folder: Path, ranks: int) -> dict[int, VerificationCheck
                 return {at: VerificationCheck(what=what, step=at, passed=False, detail=detail)}
         previous = digests
     return {}
+
+
+def find_other_evaluation(folder: Path, ranks: int) -> str:
+    """Return which rank evaluated another model than rank 0, and whether its weights or buffers
+    differ; empty if all have evaluated the same.
+    """
+    digests = [evaluated_file(folder, rank).read_text().split() for rank in range(ranks)]
+    for kind, of_kind in zip(("weights", "buffers"), zip(*digests, strict=True), strict=True):
+        for rank, digest in enumerate(of_kind):
+            if digest != of_kind[0]:
+                return f"rank {rank} evaluated other {kind} than rank 0"
+    return ""
 
 
 def _describe_difference(

@@ -23,20 +23,30 @@ States = Mapping[str, tuple[Tensors, Tensors]]
 
 
 def compare_evaluation(
-    process: PlainProcess, evaluation: Evaluation, others: States, *, counts_only: bool
+    process: PlainProcess,
+    evaluation: Evaluation,
+    others: States,
+    *,
+    counts_only: bool,
+    of_ranks: str = "",
 ) -> VerificationCheck:
     """Check that the run evaluated each sample once, in evaluation mode, with these weights.
 
-    `process` has the weights and buffers of rank 0 at the end of the run.
+    `process` has the weights and buffers of rank 0 at the end of the run. `of_ranks` says which
+    rank evaluated others, if one has: the cause of a difference.
     """
-    problem = next(_find_problems(process, evaluation, others, counts_only), "")
+    problem = next(_find_problems(process, evaluation, others, counts_only, of_ranks), "")
     return VerificationCheck(
         what="evaluations", step=evaluation.step, passed=not problem, detail=problem
     )
 
 
 def _find_problems(
-    process: PlainProcess, evaluation: Evaluation, others: States, counts_only: bool
+    process: PlainProcess,
+    evaluation: Evaluation,
+    others: States,
+    counts_only: bool,
+    of_ranks: str,
 ) -> Iterator[str]:
     assert process.task.eval is not None
     samples = length(process.task.eval)
@@ -58,7 +68,8 @@ def _find_problems(
         actual = math.nan if total is None else total
         is_equal = abs(actual - metrics.total) <= limits[name]
         if not (is_equal or (total is None and not math.isfinite(metrics.total))):
-            cause = _find_cause(process, evaluation, pieces, limits, others)
+            cause = f": {of_ranks}" if of_ranks else ""
+            cause = cause or _find_cause(process, evaluation, pieces, limits, others)
             kind = "" if metrics.is_of_state else "the sum of "
             yield (
                 f"{kind}{name} is {actual:.9g}, and {metrics.total:.9g} in the plain process{cause}"

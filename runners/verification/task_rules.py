@@ -27,7 +27,7 @@ STATE_TOLERANCE = 1e-4  # relative; many metrics compute in fp32
 CUTS = {"A": (0, 1), "B": (1, 2), "C": (2, 3), "AB": (0, 2), "BC": (1, 3), "ABC": (0, 3)}
 
 MEAN_RULE = (
-    "the loss of a batch must be the mean over its samples, because steps, ranks and micro-batches "
+    "The loss of a batch must be the mean over its samples, because steps, ranks and micro-batches "
     "are weighted by their samples"
 )
 
@@ -71,7 +71,7 @@ def _problem_of_loss(process: PlainProcess) -> str:
     if _is_close(whole, parts, parts, process.exact):
         return (
             f"{place} returns a sum: {found}, as much as those of its parts together. "
-            f'Use reduction="mean": {MEAN_RULE}'
+            f'Use reduction="mean". {MEAN_RULE}'
         )
     if has_weights(process.task):
         return (

@@ -81,7 +81,8 @@ LATE = {
         changes={"train.ema": 0.9}, sentence="the weights of the last step, which are not averaged"
     ),
     "AveragesOnLeader": EVALUATION._replace(
-        changes={"train.swa_share": 0.6, "train.lr": 0.3}, sentence="the sum of loss is"
+        changes={"train.swa_share": 0.6, "train.lr": 0.3},
+        sentence="in the plain process: rank 1 evaluated other weights than rank 0",
     ),
     "AveragesLate": EVALUATION._replace(
         changes={"train.swa_share": 0.6, "train.lr": 0.3},
@@ -91,7 +92,9 @@ LATE = {
         changes={**NORMED, "train.swa_share": 0.6, "train.lr": 0.3},
         sentence="the average, whose running statistics",
     ),
-    "OwnBuffers": EVALUATION._replace(changes=NORMED),
+    "OwnBuffers": EVALUATION._replace(
+        changes=NORMED, sentence="rank 1 evaluated other buffers than rank 0"
+    ),
     "ZerosForUnused": Bug(ROUTED, what="weights", step=None, sentence="its gradient is zero"),
     "MeanOfUsers": Bug(ROUTED, step=None),
     "UnequalBuffers": Bug(
