@@ -94,6 +94,8 @@ def _arguments_problem(function: Any, wanted: Sequence[str]) -> str:
 def _model_problem(model: Any) -> str:
     if not isinstance(model, nn.Module):
         return f"must be a torch.nn.Module, not {describe(model)}"
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return f"is a {type(model).__name__}: return the module in it, which the run wraps itself"
     tensors = [*model.named_parameters(), *model.named_buffers()]
     lazy = next((name for name, tensor in tensors if is_lazy(tensor)), "")
     return lazy and f"has no size for {lazy} yet: call it once, with a batch, where it is made"

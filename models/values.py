@@ -7,15 +7,19 @@ from numbers import Real
 from torch import Tensor
 
 
+def is_number(value: object) -> bool:
+    """Return whether a value is a real number or a 0-dim tensor of one, without reading it."""
+    if isinstance(value, Tensor):
+        return value.ndim == 0 and not value.is_complex()
+    return isinstance(value, Real)
+
+
 def to_number(value: object) -> float | None:
     """Return a number or a 0-dim tensor as a float; None where it is neither, or complex.
 
     Numbers that are too large for a float are infinite.
     """
-    is_number = isinstance(value, Real)
-    if isinstance(value, Tensor):
-        is_number = value.ndim == 0 and not value.is_complex()
-    if not is_number:
+    if not is_number(value):
         return None
     try:
         return float(value)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
-"""Checks before the first step that a stream is the same for all that read it.
+"""Checks before the first step that the data are the same for all that read them.
 
-Each rank and loader process reads the whole stream. If they find different samples, some are used
-twice and others never, and nothing else would show it.
+Each rank divides the same samples: if they have different ones, as by a random split that is not
+seeded, some are used twice and others never, and nothing else would show it. Each rank and loader
+process reads a whole stream.
 """
 
 from __future__ import annotations
@@ -9,17 +10,95 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from distrain.models.data import FirstSamples, length
 from distrain.models.errors import TaskError
 from distrain.runners.training.loading import open_stream
+from distrain.runners.training.random_state import (
+    get_random_state,
+    seed_generators,
+    set_random_state,
+)
+from distrain.runners.training.state_copy import copy_data
 from distrain.runners.training.trainer import Training
 
 FIRST_SAMPLES = 4
+SAMPLE_TOLERANCE = 1e-3  # of the mean over a sample's numbers, relative to their size
+
+
+def check_data(run: Training) -> None:
+    """Compare the data of all ranks. Raises TaskError, on at least one rank, where they differ."""
+    if run.epochs.is_endless:
+        check_stream(run)
+    else:
+        _check_samples(run, "training", run.task.train)
+    if run.task.eval is not None:
+        _check_samples(run, "evaluation", run.task.eval)
+
+
+def _check_samples(run: Training, kind: str, data: Any) -> None:
+    """Compare the number of samples, and the first one, with those of rank 0.
+
+    Decoders of different hosts may round differently. A sample that is random is not compared.
+    """
+    world = run.world
+    if world.size == 1:
+        return
+    subject = f"the {kind} data, of class {_class_name(data)}, "
+    remedy = "each rank must make all samples in the same order, because the run divides them"
+    own = torch.tensor(_summary(run, data), dtype=torch.float64, device=world.device)
+    first = own.clone()
+    world.broadcast_(first)
+    samples, of_leader = int(own[0]), int(first[0])
+    if samples != of_leader:
+        problem = f"{subject}are {samples} samples on rank {world.rank} and {of_leader} on rank 0"
+        raise TaskError("task.name", f"{problem}: {remedy}")
+    size = max(own[1], first[1])
+    scale = (size * max(own[3], first[3])).sqrt()
+    is_other = (own[2] - first[2]).abs() > SAMPLE_TOLERANCE * scale or own[1] != first[1]
+    if size and min(own[1], first[1]) and is_other:
+        problem = f"{subject}begin with another sample on rank {world.rank} than on rank 0"
+        raise TaskError("task.name", f"{problem}: {remedy}")
+
+
+def _summary(run: Training, data: Any) -> list[float]:
+    """Return the number of samples, and of the first one how many numbers it has, their sum and
+    that of their squares: zeros where it is not the same each time.
+    """
+    device = run.world.device
+    state = get_random_state(device)
+    found = []
+    for _ in range(2):
+        seed_generators(0)
+        with suppress(Exception):  # who reads the data of a run reports it
+            found.append(_numbers_of_first(data))
+    set_random_state(state, device)
+    is_same = len(found) == 2 and found[0] == found[1]
+    return [float(length(data)), *(found[0] if is_same else (0.0, 0.0, 0.0))]
+
+
+def _numbers_of_first(data: Any) -> tuple[float, float, float]:
+    data = copy_data(data)
+    fetch = getattr(data, "__getitems__", None)
+    key: Any = (0, 0) if getattr(data, "wants_epoch", False) else 0
+    size, total, squares = 0, 0.0, 0.0
+    for leaf in _leaves(fetch([key]) if fetch else data[key]):
+        if isinstance(leaf, Tensor | np.ndarray | int | float):
+            values = torch.as_tensor(leaf).detach().double()
+            size += values.numel()
+            total += float(values.sum())
+            squares += float(values.square().sum())
+    return size, total, squares
+
+
+def _class_name(data: Any) -> str:
+    return type(data.dataset if isinstance(data, FirstSamples) else data).__name__
 
 
 def check_stream(run: Training) -> None:
@@ -40,27 +119,34 @@ def check_stream(run: Training) -> None:
 def _checksum(run: Training) -> int:
     """Return a checksum of the first samples, of a copy that may count its passes."""
     samples = open_stream(copy.copy(run.task.train), run.config)
-    checksum = 0
-    for part in _parts(samples.__getitems__(range(FIRST_SAMPLES))):
-        checksum = zlib.crc32(part, checksum)
-    return checksum
+    return zlib.crc32(content_of(samples.__getitems__(range(FIRST_SAMPLES))))
 
 
-def _parts(value: Any) -> Iterator[bytes]:
-    """Yield the content of tensors, arrays, numbers and text in nested samples."""
-    match value:
+def content_of(value: Any) -> bytes:
+    """Return the bytes of the tensors, arrays, numbers and text in nested samples."""
+    return b"".join(map(_bytes_of, _leaves(value)))
+
+
+def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
+    match leaf:
         case Tensor():
-            plain = value.detach().cpu().reshape(-1).contiguous()
-            yield plain.view(torch.uint8).numpy().tobytes()
-        case np.ndarray() if value.dtype.hasobject:  # its bytes are addresses
-            yield from _parts(value.tolist())
+            plain = leaf.detach().cpu().reshape(-1).contiguous()
+            return plain.view(torch.uint8).numpy().tobytes()
         case np.ndarray():
-            yield value.tobytes()
-        case str() | bytes() | int() | float():
-            yield repr(value).encode("utf-8", "surrogatepass")
+            return leaf.tobytes()
+    return repr(leaf).encode("utf-8", "surrogatepass")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the tensors, arrays, numbers and text in nested samples."""
+    match value:
+        case np.ndarray() if value.dtype.hasobject:  # its bytes are addresses
+            yield from _leaves(value.tolist())
+        case Tensor() | np.ndarray() | str() | bytes() | int() | float():
+            yield value
         case dict():
             for item in value.values():
-                yield from _parts(item)
+                yield from _leaves(item)
         case list() | tuple():
             for item in value:
-                yield from _parts(item)
+                yield from _leaves(item)

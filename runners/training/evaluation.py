@@ -18,10 +18,12 @@ from distrain.models.metric_state import (
 )
 from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
-from distrain.models.values import describe, to_number
+from distrain.models.values import describe, is_number, to_number
 from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training.precision import Precision
+
+WANTED = "{name: (sum over the batch, count)}"  # what metrics() returns
 
 
 @torch.no_grad()
@@ -48,13 +50,17 @@ def evaluate(
             with precision.autocast():
                 batch_sums = task.metrics(model, batch)
             samples += size
-            for name, (total, count) in states.take(batch_sums, is_counted=size > 0).items():
+            pairs = states.take(batch_sums, is_counted=size > 0)
+            require_pairs(task, pairs)
+            if sums and pairs.keys() != sums.keys():
+                raise other_names(task)
+            for name, (total, count) in pairs.items():
                 part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
                 counts[name] = counts.get(name, 0) + (count if size else 0)
-    all_samples, pairs = _reduce(world, samples, sums, counts)
+    all_samples, reduced = _reduce(world, samples, sums, counts)
     metrics = {
-        name: Metric.of(total, _whole(name, count)) for name, (total, count) in pairs.items()
+        name: Metric.of(total, _whole(name, count)) for name, (total, count) in reduced.items()
     }
     for name, value in states.compute(world).items():
         if name in metrics:
@@ -82,6 +88,27 @@ def _reduce(
     all_samples, *values = table.tolist()
     pairs = zip(values[len(names) :], values[: len(names)], strict=True)
     return int(all_samples), dict(zip(names, pairs, strict=True))
+
+
+def require_pairs(task: Task, returned: Mapping[str, object]) -> None:
+    """Raise TaskError where a metric of a batch is not a sum and a count; waits for no device."""
+    for name, pair in returned.items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            problem = f"{place_of(task.metrics)} must return {WANTED}, but {name} is "
+            problem += describe(pair)
+            if is_number(pair):
+                problem += ": return its sum and its count, not a mean"
+            raise TaskError("task.name", problem)
+        for part, value in zip(("sum", "count"), pair, strict=True):
+            if not is_number(value):
+                problem = f"the {part} of {name} must be a number, but {place_of(task.metrics)} "
+                raise TaskError("task.name", f"{problem}returned {describe(value)}")
+
+
+def other_names(task: Task) -> TaskError:
+    """Return the error of a task that returns some metrics only for some batches."""
+    problem = f"{place_of(task.metrics)} returned other names for other samples"
+    return TaskError("task.name", f"{problem}; return each metric for every batch")
 
 
 class MetricStates:

@@ -38,6 +38,12 @@ def copy_task(task: Task) -> tuple[Task, list[nn.Module]]:
     return copies.make(task), copies.modules
 
 
+def copy_data(data: Any) -> Any:
+    """Return a copy of a data set, which may open files and count samples on its own."""
+    copied = _Copies().make(data)
+    return copy.copy(data) if copied is data and not hasattr(data, "__del__") else copied
+
+
 class _Copies:
     """Copies of objects that may refer to each other, each object once."""
 

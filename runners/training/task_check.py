@@ -24,12 +24,18 @@ from distrain.models.places import place_of
 from distrain.models.task import Sums, Task, collate_of
 from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric, Notice
-from distrain.runners.training.evaluation import derive, in_evaluation_mode
+from distrain.runners.training.data_check import check_data, content_of
+from distrain.runners.training.evaluation import (
+    WANTED,
+    derive,
+    in_evaluation_mode,
+    other_names,
+    require_pairs,
+)
 from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.module_state import unchanged_modules
 from distrain.runners.training.random_state import get_random_state, set_random_state
 from distrain.runners.training.state_copy import copy_task
-from distrain.runners.training.stream_check import check_stream
 from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
@@ -40,8 +46,7 @@ def check_task(run: Training) -> None:
     """Check all that can be checked before training; the first loss is checked when it is made."""
     if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
         require_picklable(run.task, run.config.data.worker_context)
-    if run.epochs.is_endless:
-        check_stream(run)
+    check_data(run)
     if run.evaluation_batches is not None:
         names = _check_evaluation(run, run.evaluation_batches.first)
         _require_same_names(run, names)
@@ -57,7 +62,11 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
     half = len(indices) // 2
     task, shared = copy_task(run.task)
     with _unchanged(run, shared):
-        whole, found = _evaluate(run, task, indices)
+        batch = _make_batch(task, indices)
+        if half:
+            _require_all_samples(run.task, batch, indices)
+        with _unchanged_weights(run):
+            whole, found = _evaluate(run, task, batch)
         values = _read_states(run, found)
         returned = sorted(whole | values)
         names = _metric_names(task, whole, values)
@@ -68,7 +77,8 @@ def _check_evaluation(run: Training, indices: Sequence[int]) -> list[str]:
             try:
                 halves = []
                 for piece in pieces:
-                    sums, found = _evaluate(run, copy_task(run.task)[0], piece)
+                    task, _ = copy_task(run.task)
+                    sums, found = _evaluate(run, task, _make_batch(task, piece))
                     halves.append(sums)
                     _reset_states(found)
             except TaskError:
@@ -91,10 +101,8 @@ def _require_same_names(run: Training, names: Sequence[str]) -> None:
         raise TaskError("task.name", f"{problem}{', '.join(names)} on rank {run.world.rank}")
 
 
-def _evaluate(
-    run: Training, task: Task, indices: Sequence[int]
-) -> tuple[dict[str, tuple[float, float]], Sums]:
-    """Return sums and counts over these samples, in this process alone, and what they are from."""
+def _make_batch(task: Task, indices: Sequence[int]) -> Any:
+    """Return a batch of evaluation samples, which this process reads. Raises TaskError."""
     dataset: Any = task.eval
     fetch = getattr(dataset, "__getitems__", None)
     samples = fetch(indices) if fetch else [dataset[index] for index in indices]
@@ -104,6 +112,25 @@ def _evaluate(
         raise TaskError(
             "task.name", f"{place_of(collate)} must return a batch, but it returned None"
         )
+    return batch
+
+
+def _require_all_samples(task: Task, batch: Any, indices: Sequence[int]) -> None:
+    """Raise TaskError where a batch is the same as that of its first sample alone."""
+    task, _ = copy_task(task)
+    try:
+        first = _make_batch(task, indices[:1])
+    except Exception:  # it may need several samples, which the batches of a run have
+        return
+    content = content_of(batch)
+    if content and content == content_of(first):
+        problem = f"{place_of(collate_of(task) or default_collate)} must return a batch of all "
+        problem += f"samples: of {len(indices)} samples it returned the same as of the first alone"
+        raise TaskError("task.name", problem)
+
+
+def _evaluate(run: Training, task: Task, batch: Any) -> tuple[dict[str, tuple[float, float]], Sums]:
+    """Return sums and counts over a batch, in this process alone, and what they are from."""
     batch = run.mover.move_now(task, batch)
     model = run.strategy.for_evaluation(run.model, run.wrapped)
     with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
@@ -151,28 +178,23 @@ def _report_failure(run: Training, name: str, metric: MetricState, error: Except
 
 def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
     place = place_of(task.metrics)
-    wanted = "{name: (sum over the batch, count)}"
     if not isinstance(returned, Mapping) or not returned:
         raise TaskError(
-            "task.name", f"{place} must return {wanted}, but it returned {describe(returned)}"
+            "task.name", f"{place} must return {WANTED}, but it returned {describe(returned)}"
         )
-    sums = {}
-    for name, pair in returned.items():
+    for name in returned:
         if not (isinstance(name, str) and name):
-            problem = f"{place} must return {wanted}, but a name is {name!r}, not text"
+            problem = f"{place} must return {WANTED}, but a name is {name!r}, not text"
             raise TaskError("task.name", problem)
-        if is_metric_state(pair):
-            continue
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            problem = f"{place} must return {wanted}, but {name} is {describe(pair)}"
-            if to_number(pair) is not None:
-                problem += ": return its sum and its count, not a mean"
-            raise TaskError("task.name", problem)
+    pairs: dict[str, Any] = {
+        name: pair for name, pair in returned.items() if not is_metric_state(pair)
+    }
+    require_pairs(task, pairs)
+    sums = {}
+    for name, pair in pairs.items():
         total, count = map(to_number, pair)
-        if total is None or count is None:
-            part, value = ("sum", pair[0]) if total is None else ("count", pair[1])
-            problem = f"the {part} of {name} must be a number, but {place} returned "
-            raise TaskError("task.name", problem + describe(value))
+        assert total is not None
+        assert count is not None
         if not (count >= 0 and count.is_integer()):
             problem = f"the count of {name} must be a whole number, but {place} returned {count:g}"
             raise TaskError("task.name", problem)
@@ -191,8 +213,7 @@ def _require_sums(
     A value that is the same for each batch, and counted once for it, is right: its mean is itself.
     """
     if any(half.keys() != whole.keys() for half in halves):
-        problem = f"{place_of(task.metrics)} returned other names for other samples"
-        raise TaskError("task.name", f"{problem}; return each metric for every batch")
+        raise other_names(task)
     for name, (total, count) in whole.items():
         if all(half[name] == (total, count) for half in halves) and count == 1:
             continue
@@ -280,6 +301,20 @@ def _require_scalar(task: Task, loss: object) -> None:
     if not loss.requires_grad:
         problem = f"the loss of {place} has no gradient: it does not depend on a parameter that "
         raise TaskError("task.name", problem + "is trained, or it was detached")
+
+
+@contextmanager
+def _unchanged_weights(run: Training) -> Iterator[None]:
+    """Raise TaskError if the block, an evaluation, changes weights that are trained."""
+
+    def norms() -> list[str]:
+        return [f"{float(each.detach().norm())}" for each in run.parameters]  # NaN equals NaN
+
+    before = norms()
+    yield
+    if norms() != before:
+        problem = f"{place_of(run.task.metrics)} must not change the weights of the model"
+        raise TaskError("task.name", problem)
 
 
 @contextmanager

@@ -274,9 +274,19 @@ class Slipping(Classification):
         slips = {
             "parameter_groups": lambda model: [{"params": model.named_parameters()}],
             "collate": lambda samples: None,
+            "metrics": self._shrink,
             "derived": lambda means: {"perplexity": math.exp(means["los"])},
         }
-        setattr(self, method, slips[method])
+        if method == "first sample":
+            self.collate = lambda batch: tuple(part[:1] for part in batch)  # type: ignore[misc]
+        else:
+            setattr(self, method, slips[method])
+
+    def _shrink(self, model: nn.Module, batch: Any) -> Sums:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.data.mul_(0.9)
+        return super().metrics(model, batch)
 
 
 class Percentile(Classification):

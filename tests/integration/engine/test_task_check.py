@@ -114,6 +114,10 @@ def test_a_metric_that_fails_with_few_samples_is_named_and_one_that_must_fail_is
     [
         ("parameter_groups", r"must return parameters as \"params\", not a tuple"),
         ("collate", r"must return a batch, but it returned None"),
+        (
+            "first sample",
+            r"must return a batch of all samples: of \d+ samples it returned the same",
+        ),
         ("derived", r"failed: KeyError: 'los'; the means are loss, top1, top5"),
     ],
 )
@@ -122,4 +126,10 @@ def test_a_slip_in_a_method_is_named_with_its_place(
 ) -> None:
     config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": name}})
     with pytest.raises(TaskError, match=rf"a lambda in .*tasks.py, line \d+ {sentence}"):
+        run_alone(config, tmp_path)
+
+
+def test_metrics_that_change_the_weights_end_the_run(tmp_path: Path) -> None:
+    config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": "metrics"}})
+    with pytest.raises(TaskError, match=r"_shrink\(\) in .* must not change the weights"):
         run_alone(config, tmp_path)

@@ -76,6 +76,11 @@ def broken(_: Task) -> float:
         ("weight", 0.5, "must be a method weight(batch), not a single number"),
         ("model", "net", "must be a torch.nn.Module, not a str"),
         ("model", nn.LazyLinear(2), "has no size for weight yet: call it once"),
+        (
+            "model",
+            nn.DataParallel(nn.Linear(2, 1)),
+            "is a DataParallel: return the module in it",
+        ),
         ("train", DataLoader(DATA), "is a DataLoader, whose samples have no numbers"),
         ("train", iter(()), "is a tuple_iterator, which can be iterated only once"),
         ("train", WithoutLength(), "gives no length: it must be a map-style data set, with"),
