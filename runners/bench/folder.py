@@ -23,7 +23,7 @@ from distrain.runners.system.files import (
     write_atomically,
     write_json,
 )
-from distrain.runners.system.processes import is_running
+from distrain.runners.system.processes import is_running, is_suspended
 
 DEFINITION = "bench.toml"
 STATE = "bench.json"
@@ -121,8 +121,14 @@ def has_process(state: BenchState) -> bool:
 
 
 def _check_process(state: BenchState) -> BenchState:
-    if not state.live or state.host != socket.gethostname() or has_process(state):
+    if not state.live or state.host != socket.gethostname():
         return state
+    if has_process(state):
+        pid = state.pid
+        if pid is None or not is_suspended(pid):
+            return state
+        reason = f"its process {pid} is suspended; `kill -CONT {pid}` continues it"
+        return msgspec.structs.replace(state, reason=reason)
     if state.pid is None:
         if time.time() - state.created < LAUNCH_S:
             return state

@@ -34,6 +34,7 @@ class RunLines:
         self._stream = stream
         self._every = every
         self._status = ""  # printed last
+        self._reason = ""  # of the live run, printed last
         self._progress = ""  # printed last
         self._waiting_for: list[str] = []  # printed last
         self._next_progress = 0.0
@@ -49,6 +50,10 @@ class RunLines:
                 self._print(getattr(event, "time", time.time()), *line)
         self._print_status(state, state.ended or time.time())
         self._print_waiting(state.waiting_for)
+        if state.live and state.reason != self._reason:
+            self._reason = state.reason
+            if state.reason:
+                self._print(time.time(), "warning", state.reason)
         if state.live and time.monotonic() >= self._next_progress:
             self._print_progress()
             self._next_progress = time.monotonic() + self._every
@@ -63,7 +68,8 @@ class RunLines:
     def _print_status(self, state: RunState, since: float) -> None:
         if state.status == self._status:
             return
-        description = "" if state.error else state.reason  # the result names the error
+        is_said = state.error or state.live  # by the result, or by a warning
+        description = "" if is_said else state.reason
         if not description and not self._status:
             summary = self._follower.record.summary()
             description = f"{summary['run_id']}  {format_setup(summary)}"

@@ -21,7 +21,7 @@ from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import overwrite_json, read_regular, write_json
 from distrain.runners.system.limits import LIMITS, explain
-from distrain.runners.system.processes import is_running
+from distrain.runners.system.processes import is_running, is_suspended
 
 if TYPE_CHECKING:
     from distrain.runners.config.schema import RunConfig
@@ -43,6 +43,10 @@ LOST_BY_SIGNAL = (
     "kept"
 )
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
+SUSPENDED = (
+    "the supervisor (process {0}) is suspended, and nothing is recorded; `kill -CONT {0}` "
+    "continues it"
+)
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 
 
@@ -306,8 +310,9 @@ def newer_record(folder: Path, why: str) -> DistrainError:
 def check_supervisor(state: RunState, folder_name: str) -> RunState:
     """Return the state, as "failed" where it is live but its supervisor is gone.
 
-    A live state in a folder of another name is a copy, which no supervisor writes. Only processes
-    of this host can be checked; a state of another host is returned as it is.
+    Where the supervisor is suspended, `reason` says so. A live state in a folder of another name is
+    a copy, which no supervisor writes. Only processes of this host can be checked; a state of
+    another host is returned as it is.
     """
     if not state.live:
         return state
@@ -320,7 +325,9 @@ def check_supervisor(state: RunState, folder_name: str) -> RunState:
             return state
         reason = NEVER_STARTED
     elif is_supervised(state):
-        return state
+        if not is_suspended(state.supervisor_pid):
+            return state
+        return msgspec.structs.replace(state, reason=SUSPENDED.format(state.supervisor_pid))
     else:
         reason = LOST
     error = RunError(rank=None, type="SupervisorLost", message=reason)

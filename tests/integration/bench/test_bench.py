@@ -206,6 +206,7 @@ def test_a_bench_in_the_queue_tells_that_it_is_suspended_and_leaves_no_run_when_
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
             wait_until(partial(is_suspended, pid))
+        assert measured.reason.endswith(f"is suspended; `kill -CONT {pids[0]}` continues it")
         with pytest.raises(DistrainError, match="`kill -CONT {} {}` lets it stop".format(*pids)):
             measured.stop()
         os.kill(pids[0], signal.SIGKILL)

@@ -505,6 +505,23 @@ def test_a_run_that_could_not_write_its_end_names_the_file_system(
     writer.close()
 
 
+def test_a_live_run_whose_supervisor_is_suspended_says_so(writer: RecordWriter) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = psutil.Process(child.pid).create_time()
+    writer.set_state(status="running", supervisor_pid=child.pid, supervisor_started=started)
+    child.send_signal(signal.SIGSTOP)
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    suspended = Record(writer.dir).state
+    assert (suspended.status, suspended.reason) == ("running", states.SUSPENDED.format(child.pid))
+    child.send_signal(signal.SIGCONT)
+    while psutil.Process(child.pid).status() == psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    assert Record(writer.dir).state.reason == ""
+    child.communicate()
+    writer.close()
+
+
 def test_another_process_with_the_same_pid_is_not_the_supervisor(writer: RecordWriter) -> None:
     identity = own_identity()
     identity["supervisor_started"] -= 5

@@ -62,12 +62,30 @@ def test_a_full_disk_neither_loses_a_rank_nor_the_state(
 
     with monkeypatch.context() as patched:
         patched.setattr("distrain.runners.records.writer.write_state", full)
+        patched.setattr("distrain.runners.records.writer.overwrite_state", full)
         supervisor.state.set(status="stopping")
         supervisor.state.set(reason="on request")
     assert read_state(supervisor.folder).status == "starting"
     supervisor.state.set()
     state = read_state(supervisor.folder)
     assert (state.status, state.reason) == ("stopping", "on request")
+
+
+def test_a_live_run_says_that_its_measurements_do_not_fit_on_a_full_disk(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("distrain.runners.system.files.write_atomically", full)
+    for step in range(1, 3000):
+        supervisor.writer.add(make_window(0, step))
+    supervisor.writer._db.execute("PRAGMA max_page_count = 1")
+    supervisor.state.commit()
+    assert "full" in read_state(supervisor.folder).reason
+    supervisor.writer._db.execute("PRAGMA max_page_count = 100000")
+    supervisor.state.commit()
+    assert read_state(supervisor.folder).reason == ""
 
 
 def test_a_run_that_ends_on_a_full_disk_has_its_state_and_reports_what_is_missing(
