@@ -100,6 +100,7 @@ class Reporter:
             device=device,
             device_uuid=device_uuid,
             attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+            restart=int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
         )
         return cls(address, hello, on_lost)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from distrain.runners import formatting
-from distrain.runners.protocol.events import Attempt
+from distrain.runners.protocol.events import Attempt, Hello
 from distrain.runners.records.checkpoint_files import last_step
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import judge
@@ -31,10 +31,25 @@ class Attempts:
         self.number = 0
         self.nodes_number = 0
         self.step_offsets = StepOffsets()
+        self._restarts: dict[str, int] = {}  # of each host whose ranks have connected
 
     @property
     def latest(self) -> int:
         return max(self.number, self.nodes_number)
+
+    def is_another(self, hello: Hello) -> bool:
+        """Return whether a rank that connects has been restarted.
+
+        It may be one that had not connected before its restart, while others of its host had.
+        """
+        restart = self._restarts.get(hello.host, hello.restart)
+        has_greeted = self._run.ranks.has_greeted(hello.rank)
+        return has_greeted or hello.attempt > self.number or hello.restart > restart
+
+    def note(self, hello: Hello) -> None:
+        """Note that a rank of the current attempt has connected."""
+        if not hello.joined:  # what a program starts itself does not know
+            self._restarts[hello.host] = hello.restart
 
     def begin(self, number: int, step: int | None = None, reason: str = "") -> None:
         """Begin an attempt of ranks that resume after `step`, by default the last checkpoint."""
@@ -45,6 +60,7 @@ class Attempts:
         last_step = max(evidence.steps.values(), default=step)
         is_stopping = run.is_stopping
         run.ranks.discard_all()
+        self._restarts.clear()
         run.stall_watch.reset()
         evidence.reset(job=evidence.job, stop_requested=is_stopping)
         self.step_offsets.reset()

@@ -205,13 +205,14 @@ class Coordinator:
         if hello.joined:
             if not self._admit_joined(connection, hello.rank):
                 return
-        elif self.run.may_restart and self._is_restarted(hello):
+        elif self.run.may_restart and self._attempts.is_another(hello):
             self._attempts.begin(hello.attempt)
         elif hello.rank in self.run.ranks:
             connection.refuse(f"rank {hello.rank} is already connected")
             return
         hello = self._with_device(hello)
         self.run.ranks.add(connection, hello)
+        self._attempts.note(hello)
         self._note_greeting(hello)
         self.run.stall_watch.record_progress(hello.rank)
         self.run.writer.add(structs.replace(hello, token=""))
@@ -225,9 +226,6 @@ class Coordinator:
             self.run.ranks.joined[hello.rank] = hello.pid
             self.run.evidence.reopen([hello.rank])
             self.run.conditions.all_finished.clear()
-
-    def _is_restarted(self, hello: Hello) -> bool:
-        return self.run.ranks.has_greeted(hello.rank) or hello.attempt > self._attempts.number
 
     def _admit_joined(self, connection: Connection, rank: int) -> bool:
         """Return whether a process that has named itself becomes this rank."""

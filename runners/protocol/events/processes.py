@@ -14,8 +14,9 @@ class Hello(Event, frozen=True, tag="hello"):
 
     The role `node` is an agent that starts all ranks of a host, `task` one that starts one rank.
     `node` is the host's number (-1: the supervisor chooses). `attempt` counts how often Slurm has
-    requeued the job. `joined`: distrain has not started this process, which joins by itself and
-    reports its own end; it takes the place of the program that has started it.
+    requeued the job, `restart` how often torchrun has restarted the ranks of the host. `joined`:
+    distrain has not started this process, which joins by itself and reports its own end; it takes
+    the place of the program that has started it.
     """
 
     version: Int = VERSION
@@ -30,6 +31,7 @@ class Hello(Event, frozen=True, tag="hello"):
     device_uuid: str = ""
     node: Int = -1
     attempt: Int = 0
+    restart: Int = 0
     joined: bool = False
 
 

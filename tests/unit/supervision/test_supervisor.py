@@ -355,6 +355,20 @@ def test_late_events_of_an_earlier_attempt_are_ignored(scheduled: Supervisor) ->
     assert scheduled.writer.state.attempts == 1
 
 
+def test_restarted_ranks_stay_connected_where_one_of_them_had_not_connected_before(
+    tmp_path: Path,
+) -> None:
+    config = RunConfig.from_dict({"devices": "cpu:2", "dist": {"max_restarts": 2}})
+    restarted = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+    coordinator = restarted.coordinator
+    first, *ranks = (Connection(coordinator) for _ in range(3))
+    coordinator.received(first, Hello(rank=1, world_size=2))  # rank 0 hangs before its hello
+    for rank, connection in enumerate(ranks):
+        coordinator.received(connection, Hello(rank=rank, world_size=2, restart=1))
+    assert coordinator.run.ranks.by_rank == dict(enumerate(ranks))
+    assert restarted.writer.state.attempts == 1
+
+
 def test_a_host_of_an_earlier_attempt_is_refused(scheduled: Supervisor) -> None:
     coordinator, late = scheduled.coordinator, Connection(scheduled.coordinator)
     coordinator.received(Connection(coordinator), Hello(role="node", node=0, host="n1", attempt=1))
