@@ -104,7 +104,7 @@ def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]
     `kind` is "step", "epoch", "value", "time" (Unix seconds, shown in local time) or "duration"
     (seconds).
     """
-    least = (high - low) / max(most, 1)
+    least = (high - low) / (max(most, 1) + 1)
     if kind == "time" and max(-low, high) > _LATEST:  # in a damaged record
         kind = "value"
     if kind in ("time", "duration"):
