@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,7 @@ def _count_epochs(steps: int, facts: Facts) -> int | None:
 
     None where the training data are a stream, which has no epochs.
     """
-    per_epoch = facts.steps_per_epoch
-    if per_epoch <= 0:
-        return None
-    done_before = per_epoch - (facts.start_epoch_steps or per_epoch)
-    return facts.start_epoch + (steps - facts.start_step + done_before) // per_epoch
+    return floor(facts.epoch_at(steps)) if facts.steps_per_epoch > 0 else None
 
 
 def _throughput(totals: Iterable[dict[str, Any]]) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import isclose, isnan, nan
 
 import psutil
+import msgspec
 import pytest
 
 from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job, RankSample
@@ -60,10 +61,29 @@ def test_a_rank_that_is_far_from_most_has_a_line_of_its_own(
     assert outliers(curves, "loss") == far
 
 
-@pytest.mark.parametrize(("axis", "last"), [("step", 40.0), ("epoch", 3.0)])
+@pytest.mark.parametrize(("axis", "last"), [("step", 35.0), ("epoch", 3.5)])
 def test_x_is_by_step_or_epoch(axis: str, last: float, make: Make) -> None:
-    frame = RunFeed(make().steps(40).record).read(ChartView(plots=("loss",), axis=axis))
-    assert frame.charts["loss"].lines[0].x[-1] == last
+    run = make().steps(30).evaluation(top1=0.5).steps(5)
+    view = ChartView(plots=("loss", "evaluation"), axis=axis)
+    charts = RunFeed(run.record).read(view).charts
+    assert charts["loss"].lines[0].x[-1] == last
+    assert charts["evaluation"].lines[0].x[-1] == last * 30 / 35
+    compared = ComparisonFeed([run.record], [RUN_MARK]).read(view).charts
+    assert [chart.lines[0].x[-1] for chart in compared.values()] == [last, last * 30 / 35]
+
+
+def test_the_part_of_an_epoch_is_counted_also_after_a_resume_within_one(make: Make) -> None:
+    facts = make().record.state.facts
+    assert facts is not None
+    resumed = msgspec.structs.replace(facts, start_step=25, start_epoch=2, start_epoch_steps=5)
+    assert [resumed.epoch_at(step) for step in (25, 27, 30, 40)] == [2.5, 2.7, 3.0, 4.0]
+    assert resumed.step_at(2.7) == pytest.approx(27)
+
+
+def test_a_part_of_an_epoch_is_shown_alone(make: Make) -> None:
+    view = ChartView(plots=("loss",), axis="epoch", span=(1.2, 1.5))
+    frame = RunFeed(make().steps(40).record).read(view)
+    assert list(frame.charts["loss"].lines[0].x) == [1.2, 1.3, 1.4, 1.5]
 
 
 def test_nothing_of_an_ended_run_looks_live(make: Make) -> None:
@@ -88,9 +108,9 @@ def test_another_axis_is_shown_before_the_record_is_read_again(make: Make) -> No
     assert not feed.has_changed()
     run.steps(20)
     at_once = feed.read(by_epoch).charts["loss"].lines[0]
-    assert (len(at_once.x), at_once.x[-1]) == (20, 1.0)
+    assert (len(at_once.x), at_once.x[-1]) == (20, 2.0)
     assert feed.has_changed()
-    assert feed.read(by_epoch).charts["loss"].lines[0].x[-1] == 3.0
+    assert feed.read(by_epoch).charts["loss"].lines[0].x[-1] == 4.0
 
 
 def test_a_curve_goes_back_where_ranks_restart(make: Make) -> None:

@@ -111,10 +111,11 @@ def eval_loss(source: ChartSource) -> list[ChartLine]:
 
 
 def _metrics(source: ChartSource, names: Iterable[str]) -> list[ChartLine]:
-    return [
-        ChartLine(name, marks.rank_mark(index), *source.evaluations.curve(name, source.view.axis))
-        for index, name in enumerate(names)
-    ]
+    lines = []
+    for index, name in enumerate(names):
+        x, y = source.evaluations.curve(name, source.axis.column)
+        lines.append(ChartLine(name, marks.rank_mark(index), source.axis.values(x), y))
+    return lines
 
 
 def phases(source: ChartSource) -> list[ChartLine]:

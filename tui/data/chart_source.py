@@ -16,6 +16,7 @@ from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks, points_per_rank
 from distrain.runners.records.timeseries.series import LOGGED, STEPS
+from distrain.tui.data.x_axis import XAxis
 
 _STEP_COLUMNS = (
     *RANK_COLUMNS,
@@ -56,15 +57,20 @@ class ChartSource:
 
     @cached_property
     def steps(self) -> dict[int, Curve]:
-        start, end = self.view.span or (None, None)
+        span = self.view.span
+        start, end = self.axis.limits(span) if span else (None, None)
         return self.record.curves(
             STEPS,
             columns=_STEP_COLUMNS,
             points=min(self.view.points, points_per_rank(self._ranks)),
-            axis=self.view.axis,
+            axis=self.axis.column,
             start=start,
             end=end,
         )
+
+    @cached_property
+    def axis(self) -> XAxis:
+        return XAxis(self.view.axis, self.record.state.facts)
 
     @cached_property
     def is_live(self) -> bool:
@@ -92,16 +98,15 @@ class ChartSource:
 
     def x(self, curve: Curve) -> Sequence[float]:
         """Return the x values of a curve; a curve that has only times gets interpolated ones."""
-        axis = self.view.axis
-        if axis in curve.columns:
-            return curve[axis]
+        if self.axis.column in curve.columns:
+            return self.axis.values(curve[self.axis.column])
         times, values = self._positions
         return array("d", [_interpolate(time, times, values) for time in curve["time"]])
 
     @cached_property
     def _positions(self) -> tuple[Sequence[float], Sequence[float]]:
         """Return times, and the value of the axis at each: by the steps, else by what is logged."""
-        axis = self.view.axis
+        axis = self.axis.column
         curve = self.run
         names = self.record.logged() if axis in LOGGED.axes else {}
         if names and not len(curve):
@@ -109,7 +114,7 @@ class ChartSource:
             curve = self.record.logged_curve(
                 next(iter(names)), points=self.view.points, axis=axis, start=start, end=end
             )
-        return curve["time"], curve[axis]
+        return curve["time"], self.axis.values(curve[axis])
 
 
 def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -> float:

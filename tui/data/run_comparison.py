@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
@@ -18,6 +17,7 @@ from distrain.runners.analysis.interval import Interval
 from distrain.runners.config.field_types import SCRIPT
 from distrain.runners.config.toml import flatten
 from distrain.runners.errors import DistrainError
+from distrain.runners.protocol.events import Facts
 from distrain.runners.records.evaluation_history import EvaluationHistory
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_ids import display_names
@@ -29,6 +29,7 @@ from distrain.tui.data.chart import Chart, ChartLine
 from distrain.tui.data.chart_catalog import LOGGED_CHART, chart_kind, empty_text
 from distrain.tui.data.chart_source import ChartView, logged_axis
 from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
+from distrain.tui.data.x_axis import XAxis
 from distrain.tui.marks import RUN_MARK, Mark
 
 RAN = "ran on: "
@@ -49,7 +50,7 @@ class ComparedRun(NamedTuple):
     curve: Curve
     evaluations: EvaluationHistory
     began: float
-    is_stream: bool
+    facts: Facts | None
     settings: dict[str, str] | None
     logged_names: Sequence[str] = ()
     logged: Mapping[str, Curve] = MappingProxyType({})
@@ -64,7 +65,8 @@ class ComparedRun(NamedTuple):
     @property
     def has_epochs(self) -> bool:
         """Whether it may be shown by epoch: neither scripts nor streams have epochs."""
-        return not (self.is_script or self.is_stream)
+        is_stream = self.facts is not None and self.facts.steps_per_epoch <= 0
+        return not (self.is_script or is_stream)
 
 
 class ComparisonFrame(NamedTuple):
@@ -150,39 +152,34 @@ def distinct_names(rows: Sequence[RunRow]) -> list[str]:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-Values = Callable[[ComparedRun, str], tuple[Sequence[float], Sequence[float]]]
+Values = Callable[[ComparedRun, XAxis], tuple[Sequence[float], Sequence[float]]]
 
 
 def _column(name: str) -> Values:
-    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+    def values(run: ComparedRun, axis: XAxis) -> tuple[Sequence[float], Sequence[float]]:
         if not len(run.curve):
             return (), ()
-        return _since(run, axis, run.curve[axis]), run.curve[name]
+        return axis.values(run.curve[axis.column]), run.curve[name]
 
     return values
 
 
 def _logged(name: str) -> Values:
-    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
+    def values(run: ComparedRun, axis: XAxis) -> tuple[Sequence[float], Sequence[float]]:
         curve = run.logged.get(name)
         if curve is None or not len(curve):
             return (), ()
-        return _since(run, axis, curve[axis]), curve["value"]
+        return axis.values(curve[axis.column]), curve["value"]
 
     return values
 
 
 def _metric(name: str) -> Values:
-    def values(run: ComparedRun, axis: str) -> tuple[Sequence[float], Sequence[float]]:
-        x, y = run.evaluations.curve(name, axis)
-        return _since(run, axis, x), y
+    def values(run: ComparedRun, axis: XAxis) -> tuple[Sequence[float], Sequence[float]]:
+        x, y = run.evaluations.curve(name, axis.column)
+        return axis.values(x), y
 
     return values
-
-
-def _since(run: ComparedRun, axis: str, x: Sequence[float]) -> Sequence[float]:
-    """Return times as seconds since the start of the run, so that runs of other days overlay."""
-    return array("d", [at - run.began for at in x]) if axis == "time" else x
 
 
 # Keys of CHART_KINDS, each with a function that returns the x and y values of a run.
@@ -212,7 +209,7 @@ def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart
     axis = logged_axis(view) if is_logged else view.axis
     lines = []
     for run in runs:
-        x, y = values(run, axis)
+        x, y = values(run, XAxis(axis, run.facts, run.began))
         if len(x):
             lines.append(ChartLine(run.name, run.mark, x, y))
     return Chart(
@@ -369,21 +366,20 @@ class _RunReader:
                 row = live_row(self._follower.snapshot(), record)
             elif state.summary is None:
                 row = ended_row(record, state, record.summary())
-            curve = record.overall(**_curve_query(view, began))
+            axis = XAxis(view.axis, state.facts, began)
+            curve = record.overall(**_curve_query(view, axis))
             names = [*record.logged()]
-            query = _curve_query(view._replace(axis=logged_axis(view)), began)
+            query = _curve_query(view, axis._replace(name=logged_axis(view)))
             for name in view.plots:
                 logged[name] = record.logged_curve(name.removeprefix(LOGGED_CHART), **query)
         except DistrainError as error:
             self.problem = str(error)
         evaluations = self._follower.evaluations.copy()
-        stream = not state.has_epochs
-        return ComparedRun(row, "", curve, evaluations, began, stream, settings, names, logged)
+        return ComparedRun(row, "", curve, evaluations, began, state.facts, settings, names, logged)
 
 
-def _curve_query(view: ChartView, began: float) -> CurveQuery:
-    query: CurveQuery = {"points": view.points, "axis": view.axis}
+def _curve_query(view: ChartView, axis: XAxis) -> CurveQuery:
+    query: CurveQuery = {"points": view.points, "axis": axis.column}
     if view.span is not None:
-        offset = began if view.axis == "time" else 0.0
-        query |= {"start": view.span[0] + offset, "end": view.span[1] + offset}
+        query["start"], query["end"] = axis.limits(view.span)
     return query

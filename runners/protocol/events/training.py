@@ -56,6 +56,23 @@ class Facts(Event, frozen=True, tag="facts"):
     versions: dict[str, str] = {}
     notices: list[str] = []
 
+    def epoch_at(self, step: float) -> float:
+        """Return the epochs of the training that are finished after a step, with the part begun.
+
+        Only for data with epochs.
+        """
+        return self.start_epoch + (step - self._first_step) / self.steps_per_epoch
+
+    def step_at(self, epoch: float) -> float:
+        """Return the step at the end of which so many epochs are finished."""
+        return self._first_step + (epoch - self.start_epoch) * self.steps_per_epoch
+
+    @property
+    def _first_step(self) -> int:
+        """The step at which the first epoch of the run would have begun, had it been whole."""
+        done = self.steps_per_epoch - (self.start_epoch_steps or self.steps_per_epoch)
+        return self.start_step - done
+
 
 class Window(Event, frozen=True, tag="window"):
     """Sums over consecutive steps of one rank; two consecutive windows merge without loss.
