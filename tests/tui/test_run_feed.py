@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Callable
 from math import isclose, isnan, nan
 
-import psutil
 import msgspec
+import psutil
 import pytest
 
 from distrain.runners.protocol.events import Attempt, GpuSample, HostSample, Job, RankSample
