@@ -257,8 +257,12 @@ def _check_first_loss(run: Training) -> None:
 
     def check(batch: Any) -> Tensor:
         run.loss = plain
+        had_gradients = _has_gradients(run)
         with _counted_calls(run) as calls:
             loss = plain(batch)
+        if _has_gradients(run) and not had_gradients:
+            problem = f"{place_of(run.task.loss)} must not call backward(): the run does, with the "
+            raise TaskError("task.name", f"{problem}loss that it returns")
         _require_scalar(run.task, loss)
         if not calls and run.callable is not run.model:
             problem = f"{place_of(run.task.loss)} must call the `model` that it is given, not "
@@ -267,6 +271,10 @@ def _check_first_loss(run: Training) -> None:
         return loss
 
     run.loss = check
+
+
+def _has_gradients(run: Training) -> bool:
+    return any(each.grad is not None for each in run.model.parameters())
 
 
 @contextmanager

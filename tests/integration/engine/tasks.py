@@ -275,12 +275,18 @@ class Slipping(Classification):
             "parameter_groups": lambda model: [{"params": model.named_parameters()}],
             "collate": lambda samples: None,
             "metrics": self._shrink,
+            "loss": self._go_backward,
             "derived": lambda means: {"perplexity": math.exp(means["los"])},
         }
         if method == "first sample":
             self.collate = lambda batch: tuple(part[:1] for part in batch)  # type: ignore[misc]
         else:
             setattr(self, method, slips[method])
+
+    def _go_backward(self, model: nn.Module, batch: Any) -> Tensor:
+        loss = super().loss(model, batch)
+        loss.backward(retain_graph=True)
+        return loss
 
     def _shrink(self, model: nn.Module, batch: Any) -> Sums:
         with torch.no_grad():

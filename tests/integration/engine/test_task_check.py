@@ -129,7 +129,16 @@ def test_a_slip_in_a_method_is_named_with_its_place(
         run_alone(config, tmp_path)
 
 
-def test_metrics_that_change_the_weights_end_the_run(tmp_path: Path) -> None:
-    config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": "metrics"}})
-    with pytest.raises(TaskError, match=r"_shrink\(\) in .* must not change the weights"):
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("metrics", r"_shrink\(\) in .* must not change the weights"),
+        ("loss", r"_go_backward\(\) in .* must not call backward\(\)"),
+    ],
+)
+def test_a_method_that_changes_weights_or_gradients_ends_the_run(
+    method: str, sentence: str, tmp_path: Path
+) -> None:
+    config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": method}})
+    with pytest.raises(TaskError, match=sentence):
         run_alone(config, tmp_path)
