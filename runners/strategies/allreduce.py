@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from distrain.models.errors import TaskError
 from distrain.runners.distributed.timing import Clock
 from distrain.runners.strategies.base import (
     Strategy,
@@ -43,6 +44,9 @@ def _gradient_of(parameter: torch.Tensor) -> torch.Tensor:
     """Return the gradient; zeros where only other ranks may have used the parameter."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
+    if parameter.grad.is_sparse:
+        problem = "allreduce does not reduce sparse gradients, such as those of an embedding with "
+        raise TaskError("strategy", f"{problem}sparse=True: use ddp")
     return parameter.grad
 
 

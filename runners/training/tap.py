@@ -221,7 +221,10 @@ def _rates(optimizer: Optimizer) -> list[float]:
 
 
 def _copy_to_cpu(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    return {
+        name: (tensor.to_dense() if tensor.is_sparse else tensor).detach().cpu().clone()
+        for name, tensor in tensors.items()
+    }
 
 
 def _copy_state(optimizer: Optimizer) -> dict[int, dict[str, Any]]:

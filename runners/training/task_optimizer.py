@@ -18,6 +18,7 @@ from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.training.optim import (
+    BUILTIN,
     Groups,
     make_schedule,
     optimizer_of_config,
@@ -38,6 +39,8 @@ def make_optimizer(
     TaskError where parameters of the model are left out, or a group has no learning rate.
     """
     own = own_optimizer(task, model)
+    if own is None and config.optimizer in BUILTIN:
+        _require_dense_gradients(config, model)
     optimizer = own or optimizer_of_config(config, parameter_groups(task, model), **options)
     source = task.optimizer if own else task.parameter_groups
     _require_all_parameters(optimizer, model, place_of(source))
@@ -53,6 +56,24 @@ def make_optimizer(
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr_scale"] = rate / (own_rate or config.lr) * group.get("lr_scale", 1.0)
     return optimizer, own_rate
+
+
+def sparse_module(model: nn.Module) -> str:
+    """Return the name of a module whose weights have sparse gradients; empty if none has."""
+    kinds = nn.Embedding | nn.EmbeddingBag
+    found = (
+        name for name, each in model.named_modules() if isinstance(each, kinds) and each.sparse
+    )
+    return next(found, "")
+
+
+def _require_dense_gradients(config: TrainConfig, model: nn.Module) -> None:
+    if name := sparse_module(model):
+        problem = (
+            f"{config.optimizer} takes no sparse gradients, which {name} of the model has: make "
+        )
+        problem += "it with sparse=False, or set the optimizer torch.optim:SparseAdam or :SGD"
+        raise TaskError("train.optimizer", problem)
 
 
 def base_rate(config: TrainConfig, plan: Plan, own_rate: float | None) -> float:

@@ -30,6 +30,7 @@ from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns
 from distrain.runners.training.weights import has_weights, weight_of
+from distrain.runners.verification.wide import widen_module
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -94,7 +95,7 @@ class PlainProcess:
         if config.train.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if exact:
-            self.model.double()
+            widen_module(self.model)
         # Sets the turn of the task, too. The plain process itself makes no steps.
         self.optimizer, self.own_rate = make_optimizer(config.train, self.task, self.model)
 
@@ -325,7 +326,8 @@ def _multiply_gradients(parameters: list[nn.Parameter], factor: float) -> None:
 
 
 def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu().clone()
+    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    return dense.detach().cpu().clone()
 
 
 def _to_double(value: Any) -> Any:

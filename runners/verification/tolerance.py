@@ -9,6 +9,7 @@ from statistics import median
 import torch
 
 from distrain.runners.training.tap import Tensors
+from distrain.runners.verification.wide import widen
 
 EPS = torch.finfo(torch.float32).eps
 FACTOR = 10.0  # limit of a tensor, as a multiple of its measured rounding error
@@ -55,12 +56,12 @@ def relative_errors(actual: Tensors, expected: Tensors) -> dict[str, float]:
     for name in expected | actual:
         shape = (expected if name in expected else actual)[name]
         zero = torch.zeros_like(shape, dtype=torch.float64)
-        size = float(expected.get(name, zero).double().norm()) + least
-        error = float((actual.get(name, zero).double() - expected.get(name, zero).double()).norm())
+        size = float(widen(expected.get(name, zero)).norm()) + least
+        error = float((widen(actual.get(name, zero)) - widen(expected.get(name, zero))).norm())
         errors[name] = error / size if size else 0.0 if error == 0 else math.inf
     return errors
 
 
 def total_norm(tensors: Mapping[str, torch.Tensor]) -> float:
     """Return the norm of all tensors together."""
-    return math.hypot(*(float(tensor.double().norm()) for tensor in tensors.values()))
+    return math.hypot(*(float(widen(tensor).norm()) for tensor in tensors.values()))

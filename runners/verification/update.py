@@ -18,6 +18,7 @@ from distrain.runners.training.tap import Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns
 from distrain.runners.verification.reference import PlainProcess
+from distrain.runners.verification.wide import widen, widen_module
 
 ROUNDINGS = 16.0  # the limit, as a multiple of the error of one rounding of each term
 SHIFT = 2.0**-16  # relative change by which sensitivities are measured
@@ -38,7 +39,8 @@ class ExactUpdate:
     def __init__(self, process: PlainProcess) -> None:
         self._config = process.config.train
         self._task = process.task
-        self._model = copy.deepcopy(process.model).cpu().double()
+        self._model = copy.deepcopy(process.model).cpu()
+        widen_module(self._model)
         self._parameters = dict(self._model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         groups = self._make_optimizer().param_groups
@@ -67,7 +69,7 @@ class ExactUpdate:
         values = self._step(weights, gradients, state, rate, {})
         sizes = {name: value.abs() for name, value in values.items()}
         for name in self.names:
-            sizes[name] = sizes[name] + (values[name] - weights[name].double()).abs()
+            sizes[name] = sizes[name] + (values[name] - widen(weights[name])).abs()
         changeable = {key for each in state.values() for key in each}
         for source in ("weights", "gradients", *sorted(changeable - {"step"})):
             changed = self._step(weights, gradients, state, rate, {source: 1 + SHIFT})
@@ -89,10 +91,10 @@ class ExactUpdate:
     ) -> Tensors:
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(weights[name].double() * factors.get("weights", 1.0))
+                parameter.copy_(widen(weights[name]) * factors.get("weights", 1.0))
                 parameter.grad = None
                 if name in gradients:
-                    gradient = gradients[name].double() * factors.get("gradients", 1.0)
+                    gradient = widen(gradients[name]) * factors.get("gradients", 1.0)
                     parameter.grad = gradient.view_as(parameter)
         optimizer = self._make_optimizer()
         _load(optimizer, state, factors)
@@ -121,7 +123,7 @@ def _load(optimizer: Optimizer, state: OptimizerState, factors: Mapping[str, flo
     def changed(key: str, value: Any) -> Any:
         if key == "step" or not torch.is_tensor(value):
             return value
-        return value.double() * factors.get(key, 1.0)
+        return widen(value) * factors.get(key, 1.0)
 
     content = optimizer.state_dict()
     content["state"] = {

@@ -10,6 +10,7 @@ import torch
 from distrain.runners.training.tap import Tensors
 from distrain.runners.verification.result import VerificationCheck
 from distrain.runners.verification.update import ExactUpdate, Updated
+from distrain.runners.verification.wide import widen
 
 
 def compare_update(
@@ -35,8 +36,8 @@ def compare_update(
     # A new optimizer has no state; that of the run may be zeros, which means the same.
     state = before["optimizer"] if step > 1 else {}
     if tap["skipped"]:
-        values = {name: tensor.double() for name, tensor in before["weights"].items()}
-        right = Updated(values, {name: torch.zeros_like(t) for name, t in values.items()})
+        values = {name: widen(tensor) for name, tensor in before["weights"].items()}
+        right = Updated(values, {name: torch.zeros_like(t.abs()) for name, t in values.items()})
     else:
         missing = {name: torch.zeros_like(gradient) for name, gradient in (used or {}).items()}
         gradients = {
@@ -48,7 +49,7 @@ def compare_update(
     actual = tap["weights"] | update.state_of(tap["optimizer"])
     worst, shown, error, limit = -1.0, "", 0.0, 0.0
     for name, value in right.values.items():
-        errors = (actual[name].double() - value).abs() if name in actual else value.abs()
+        errors = (widen(actual[name]) - value).abs() if name in actual else value.abs()
         excess = (errors / right.limits[name]).nan_to_num(0.0, math.inf).flatten()
         excess[errors.flatten().isnan()] = math.inf
         if excess.numel() and float(excess.max()) > worst:
@@ -98,12 +99,13 @@ def _describe_update(
     if name not in tap["weights"]:
         parameter, _, key = name.partition(":")
         return f"{key} of the optimizer for {parameter} is not what its gradient gives"
-    start = before["weights"][name].double()
+    start = widen(before["weights"][name])
     expected = update.values[name] - start
-    actual = tap["weights"][name].double() - start
-    square = float(expected.flatten() @ expected.flatten())
-    ratio = float(actual.flatten() @ expected.flatten()) / square if square else math.inf
+    actual = widen(tap["weights"][name]) - start
     beyond = int(((actual - expected).abs() > update.limits[name]).sum())
+    square = float(torch.vdot(expected.flatten(), expected.flatten()).real)
+    product = float(torch.vdot(expected.flatten(), actual.flatten()).real)
+    ratio = product / square if square else math.inf
     text = (
         f"{beyond:,} of {actual.numel():,} elements of {name} are not what the optimizer makes of "
         "the gradient"

@@ -379,5 +379,40 @@ class Routed(nn.Module):
         return logits
 
 
+class Magnitudes(nn.Module):
+    """A network with complex weights."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(inputs, classes, dtype=torch.complex64) / inputs)
+        self.bias = nn.Parameter(torch.zeros(classes))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return (images.flatten(1).to(self.matrix.dtype) @ self.matrix).abs() + self.bias
+
+
+def complex_weights(shape: Sequence[int], classes: int) -> nn.Module:
+    return Magnitudes(math.prod(shape), classes)
+
+
+class Embedded(nn.Module):
+    """A network whose first gradient is sparse."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.pixels = nn.EmbeddingBag(2 * inputs, 16, sparse=True)
+        self.last = nn.Linear(16, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        bright = images.flatten(1) > 0
+        positions = 2 * torch.arange(bright.shape[1], device=images.device)
+        logits: torch.Tensor = self.last(self.pixels(positions + bright))
+        return logits
+
+
+def sparse_gradients(shape: Sequence[int], classes: int) -> nn.Module:
+    return Embedded(math.prod(shape), classes)
+
+
 def routed(shape: Sequence[int], classes: int) -> nn.Module:
     return Routed(math.prod(shape), classes)

@@ -56,6 +56,11 @@ RIGHT: dict[str, dict[str, Any]] = {
         "train.optimizer": "adam",
         "train.accumulate": 2,
     },
+    "complex weights": {"model.name": "planted_late:complex_weights", "train.momentum": 0.9},
+    "sparse gradients": {
+        "model.name": "planted_late:sparse_gradients",
+        "train.optimizer": "torch.optim:SGD",
+    },
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
 }
 DECLARED: dict[str, dict[str, Any]] = {

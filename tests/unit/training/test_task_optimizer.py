@@ -14,6 +14,7 @@ from distrain.models.errors import TaskError
 from distrain.models.task import Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.training_sections import TrainConfig
+from distrain.runners.strategies.allreduce import _gradient_of
 from distrain.runners.training.optim import set_rate
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.task_optimizer import (
@@ -218,3 +219,19 @@ def test_a_wrong_optimizer_is_refused_with_its_place(hooks: dict[str, Any], sent
     with pytest.raises(TaskError) as caught:
         make_optimizer(TrainConfig(), task, task.model)
     assert sentence in str(caught.value)
+
+
+def test_a_builtin_optimizer_refuses_sparse_gradients_and_another_gets_them() -> None:
+    task = Grouped()
+    task.model = nn.Sequential(nn.Embedding(4, 3, sparse=True), nn.Linear(3, 1))
+    with pytest.raises(TaskError, match="adam takes no sparse gradients, which 0 of the model has"):
+        make_optimizer(TrainConfig(optimizer="adam"), task, task.model)
+    optimizer, _ = make_optimizer(TrainConfig(optimizer="torch.optim:SGD"), task, task.model)
+    assert len(optimizer.param_groups[0]["params"]) == 3
+
+
+def test_allreduce_refuses_sparse_gradients() -> None:
+    parameter = nn.Parameter(torch.ones(3, 2))
+    parameter.grad = torch.zeros(3, 2).to_sparse()
+    with pytest.raises(TaskError, match="allreduce does not reduce sparse gradients"):
+        _gradient_of(parameter)
