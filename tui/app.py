@@ -27,7 +27,7 @@ from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
-from distrain.tui.screens.app_screen import BREAKPOINTS, AppScreen
+from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.error_boundary import ErrorBoundary, explain
 from distrain.tui.settings import Settings, SettingsError
 
@@ -56,7 +56,6 @@ class DistrainApp(ErrorBoundary, BaseApp):
         *keymap.make_bindings(keymap.EVERYWHERE),
         keymap.make_hidden_binding("escape", "end_tour", "app.back", priority=True),
     ]
-    HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = BREAKPOINTS
 
     def __init__(
         self,

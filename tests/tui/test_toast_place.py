@@ -13,7 +13,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run
 from distrain.tui.app import DistrainApp
 from distrain.tui.screens.run_screen import RunScreen
-from distrain.tui.widgets.toast_place import FRAME, choose_place
+from distrain.tui.widgets.toast_place import FRAME, choose_place, place_toasts
 from tests.support.records import RunBuilder
 
 from .app_driver import screen_lines, until
@@ -63,5 +63,24 @@ def test_a_message_hides_nothing_of_a_run_on_a_small_terminal(
             (x, y) for y in range(24) for x in range(80) if now[y][x] != before[y][x] not in FRAME
         }
         return "Copied" in "".join(now) and not changed
+
+    asyncio.run(play())
+
+
+def test_a_screen_that_has_shrunk_since_its_layout_still_gets_its_messages(
+    make: Callable[..., RunBuilder], runs_dir: Path
+) -> None:
+    make("mine").steps(30).note(name="e\u0301" * 100, notes="e\u0301" * 100)
+
+    async def play() -> None:
+        app = DistrainApp(runs_dir)
+        async with app.run_test(size=(120, 36), notifications=True) as pilot:
+            await until(pilot, lambda: "e\u0301" in "".join(screen_lines(app)), "listed")
+            app.notify("a message", timeout=600)
+            await until(pilot, lambda: "a message" in "".join(screen_lines(app)), "shown")
+            for size in (Size(20, 5), Size(1, 1), Size(120, 36)):
+                app.screen._size_updated(size, size, size, layout=False)
+                place_toasts(app.screen)
+            assert not app.internal_errors
 
     asyncio.run(play())

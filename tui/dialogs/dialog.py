@@ -18,6 +18,7 @@ from textual.widgets.button import ButtonVariant
 from distrain.tui import keymap
 from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.typed_text import is_much
+from distrain.tui.widgets.fitted_screen import FittedScreen
 from distrain.tui.widgets.toast_place import follow_layout
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Answer(NamedTuple):
         return f"{self.label} ({self.key})" if self.key else self.label
 
 
-class Dialog(ModalScreen[T]):
+class Dialog(FittedScreen[T], ModalScreen[T]):
     """A modal window with a heading, a body and, below it, Cancel and the answers.
 
     Where there are answers, Cancel has the focus, so that Enter neither changes nor loses anything;

@@ -9,20 +9,15 @@ from typing import ClassVar, Protocol, cast, runtime_checkable
 from textual import events
 from textual.binding import Binding
 from textual.reactive import Reactive
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from distrain.tui import keymap
 from distrain.tui.base_app import SCREENS_CSS, BaseApp
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.screens.error_boundary import ErrorBoundary
+from distrain.tui.widgets.fitted_screen import FittedScreen
 from distrain.tui.widgets.toast_place import follow_layout, place_toasts
-
-# Classes that a screen gets by its width and height, each from so many cells on.
-BREAKPOINTS = (
-    [(0, "-narrow"), (100, "-normal"), (160, "-wide")],
-    [(0, "-short"), (30, "-medium"), (50, "-tall")],
-)
 
 
 @runtime_checkable
@@ -33,7 +28,7 @@ class HasValues(Protocol):
         """Return what can be copied, that under the cursor first."""
 
 
-class AppScreen(ErrorBoundary, Screen[None]):
+class AppScreen(ErrorBoundary, FittedScreen[None]):
     """A screen that survives errors of its handlers. `KEYS` are its groups of the keymap."""
 
     CSS_PATH: ClassVar[Path | None] = SCREENS_CSS
@@ -42,12 +37,6 @@ class AppScreen(ErrorBoundary, Screen[None]):
     ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"
     # Textual repaints the whole screen when the focus moves; the two panes do that themselves.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Textual sets these classes only after the first styling, and would style twice.
-        for cells, names in zip(self.app.size, BREAKPOINTS, strict=True):
-            self.add_class(next(name for least, name in reversed(names) if cells >= least))
 
     def _on_mount(self, event: events.Mount) -> None:
         super()._on_mount(event)

@@ -59,12 +59,14 @@ def _costs(screen: Screen[Any], rack: ToastRack) -> list[list[int]]:
         if not widget.is_on_screen or rack in widget.ancestors_with_self:
             continue
         geometry = screen.find_widget(widget)
-        visible = geometry.visible_region
+        # The screen may have shrunk since its widgets were laid out.
+        visible = geometry.visible_region.intersection(screen.size.region)
         cost = FOCUSED if widget is screen.focused else 1
         for y, strip in enumerate(
             widget.render_lines(visible.translate(-geometry.region.offset)), visible.y
         ):
-            for x, character in enumerate(strip.text, visible.x):
+            # Characters without a width make the text longer than the region.
+            for x, character in zip(range(visible.x, visible.right), strip.text, strict=False):
                 if character not in FRAME:
                     costs[y][x] = cost
     return costs
