@@ -80,7 +80,7 @@ class Terminal:
 
     def write(self, text: str) -> None:
         """Type a text at once."""
-        self._tmux("send-keys", "-l", text)
+        self._tmux("send-keys", "-l", "--", text)
         time.sleep(KEY_S)
 
     def resize(self, width: int, height: int) -> None:
