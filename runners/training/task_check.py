@@ -12,9 +12,11 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
@@ -40,6 +42,10 @@ from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
 SUM_TOLERANCE = 0.1  # relative: a sum that is this far from the sum of its parts is none
+REDUCTIONS = (
+    *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object"),
+    *("gather", "gather_object"),
+)
 
 
 def check_task(run: Training) -> None:
@@ -133,9 +139,32 @@ def _evaluate(run: Training, task: Task, batch: Any) -> tuple[dict[str, tuple[fl
     """Return sums and counts over a batch, in this process alone, and what they are from."""
     batch = run.mover.move_now(task, batch)
     model = run.strategy.for_evaluation(run.model, run.wrapped)
-    with torch.no_grad(), in_evaluation_mode(model), run.precision.autocast():
+    with (
+        torch.no_grad(),
+        in_evaluation_mode(model),
+        run.precision.autocast(),
+        _without_reductions(task),
+    ):
         returned = task.metrics(model, batch)
     return _read_sums(task, returned), returned
+
+
+@contextmanager
+def _without_reductions(task: Task) -> Iterator[None]:
+    """Raise TaskError if the block, which is `metrics`, reduces over ranks by itself."""
+
+    def refuse(name: str, *_: Any, **__: Any) -> None:
+        problem = f"{place_of(task.metrics)} must not call {name}() of torch.distributed: "
+        raise TaskError("task.name", f"{problem}the run adds up the sums of all ranks")
+
+    before = {name: getattr(dist, name) for name in REDUCTIONS if hasattr(dist, name)}
+    for name in before:
+        setattr(dist, name, partial(refuse, name))
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(dist, name, function)
 
 
 def _read_states(run: Training, returned: Sums) -> dict[str, dict[str, float]]:

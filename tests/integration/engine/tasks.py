@@ -275,13 +275,19 @@ class Slipping(Classification):
             "parameter_groups": lambda model: [{"params": model.named_parameters()}],
             "collate": lambda samples: None,
             "metrics": self._shrink,
+            "reduced metrics": self._reduce,
             "loss": self._go_backward,
             "derived": lambda means: {"perplexity": math.exp(means["los"])},
         }
         if method == "first sample":
             self.collate = lambda batch: tuple(part[:1] for part in batch)  # type: ignore[misc]
         else:
-            setattr(self, method, slips[method])
+            setattr(self, method.split()[-1], slips[method])
+
+    def _reduce(self, model: nn.Module, batch: Any) -> Sums:
+        sums = super().metrics(model, batch)
+        torch.distributed.all_reduce(sums["loss"][0])
+        return sums
 
     def _go_backward(self, model: nn.Module, batch: Any) -> Tensor:
         loss = super().loss(model, batch)

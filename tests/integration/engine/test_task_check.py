@@ -133,10 +133,11 @@ def test_a_slip_in_a_method_is_named_with_its_place(
     ("method", "sentence"),
     [
         ("metrics", r"_shrink\(\) in .* must not change the weights"),
+        ("reduced metrics", r"_reduce\(\) in .* must not call all_reduce\(\)"),
         ("loss", r"_go_backward\(\) in .* must not call backward\(\)"),
     ],
 )
-def test_a_method_that_changes_weights_or_gradients_ends_the_run(
+def test_a_method_that_does_the_work_of_the_run_ends_it(
     method: str, sentence: str, tmp_path: Path
 ) -> None:
     config = thawing(**{"task.name": f"{TASKS}:Slipping", "task.args": {"method": method}})
