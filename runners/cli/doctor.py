@@ -98,7 +98,7 @@ def _operation_table(columns: list[dict[str, Any]]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("", style="cyan", no_wrap=True)
     for column in columns:
         table.add_column(f"{column['backend']}\n{column['device']}", min_width=5)

@@ -478,3 +478,12 @@ def _shown(found: Bench, runs_dir: Path) -> str:
 
     run_app(scenario, runs_dir, found)
     return shown[0]
+
+
+def test_a_single_bench_is_counted_as_a_bench(runs_dir: Path) -> None:
+    make_bench(runs_dir, name="mine", ago=60)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: "  1 bench " in screen_lines(app)[0], "counted")
+
+    run_app(scenario, runs_dir)

@@ -132,7 +132,7 @@ def test_compare_on_a_run_of_a_sweep_shows_its_group(
         assert shows(app, "lr-0.1 ", "0.1", "completed", "93.00 %", "best")
         assert shows(app, "lr-0.03 ", "running", "25 %", "80.00 %")
         assert shows(app, "lr-0.01 ", "queued")
-        assert shows(app, "lr-0.01 waits for: CPU: 2 cores in use by lr-0.03")
+        assert shows(app, "lr-0.01 waits for CPU: 2 cores in use by lr-0.03")
         assert shows(app, "mine-sweep", "2 of 4 runs have ended")
         # enter opens the run under the cursor
         await pilot.press("down", "down", "enter")

@@ -1031,3 +1031,10 @@ def test_a_failure_is_shown_once_on_the_screen_of_its_run(make: Make) -> None:
         assert not has_message(app, "rank 1 failed first")
 
     watch(run, scenario)
+
+
+def test_a_script_that_failed_before_it_logged_is_not_told_how_to_log(make: Make) -> None:
+    run = make(script={"path": "train.py"}).end("failed", reason="rank 0 failed first")
+    with run.record as record:
+        lines = header(Follower(record).snapshot(), record.config, 100)
+    assert "log" not in lines[-1].plain

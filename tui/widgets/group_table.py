@@ -73,7 +73,7 @@ class GroupTable(CursorPane):
             return ""
         names = [(run.row.id, run.row.name, run.name) for run in runs]
         reason = formatting.single_line(queued[0].row.reason)
-        return f"{queued[0].name} waits for: {with_names(reason, names)}"
+        return f"{queued[0].name} waits for {with_names(reason, names)}"
 
 
 def best_run(runs: Sequence[ComparedRun]) -> BestRun:

@@ -180,6 +180,8 @@ def _logged(now: Snapshot, width: int) -> Text:
         parts.insert(0, Text.assemble((now.throughput, "bold"), kind))
     if now.last:
         parts = [*_evaluation("reported val", now.last), *parts]
+    if not parts and now.state.status == "failed":
+        return Text()  # it may have failed before it could log
     if not parts:
         return Text(f"no values logged: {HOW_TO_LOG}", "dim", no_wrap=True)
     names = formatting.plural(len(now.logged_names), "name")

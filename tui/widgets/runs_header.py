@@ -39,7 +39,7 @@ class RunsHeader(Static):
 def _counts(rows: Sequence[RunRow], shown: int, marked: int) -> list[str]:
     total = formatting.plural(len(rows), "run")
     if any(row.kind == BENCH for row in rows):
-        total += " and benches"
+        total = "1 bench" if len(rows) == 1 else f"{len(rows):,} runs and benches"
     counts = [f"{shown:,} of {total}" if shown < len(rows) else total]
     if live := sum(row.live for row in rows):
         counts.append(f"{live:,} live")

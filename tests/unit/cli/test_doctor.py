@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ def test_the_tables_fit_80_columns(report: dict[str, Any]) -> None:
     [row] = [line.split() for line in lines if line.strip().startswith("reduce_scatter")]
     assert row[:2] == ["reduce_scatter", "yes"]
     assert "…" not in output
+    assert not any(line == after == "" for line, after in pairwise(map(str.rstrip, lines)))
 
 
 def test_hangs_and_failures_are_explained_below_the_table(report: dict[str, Any]) -> None:
