@@ -32,6 +32,7 @@ from distrain.tui.data.config_fields import (
 from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.data.launch_preview import LaunchPreview, PastRun
 from distrain.tui.data.preset_drafts import PresetDrafts
+from distrain.tui.widgets.form_table import form_lines
 
 CPUS = [Device(kind="cpu", index=index) for index in range(8)]
 
@@ -227,6 +228,12 @@ def test_slurm_runs_show_the_fields_of_slurm_first_and_no_devices() -> None:
     assert "devices" in keys(form.visible_fields(wrong, everything=False)), (
         "what is set can be unset"
     )
+
+
+def test_before_the_first_layout_no_value_is_cut() -> None:
+    draft = Draft.of("ddp", RunConfig(strategy="ddp"))
+    shown = form_lines(draft, [field for field in fields() if field.key == "strategy"], {}, 0)
+    assert shown[-1].text.plain == "  strategy ddp"
 
 
 def test_a_list_of_texts_is_typed_as_toml() -> None:

@@ -274,7 +274,8 @@ def form_lines(
 ) -> list[FormLine]:
     """Return a heading per config table, a line per field, and problems below their fields.
 
-    `spaced` puts an empty line before each heading.
+    `spaced` puts an empty line before each heading. `width` is 0 before the first layout: then
+    fields are not cut.
     """
     rows: list[FormLine] = []
     if draft is None:
@@ -313,7 +314,8 @@ def _line(draft: Draft, field: Field, names: int, width: int, wrong: bool) -> Te
         line.append(f"  was {display_text(draft.preset_value(field.key), field)}", "dim")
     if width >= ABOUT_FROM:
         line.append(" " * max(VALUE - (len(line) - start), 2)).append(field.about, "dim")
-    line.truncate(width, overflow="ellipsis")
+    if width:
+        line.truncate(width, overflow="ellipsis")
     return line
 
 
