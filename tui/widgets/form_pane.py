@@ -34,10 +34,11 @@ from distrain.tui.widgets.form_table import FormTable
 
 OTHER = "other …"
 UNSET = "unset"
+SWEEP = "a list, as in 0.1, 0.05, makes a sweep"
 HINTS = {
     "bool": "space switches it on or off",
     "choice": "enter lists all values, space takes the next, typing finds one",
-    "number": "type a number; a list, as in 0.1, 0.05, makes a sweep",
+    "number": f"type a number; {SWEEP}",
     "text": "type, or press enter to edit",
     "devices": 'type, or press enter to edit: "0,1", "cpu:4", "all"',
     "list": 'type, or press enter to edit: ["--exclusive"]',
@@ -189,7 +190,8 @@ class FormPane(Vertical):
         if self._editing:
             unset = " · leave it empty to unset it" if field.optional else ""
             completes = " · → completes" if suggestions(field) else ""
-            return f"enter saves · esc cancels{completes}{unset}"
+            sweep = f" · {SWEEP}" if field.kind == "number" else ""
+            return f"enter saves · esc cancels{sweep}{completes}{unset}"
         hint = HINTS[field.kind]
         if field.key in NAMED_KINDS:
             hint = "enter lists known names, or type one"
