@@ -14,6 +14,7 @@ import msgspec
 
 from distrain.runners import formatting
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
+from distrain.runners.records.state import not_a_record
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import lock_within, open_regular, read_regular, write_json
 
@@ -81,13 +82,16 @@ def write_meta(folder: Path, meta: Meta) -> None:
 def change_meta(folder: Path, **changes: Any) -> Meta:
     """Change fields of meta.json and return it.
 
-    Raises DistrainError where it is broken, so that nothing in it is lost; ConfigError for text
-    that is not printable; RunsFolderError where it cannot be written.
+    Raises DistrainError where it is broken, so that nothing in it is lost, and where the folder is
+    not there any more; ConfigError for text that is not printable; RunsFolderError where it cannot
+    be written.
     """
     try:
         with _lock(folder):
             meta = msgspec.structs.replace(read_valid_meta(folder), **changes)
             write_meta(folder, meta)
+    except FileNotFoundError as error:
+        raise not_a_record(folder, error.strerror) from None
     except OSError as error:
         raise RunsFolderError(f"cannot write to {folder}: {error.strerror}") from None
     return meta

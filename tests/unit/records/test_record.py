@@ -181,6 +181,16 @@ def test_a_value_of_another_type_leaves_what_people_added(folder: Path) -> None:
     assert Record(folder).meta.tags == ["a"]
 
 
+def test_notes_on_a_run_in_the_trash_are_refused_with_the_command_that_restores_it(
+    folder: Path,
+) -> None:
+    record = Record(folder)
+    (folder.parent / states.TRASH).mkdir()
+    folder.rename(folder.parent / states.TRASH / folder.name)
+    with pytest.raises(DistrainError, match=f"`distrain rm --undo {folder.name}` restores it"):
+        record.set_meta(name="best")
+
+
 def test_notes_are_kept_and_a_broken_file_of_notes_is_ignored(folder: Path) -> None:
     Record(folder).set_meta(name="best", tags=["a"])
     assert Record(folder).set_meta(pinned=True).name == "best"
