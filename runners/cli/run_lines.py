@@ -68,8 +68,8 @@ class RunLines:
     def _print_status(self, state: RunState, since: float) -> None:
         if state.status == self._status:
             return
-        is_said = state.error or state.live  # by the result, or by a warning
-        description = "" if is_said else state.reason
+        has_own_line = bool(state.error) or state.live  # of the result, or a warning
+        description = "" if has_own_line else state.reason
         if not description and not self._status:
             summary = self._follower.record.summary()
             description = f"{summary['run_id']}  {format_setup(summary)}"

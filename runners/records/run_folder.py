@@ -52,7 +52,7 @@ class RunFolder:
 
     def __init__(self, folder: Path | str) -> None:
         self.dir = Path(folder).absolute()
-        self._cached_state: tuple[tuple[int, int], RunState] | None = None
+        self._cached_state: tuple[tuple[int, int, int], RunState] | None = None
         # The folder's name and not the state's run_id, to distinguish a copy from the original.
         self.id = self.dir.name
         if formatting.has_control_characters(self.id):
@@ -177,9 +177,9 @@ class RunFolder:
         """
         try:
             stat = os.lstat(f"{self.dir}/run.json")
-            stamp = (stat.st_mtime_ns, stat.st_ino)
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         except OSError:
-            stamp = (0, 0)
+            stamp = (0, 0, 0)
         known = self._cached_state
         if known is None or known[0] != stamp:
             try:

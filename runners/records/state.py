@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 TRASH = ".trash"  # in a runs folder
+IN_PLACE_S = 0.01  # run.json may be half written for so long: see overwrite_state
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
 Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -136,7 +137,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_epochs(self) -> bool:
         """Whether the training data have epochs, which is unknown at first; a stream has none."""
-        return self.facts is None or self.facts.steps_per_epoch > 0
+        return self.facts is None or self.facts.has_epochs
 
     def trained(self, config: RunConfig) -> tuple[str, str]:
         """Return the names of network and data: those of the config, or of the task's classes."""
@@ -185,21 +186,11 @@ def read_state(folder: Path) -> RunState:
     valid is left out, as it can be computed again.
     """
     try:
-        data = read_regular(f"{folder}/run.json")
-    except FileNotFoundError:
-        raise not_a_record(folder, "there is no run.json in it") from None
-    except OSError as error:
-        raise unreadable(folder, "run.json", error) from None
-    try:
-        written = decode(data, _Format).format
-        if written != FORMAT:
-            age = "a newer" if written > FORMAT else "an older"
-            raise DistrainError(
-                f"{folder} was written by {age} distrain "
-                f"(format {written}, this one reads format {FORMAT})"
-            )
-        # The command is quoted for the shell where it is shown.
-        state = decode(data, RunState, unchanged=("command",))
+        try:
+            state = _decode_state(folder)
+        except ValueError:  # half of what is being written in place
+            time.sleep(IN_PLACE_S)
+            state = _decode_state(folder)
     except ValueError as error:
         if "Invalid enum value" in str(error):
             raise newer_record(folder, f"run.json: {error}") from None
@@ -282,6 +273,25 @@ def _fits(value: Any, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def _decode_state(folder: Path) -> RunState:
+    """Return run.json. Raises ValueError where it is broken."""
+    try:
+        data = read_regular(f"{folder}/run.json")
+    except FileNotFoundError:
+        raise not_a_record(folder, "there is no run.json in it") from None
+    except OSError as error:
+        raise unreadable(folder, "run.json", error) from None
+    written = decode(data, _Format).format
+    if written != FORMAT:
+        age = "a newer" if written > FORMAT else "an older"
+        raise DistrainError(
+            f"{folder} was written by {age} distrain "
+            f"(format {written}, this one reads format {FORMAT})"
+        )
+    # The command is quoted for the shell where it is shown.
+    return decode(data, RunState, unchanged=("command",))
 
 
 def not_a_record(folder: Path, why: str | None) -> DistrainError:

@@ -122,7 +122,7 @@ def _count_epochs(steps: int, facts: Facts) -> int | None:
 
     None where the training data are a stream, which has no epochs.
     """
-    return floor(facts.epoch_at(steps)) if facts.steps_per_epoch > 0 else None
+    return floor(facts.epoch_at(steps)) if facts.has_epochs else None
 
 
 def _throughput(totals: Iterable[dict[str, Any]]) -> float | None:

@@ -43,6 +43,7 @@ from distrain.runners.records.state import (
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.series import SERIES, LoggedRow
 from distrain.runners.records.write_errors import cannot_write, is_damage
+from distrain.runners.system.files import NO_ROOM
 
 Item = Event | GpuSample | HostSample | RankSample
 
@@ -211,6 +212,8 @@ class RecordWriter:
         try:
             write_state(self.dir, self.state)
         except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise self._cannot_write(error) from None
             try:
                 overwrite_state(self.dir, self.state)
             except OSError:

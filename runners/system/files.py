@@ -194,6 +194,9 @@ def _is_replaceable(path: Path) -> bool:
     return writable and path.is_file()
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a full disk, or a full quota
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace a file with `value` as indented JSON, atomically and durably. Raises OSError."""
     write_atomically(path, encode_json(value))

@@ -130,7 +130,8 @@ def content_of(value: Any) -> bytes:
 def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
     match leaf:
         case Tensor():
-            plain = leaf.detach().cpu().reshape(-1).contiguous()
+            dense = leaf if leaf.layout is torch.strided else leaf.to_dense()
+            plain = dense.detach().cpu().reshape(-1).contiguous()
             return plain.view(torch.uint8).numpy().tobytes()
         case np.ndarray():
             return leaf.tobytes()

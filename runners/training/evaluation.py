@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,7 @@ def evaluate(
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, torch.Tensor | int] = {}
     samples = 0
+    names: Set[str] | None = None  # of the first batch
     with in_evaluation_mode(model):
         for batch, size in batches:
             with precision.autocast():
@@ -52,8 +53,9 @@ def evaluate(
             samples += size
             pairs = states.take(batch_sums, is_counted=size > 0)
             require_pairs(task, pairs)
-            if sums and pairs.keys() != sums.keys():
+            if names not in (None, pairs.keys()):
                 raise other_names(task)
+            names = pairs.keys()
             for name, (total, count) in pairs.items():
                 part = _in_float64(total)
                 sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))

@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 
 from distrain.models.task import Task
 
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 MAX_ENTRIES = 100_000  # of lists, dicts, sets and attributes
 MAX_BYTES = 64 << 20  # of tensors and arrays
 
@@ -39,8 +40,14 @@ def copy_task(task: Task) -> tuple[Task, list[nn.Module]]:
 
 
 def copy_data(data: Any) -> Any:
-    """Return a copy of a data set, which may open files and count samples on its own."""
-    copied = _Copies().make(data)
+    """Return a copy of a data set, which may open files and count samples on its own.
+
+    The generators in it are seeded: augmentation may draw from others on each rank.
+    """
+    copies = _Copies()
+    copied = copies.make(data)
+    for generator in copies.generators:
+        _seed(generator)
     return copy.copy(data) if copied is data and not hasattr(data, "__del__") else copied
 
 
@@ -49,6 +56,7 @@ class _Copies:
 
     def __init__(self) -> None:
         self.modules: list[nn.Module] = []
+        self.generators: list[Any] = []  # the copies
         self._known: dict[int, Any] = {}  # the copies, by the id of the original
         self._entries = MAX_ENTRIES
         self._bytes = MAX_BYTES
@@ -76,6 +84,8 @@ class _Copies:
                 self.modules.append(value)
             if twin is not value:
                 unfinished.append(twin)
+                if isinstance(twin, GENERATORS):
+                    self.generators.append(twin)
         return self._known[id(value)]
 
     def _can_afford(self, value: Any) -> bool:
@@ -110,6 +120,17 @@ class _Copies:
                 }
                 return partial(self._copy(value.func, unfinished), *arguments, **options)
         return copy.copy(value) if _has_state(value) else value
+
+
+def _seed(generator: Any) -> None:
+    match generator:
+        case torch.Generator():
+            generator.manual_seed(0)
+        case np.random.Generator():
+            bits = generator.bit_generator
+            bits.state = type(bits)(0).state
+        case _:
+            generator.seed(0)
 
 
 def _has_state(value: Any) -> bool:

@@ -125,11 +125,10 @@ def _require_all_samples(task: Task, batch: Any, indices: Sequence[int]) -> None
     """Raise TaskError where a batch is the same as that of its first sample alone."""
     task, _ = copy_task(task)
     try:
-        first = _make_batch(task, indices[:1])
-    except Exception:  # it may need several samples, which the batches of a run have
+        content, of_first = content_of(batch), content_of(_make_batch(task, indices[:1]))
+    except Exception:  # it may need several samples, or return tensors without plain bytes
         return
-    content = content_of(batch)
-    if content and content == content_of(first):
+    if content and content == of_first:
         problem = f"{place_of(collate_of(task) or default_collate)} must return a batch of all "
         problem += f"samples: of {len(indices)} samples it returned the same as of the first alone"
         raise TaskError("task.name", problem)

@@ -58,22 +58,14 @@ def make_optimizer(
     return optimizer, own_rate
 
 
-def sparse_module(model: nn.Module) -> str:
-    """Return the name of a module whose weights have sparse gradients; empty if none has."""
-    kinds = nn.Embedding | nn.EmbeddingBag
-    found = (
-        name for name, each in model.named_modules() if isinstance(each, kinds) and each.sparse
-    )
-    return next(found, "")
-
-
 def _require_dense_gradients(config: TrainConfig, model: nn.Module) -> None:
-    if name := sparse_module(model):
-        problem = (
-            f"{config.optimizer} takes no sparse gradients, which {name} of the model has: make "
-        )
-        problem += "it with sparse=False, or set the optimizer torch.optim:SparseAdam or :SGD"
-        raise TaskError("train.optimizer", problem)
+    for name, each in model.named_modules():
+        is_embedding = isinstance(each, nn.Embedding | nn.EmbeddingBag)
+        if is_embedding and each.sparse and each.weight.requires_grad:
+            problem = f"{config.optimizer} takes no sparse gradients, which "
+            problem += f"{name or type(each).__name__} of the model has: make it with "
+            problem += "sparse=False, or set the optimizer torch.optim:SparseAdam or :SGD"
+            raise TaskError("train.optimizer", problem)
 
 
 def base_rate(config: TrainConfig, plan: Plan, own_rate: float | None) -> float:

@@ -255,7 +255,7 @@ class Training:
         )
 
     def enter(self, phase: Literal["training", "averaging", "evaluating", "saving"]) -> None:
-        """Report the phase that this rank begins."""
+        """Report the phase that this rank begins, or its progress in it."""
         self.reporter.send(
             Phase(time=time.time(), rank=self.world.rank, phase=phase, step=self.step)
         )

@@ -86,6 +86,17 @@ def test_a_part_of_an_epoch_is_shown_alone(make: Make) -> None:
     assert list(frame.charts["loss"].lines[0].x) == [1.2, 1.3, 1.4, 1.5]
 
 
+def test_logged_values_are_by_epoch_too(make: Make) -> None:
+    run = make()
+    for _ in range(4):
+        run.steps(4).logged(score=1.0)
+    view = ChartView(plots=("logged/score",), axis="epoch", span=(0.9, 1.6))
+    feeds = RunFeed(run.record), ComparisonFeed([run.record], [RUN_MARK])
+    for feed in feeds:
+        chart = feed.read(view).charts["logged/score"]
+        assert (chart.x_axis, list(chart.lines[0].x)) == ("epoch", [1.0, 1.5])
+
+
 def test_nothing_of_an_ended_run_looks_live(make: Make) -> None:
     run = make(name="dead").steps(10)
     job = Job(time=run.now, id="7", state="RUNNING", nodes=["a"], ends=time.time() + 9000)

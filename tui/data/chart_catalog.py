@@ -10,7 +10,7 @@ from distrain.runners import formatting
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS
 from distrain.tui.data import chart_lines
 from distrain.tui.data.chart import Chart, ChartLine
-from distrain.tui.data.chart_source import ChartSource, logged_axis
+from distrain.tui.data.chart_source import ChartSource
 
 LOGGED_CHART = "logged/"  # followed by the name of what a script has logged
 OF_EVALUATIONS = ("evaluation", "eval loss")
@@ -89,7 +89,7 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
     return Chart(
         title=title,
         lines=lines,
-        x_axis=logged_axis(source.view) if name.startswith(LOGGED_CHART) else source.view.axis,
+        x_axis=(source.axis.of_logged if name.startswith(LOGGED_CHART) else source.axis).name,
         unit=kind.unit,
         format_value=format_value,
         span=source.view.span,

@@ -20,7 +20,7 @@ from distrain.runners.records.timeseries.run_curve import points_per_rank
 from distrain.runners.records.timeseries.series import LOGGED
 from distrain.tui import marks
 from distrain.tui.data.chart import ChartLine
-from distrain.tui.data.chart_source import ChartSource, logged_axis
+from distrain.tui.data.chart_source import ChartSource
 from distrain.tui.marks import RUN_MARK, Mark
 
 PHASE_WORDS = {
@@ -220,21 +220,22 @@ def _scaled(values: array[float], scale: float) -> array[float]:
 def logged_values(name: str, source: ChartSource) -> list[ChartLine]:
     """Draw the values of one name: a line for each rank and their mean, or that of many ranks."""
     ranks = source.record.logged().get(name, {})
-    axis = logged_axis(source.view)
-    start, end = source.view.span or (None, None)
+    axis, span = source.axis.of_logged, source.view.span
+    start, end = axis.limits(span) if span else (None, None)
     points = min(source.view.points, points_per_rank(len(ranks)))
     curves = source.record.curves(
         LOGGED,
         ranks.values(),
         columns=LOGGED_COLUMNS,
         points=points,
-        axis=axis,
+        axis=axis.column,
         start=start,
         end=end,
     )
 
     def line(title: str, mark: Mark, curve: Curve) -> ChartLine:
-        return ChartLine(title, mark, curve[axis], curve["value"], curve["low"], curve["high"])
+        x = axis.values(curve[axis.column])
+        return ChartLine(title, mark, x, curve["value"], curve["low"], curve["high"])
 
     everything = logged_over_ranks(curves.values())
     if len(ranks) > MOST_LINES:

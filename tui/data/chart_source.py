@@ -57,8 +57,7 @@ class ChartSource:
 
     @cached_property
     def steps(self) -> dict[int, Curve]:
-        span = self.view.span
-        start, end = self.axis.limits(span) if span else (None, None)
+        start, end = self._limits
         return self.record.curves(
             STEPS,
             columns=_STEP_COLUMNS,
@@ -71,6 +70,11 @@ class ChartSource:
     @cached_property
     def axis(self) -> XAxis:
         return XAxis(self.view.axis, self.record.state.facts)
+
+    @cached_property
+    def _limits(self) -> tuple[float | None, float | None]:
+        """Between which values of the axis' column the view is."""
+        return self.axis.limits(self.view.span) if self.view.span else (None, None)
 
     @cached_property
     def is_live(self) -> bool:
@@ -110,7 +114,7 @@ class ChartSource:
         curve = self.run
         names = self.record.logged() if axis in LOGGED.axes else {}
         if names and not len(curve):
-            start, end = self.view.span or (None, None)
+            start, end = self._limits
             curve = self.record.logged_curve(
                 next(iter(names)), points=self.view.points, axis=axis, start=start, end=end
             )
@@ -126,8 +130,3 @@ def _interpolate(time: float, times: Sequence[float], values: Sequence[float]) -
         return values[0]
     part = (time - times[right - 1]) / ((times[right] - times[right - 1]) or 1.0)
     return values[right - 1] + part * (values[right] - values[right - 1])
-
-
-def logged_axis(view: ChartView) -> str:
-    """Return the axis of logged values, which have no epoch."""
-    return view.axis if view.axis in LOGGED.axes else "step"

@@ -27,7 +27,7 @@ from distrain.runners.records.timeseries.logged_curve import order_names
 from distrain.tui.data.change_detector import ChangeDetector
 from distrain.tui.data.chart import Chart, ChartLine
 from distrain.tui.data.chart_catalog import LOGGED_CHART, chart_kind, empty_text
-from distrain.tui.data.chart_source import ChartView, logged_axis
+from distrain.tui.data.chart_source import ChartView
 from distrain.tui.data.run_rows import RunRow, ended_row, headline, live_row
 from distrain.tui.data.x_axis import XAxis
 from distrain.tui.marks import RUN_MARK, Mark
@@ -65,7 +65,7 @@ class ComparedRun(NamedTuple):
     @property
     def has_epochs(self) -> bool:
         """Whether it may be shown by epoch: neither scripts nor streams have epochs."""
-        is_stream = self.facts is not None and self.facts.steps_per_epoch <= 0
+        is_stream = self.facts is not None and not self.facts.has_epochs
         return not (self.is_script or is_stream)
 
 
@@ -206,16 +206,18 @@ def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart
         title = f"Evaluation: {metric}"
         values = _metric(metric)
         format_value = partial(formatting.metric_value, metric)
-    axis = logged_axis(view) if is_logged else view.axis
+    axes = [XAxis(view.axis, run.facts, run.began) for run in runs]
+    if is_logged and any(axis.of_logged != axis for axis in axes):
+        axes = [axis._replace(name="step") for axis in axes]
     lines = []
-    for run in runs:
-        x, y = values(run, XAxis(axis, run.facts, run.began))
+    for run, axis in zip(runs, axes, strict=True):
+        x, y = values(run, axis)
         if len(x):
             lines.append(ChartLine(run.name, run.mark, x, y))
     return Chart(
         title=title,
         lines=lines,
-        x_axis="duration" if axis == "time" else axis,
+        x_axis="duration" if view.axis == "time" else axes[0].name if axes else view.axis,
         unit=kind.unit,
         format_value=format_value,
         span=view.span,
@@ -369,7 +371,7 @@ class _RunReader:
             axis = XAxis(view.axis, state.facts, began)
             curve = record.overall(**_curve_query(view, axis))
             names = [*record.logged()]
-            query = _curve_query(view, axis._replace(name=logged_axis(view)))
+            query = _curve_query(view, axis.of_logged)
             for name in view.plots:
                 logged[name] = record.logged_curve(name.removeprefix(LOGGED_CHART), **query)
         except DistrainError as error:

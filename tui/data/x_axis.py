@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distrain.runners.protocol.events import Facts
+from distrain.runners.records.timeseries.series import LOGGED
 
 
 class XAxis(NamedTuple):
     """An axis "step", "epoch" or "time".
 
-    Times are seconds after `began`. Epochs are counted in parts, as steps that are finished; where
-    the length of an epoch is not in `facts`, they are those in which the steps were.
+    Times are seconds after `began`. "epoch" counts finished epochs, with the finished part of the
+    current one; where `facts` lack the length of an epoch, it is what the record has for a step.
     """
 
     name: str
@@ -24,6 +25,11 @@ class XAxis(NamedTuple):
     def column(self) -> str:
         """The column to read of the record."""
         return "step" if self._counts_steps else self.name
+
+    @property
+    def of_logged(self) -> XAxis:
+        """The axis for logged values, of which the record has no epoch."""
+        return self if self.column in LOGGED.axes else self._replace(name="step")
 
     def values(self, column: Sequence[float]) -> Sequence[float]:
         """Return x for the values of `column`."""
@@ -45,4 +51,4 @@ class XAxis(NamedTuple):
 
     @property
     def _counts_steps(self) -> bool:
-        return self.name == "epoch" and self.facts is not None and self.facts.steps_per_epoch > 0
+        return self.name == "epoch" and self.facts is not None and self.facts.has_epochs

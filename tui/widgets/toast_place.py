@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets._toast import Toast, ToastRack
 
 KEY_BAR = 1  # line, which is never hidden
-FRAME = frozenset(" ─│┌┐└┘├┤┬┴┼╭╮╰╯━┃┏┓┗┛▔▁▏▕")  # to hide these loses nothing
-FOCUSED = 3  # times as bad as others is a cell of the focused pane
+FRAME = frozenset(" ─│┌┐└┘├┤┬┴┼╭╮╰╯━┃┏┓┗┛▔▁▏▕")  # hiding these loses nothing
+FOCUSED = 3  # a cell of the focused pane counts as so many others
 
 
 def follow_layout(screen: Screen[Any]) -> None:

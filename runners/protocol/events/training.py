@@ -56,8 +56,12 @@ class Facts(Event, frozen=True, tag="facts"):
     versions: dict[str, str] = {}
     notices: list[str] = []
 
+    @property
+    def has_epochs(self) -> bool:
+        return self.steps_per_epoch > 0
+
     def epoch_at(self, step: float) -> float:
-        """Return the epochs of the training that are finished after a step, with the part begun.
+        """Return how many epochs are finished after a step, with the part of the current one.
 
         Only for data with epochs.
         """

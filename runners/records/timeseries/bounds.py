@@ -74,12 +74,13 @@ def _find_last_below(
     )
     if not values:
         return {}
+    # Qualified, because a series may have columns of these names.
     last = (
-        f"SELECT seq FROM {series.name} WHERE {series.key} = wanted_key AND seq >= low "
-        f"AND seq < high AND {axis} {below} edge ORDER BY seq DESC LIMIT 1"
+        f"SELECT seq FROM {series.name} WHERE {series.key} = range.key AND seq >= range.low "
+        f"AND seq < range.high AND {axis} {below} range.edge ORDER BY seq DESC LIMIT 1"
     )
     query = (
-        f"WITH range(wanted_key, low, high, edge) AS (VALUES {values}) "
-        f"SELECT wanted_key, ({last}) FROM range"
+        f"WITH range(key, low, high, edge) AS (VALUES {values}) "
+        f"SELECT range.key, ({last}) FROM range"
     )
     return dict(db.execute(query).fetchall())

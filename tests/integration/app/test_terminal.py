@@ -343,10 +343,10 @@ def straggling(model, data):
 """
 
 
-@pytest.fixture(scope="module")
-def straggling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+@pytest.fixture
+def straggling(tmp_path: Path) -> Iterator[Terminal]:
     """Return a terminal with a live run that has a straggler."""
-    with terminal_in(tmp_path_factory.mktemp("straggling")) as found:
+    with terminal_in(tmp_path) as found:
         (found.folder / "straggling.py").write_text(STRAGGLING)
         more = ("--set", "train.epochs=300", "--name", "straggling", "--detach")
         found.distrain("run", "ddp", "--set", "task.name=straggling:straggling", *more)
@@ -368,7 +368,6 @@ def test_the_run_screen_shows_progress_and_the_straggler(straggling: Terminal) -
 
 
 def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
-    straggling.forget()
     straggling.open("straggling")
     straggling.until("Training loss", "○ mean of ranks", "● rank 0", "■ rank 1", "Evaluation")
     # Axis, smoothing and scale are remembered.
@@ -406,6 +405,7 @@ def test_plots_and_logs_in_detail(straggling: Terminal) -> None:
     straggling.press("Right", "Enter")
     straggling.until("■ stopped")
     straggling.press("x", "g", "w", "w", "w")
+    straggling.until_gone("▌ straggling")  # the message may hide numbers
     whole = ticks(
         straggling.until_it(lambda text: text.count("values at step") == 4, "has x by step")
     )

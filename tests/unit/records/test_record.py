@@ -515,6 +515,15 @@ def test_a_run_that_could_not_write_its_end_names_the_file_system(
     writer.close()
 
 
+def test_a_state_that_is_being_written_in_place_is_read_once_it_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (folder / "run.json").read_bytes()
+    (folder / "run.json").write_bytes(whole[:-5] + bytes(5))
+    monkeypatch.setattr(time, "sleep", lambda _: (folder / "run.json").write_bytes(whole))
+    assert Record(folder).state.status == "starting"
+
+
 def test_a_live_run_whose_supervisor_is_suspended_says_so(writer: RecordWriter) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = psutil.Process(child.pid).create_time()

@@ -71,6 +71,17 @@ def test_a_full_disk_neither_loses_a_rank_nor_the_state(
     assert (state.status, state.reason) == ("stopping", "on request")
 
 
+def test_only_a_full_disk_lets_the_state_be_written_in_place(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("distrain.runners.system.files.write_atomically", fail)
+    supervisor.state.set(status="stopping")
+    assert read_state(supervisor.folder).status == "starting"
+
+
 def test_a_live_run_says_that_its_measurements_do_not_fit_on_a_full_disk(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from torch.utils.data import Dataset
 
 from distrain.models.data import FirstSamples, TensorData
 from distrain.models.errors import TaskError
-from distrain.runners.training.data_check import check_data
+from distrain.runners.training.data_check import check_data, content_of
 
 
 class Points(Dataset[Any]):
@@ -73,6 +75,41 @@ def test_random_samples_and_the_rounding_of_decoders_are_no_other_data() -> None
     check(*unseeded)
 
 
+class Noisy(Dataset[Any]):
+    """Samples with noise of a generator of its own, kept as a person would."""
+
+    def __init__(self, generator: Any, draw: Callable[[Any], Any]) -> None:
+        self.options = {"noise": generator}
+        self.draw = draw
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        return self.draw(self.options["noise"])
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (np.random.default_rng, lambda own: own.normal()),
+        (np.random.RandomState, lambda own: own.normal()),
+        (random.Random, lambda own: own.random()),
+        (
+            lambda seed: torch.Generator().manual_seed(seed),
+            lambda own: torch.rand(2, generator=own),
+        ),
+    ],
+)
+def test_augmentation_may_draw_from_a_generator_of_each_rank(
+    make: Callable[[int], Any], draw: Callable[[Any], Any]
+) -> None:
+    unread = make(2)
+    data = Noisy(make(2), draw)
+    check(Noisy(make(1), draw), data)
+    assert np.all(np.asarray(data[0]) == np.asarray(draw(unread)))
+
+
 def test_the_check_leaves_data_and_random_numbers_as_they_are() -> None:
     torch.manual_seed(7)
     expected = torch.rand(1)
@@ -81,6 +118,10 @@ def test_the_check_leaves_data_and_random_numbers_as_they_are() -> None:
     check(data, data)
     assert data.reads == [0]
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_sparse_samples_have_the_content_of_dense_ones() -> None:
+    assert content_of([torch.eye(2).to_sparse()]) == content_of([torch.eye(2)]) != b""
 
 
 def test_data_that_return_whole_batches_are_compared() -> None:

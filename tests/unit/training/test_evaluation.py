@@ -56,3 +56,8 @@ def test_a_later_batch_with_other_metrics_is_named(later: Any, sentence: str) ->
         TaskError, match=rf"metrics\(\) in .*test_evaluation.py.*{sentence}|{sentence}"
     ):
         run({"a": (1, 2)}, later)
+
+
+def test_a_later_batch_with_the_first_sums_is_named() -> None:
+    with pytest.raises(TaskError, match="returned other names for other samples"):
+        run({}, {"a": (1, 2)})

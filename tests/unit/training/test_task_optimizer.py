@@ -228,6 +228,9 @@ def test_a_builtin_optimizer_refuses_sparse_gradients_and_another_gets_them() ->
         make_optimizer(TrainConfig(optimizer="adam"), task, task.model)
     optimizer, _ = make_optimizer(TrainConfig(optimizer="torch.optim:SGD"), task, task.model)
     assert len(optimizer.param_groups[0]["params"]) == 3
+    task.model[0].requires_grad_(False)  # it has no gradients
+    optimizer, _ = make_optimizer(TrainConfig(optimizer="adam"), task, task.model)
+    assert len(optimizer.param_groups[0]["params"]) == 2
 
 
 def test_allreduce_refuses_sparse_gradients() -> None:
