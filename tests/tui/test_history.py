@@ -16,6 +16,7 @@ from distrain.tui.app import DistrainApp
 from distrain.tui.data.history import History
 from distrain.tui.data.run_rows import RunRow
 from distrain.tui.dialogs.history import HistoryDialog
+from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
 from distrain.tui.widgets.run_header import RunHeader
@@ -150,5 +151,21 @@ def test_what_the_table_shows_is_not_new(make: Make, runs_dir: Path) -> None:
         end_now(run)
         await until(pilot, lambda: messages(app), "reported")
         assert app.history.unseen == 0
+
+    play(scenario, runs_dir)
+
+
+def test_what_a_screen_of_several_runs_shows_is_not_new(make: Make, runs_dir: Path) -> None:
+    runs = [make(name).steps(3) for name in ("one", "two", "other")]
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        app.push_screen(CompareScreen([Run(run.record) for run in runs[:2]]))
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "shown")
+        for run in runs[:2]:
+            end_now(run)
+        await until(pilot, lambda: len(messages(app)) == 2, "reported")
+        assert app.history.unseen == 0
+        end_now(runs[2])
+        await until(pilot, lambda: app.history.unseen == 1, "counted")
 
     play(scenario, runs_dir)

@@ -55,6 +55,10 @@ class AppScreen(ErrorBoundary, FittedScreen[None]):
         is_forbidden = self.distrain.readonly and id in keymap.CHANGES
         return "This app is read-only." if is_forbidden else ""
 
+    def shows(self, id: str) -> bool:
+        """Return whether it is the screen of a run or bench, or of several with this one."""
+        return id == self.shown_id
+
     @property
     def is_current(self) -> bool:
         """Return whether this screen is visible: on top, or with only dialogs above it.

@@ -60,6 +60,9 @@ class CompareScreen(LinkedPlotsScreen):
         self._shows_all_keys = False
         self._reported_problems: set[str] = set()
 
+    def shows(self, id: str) -> bool:
+        return any(run.id == id for run in self.runs)
+
     def compose(self) -> ComposeResult:
         yield self._make_summaries()
         with Container(id="panes"):

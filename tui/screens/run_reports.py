@@ -25,10 +25,13 @@ class RunReports:
         app.history.update(changes.rows, changes.gone)
         if app.history.unseen != unseen:
             app.history_changed.publish(None)
+        happened = []
         for row in changes.rows:
             known = before.get(row.id)
             if known is not None and known.live and self._report_row(known, row):
-                self._see(row)
+                happened.append(row)
+        if happened and not unseen and all(map(self._is_watched, happened)):
+            app.see_history(max(row.ended or row.started or 0.0 for row in happened))
 
     def _report_row(self, before: RunRow, row: RunRow) -> bool:
         if not row.live:
@@ -40,11 +43,7 @@ class RunReports:
             self._screen.notify(f"{row.name or row.short} started from the queue")
         return has_left
 
-    def _see(self, row: RunRow) -> None:
-        """Regard what happened as seen where the table or the run itself is shown, unless more
-        has happened that was not seen.
-        """
-        app = self._screen.distrain
-        shown_id = app.screen.shown_id if isinstance(app.screen, AppScreen) else ""
-        if app.history.unseen == 1 and (self._screen.is_current or shown_id == row.id):
-            app.see_history(row.ended or row.started or 0.0)
+    def _is_watched(self, row: RunRow) -> bool:
+        """Return whether the table of runs, or a screen of the run, is shown."""
+        shown = self._screen.distrain.screen
+        return self._screen.is_current or (isinstance(shown, AppScreen) and shown.shows(row.id))
