@@ -17,14 +17,15 @@ def last_checkpoint(folder: Path) -> Path | None:
     return next(filter(None, (_own_file(path, folder.parent) for path in paths)), None)
 
 
-def last_step(folder: Path) -> int | None:
+def step_of_last(folder: Path) -> int | None:
     """Return the step after which the last checkpoint was saved; None where there is none.
 
     A copy that somebody has put in the place of the link `last.pt` is of the newest checkpoint.
     """
     path = last_checkpoint(folder)
     if path and not _is_name(path.name):
-        return max(map(step_of, numbered_files(folder)), default=0)
+        files = numbered_files(folder)
+        return step_of(files[-1]) if files else 0
     return step_of(path) if path else None
 
 

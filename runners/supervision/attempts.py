@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Attempt, Hello
-from distrain.runners.records.checkpoint_files import last_step
+from distrain.runners.records.checkpoint_files import step_of_last
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.outcome import judge
 from distrain.runners.supervision.step_offsets import StepOffsets
@@ -119,7 +119,7 @@ class Attempts:
         """
         if self._run.config.is_script:
             return 0
-        step = last_step(self._run.writer.dir / "checkpoints")
+        step = step_of_last(self._run.writer.dir / "checkpoints")
         if step is not None:
             return step
         facts = self._run.writer.state.facts

@@ -32,7 +32,7 @@ from distrain.tui.widgets.bench_results import BenchResults
 from distrain.tui.widgets.bench_rounds import BenchRounds
 from distrain.tui.widgets.preset_list import PresetList
 from distrain.tui.widgets.run_table import RunTable
-from distrain.tui.widgets.table_columns import tell_apart
+from distrain.tui.widgets.short_names import drop_common_words
 from tests.support.benches import RATES, change, make_bench
 from tests.support.records import RunBuilder
 
@@ -122,7 +122,7 @@ def test_a_bench_is_shown_in_every_state_and_size(
 def test_names_too_long_for_their_column_show_the_words_that_differ(
     names: list[str], shown: list[str]
 ) -> None:
-    assert tell_apart(names, 10) == shown
+    assert drop_common_words(names, 10) == shown
 
 
 def test_ten_candidates_with_long_names_differ_on_screen_and_leave_room_for_notes(

@@ -13,11 +13,11 @@ from distrain.runners.analysis.comparison.model import Candidate, Comparison
 from distrain.tui import keymap, marks
 from distrain.tui.widgets import phase_bar
 from distrain.tui.widgets.colours import legible_style
+from distrain.tui.widgets.short_names import drop_common_words
 from distrain.tui.widgets.table_columns import (
     TableColumn,
     align,
     columns_that_fit,
-    tell_apart,
     total_width,
 )
 from distrain.tui.widgets.text_pane import TextPane
@@ -36,6 +36,7 @@ GAP = 2  # cells between the columns and the bar
 OUTLIER = "✕"
 CURSOR = "▸"
 NOW = "●"
+SIGNS = 6  # cells of a name's column for cursor, mark and NOW
 
 
 class BenchResults(TextPane):
@@ -99,7 +100,7 @@ def table(
 ) -> list[Text]:
     """Return the header and a row per candidate, fitted to a width."""
     columns = columns_that_fit(COLUMNS, width - LEAST_NAME - LEAST_BAR)
-    longest = max(len(each.name) for each in found.candidates) + 6
+    longest = max(len(each.name) for each in found.candidates) + SIGNS
     name = max(min(longest, width - total_width(columns) - LEAST_BAR), 8)
     bar = max(width - total_width(columns) - name - GAP, 0)
     if bar < LEAST_BAR // 2:
@@ -110,7 +111,7 @@ def table(
         header.append(" ").append_text(align(Text(title, "dim"), column))
     header.append(" " * GAP).append_text(phase_bar.legend(bar))
     lines = [header]
-    names = tell_apart([each.name for each in found.candidates], name - 6)
+    names = drop_common_words([each.name for each in found.candidates], name - SIGNS)
     rows = zip(found.candidates, names, styled_marks, strict=True)
     for number, (each, shown, (shape, style)) in enumerate(rows):
         line = _name(shown, name, shape, style, number == at, each.name == now)
@@ -126,7 +127,7 @@ def table(
 
 def _name(name: str, width: int, shape: str, style: Style, here: bool, now: bool) -> Text:
     cell = Text(name, "bold" if here else "")
-    cell.truncate(max(width - 6, 1), overflow="ellipsis", pad=True)
+    cell.truncate(max(width - SIGNS, 1), overflow="ellipsis", pad=True)
     line = Text(f"{CURSOR if here else ' '} ", no_wrap=True).append(f"{shape} ", style)
     return line.append_text(cell).append(f" {NOW if now else ' '}", "cyan")
 

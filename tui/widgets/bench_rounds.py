@@ -10,7 +10,7 @@ from rich.text import Text
 from distrain.runners.analysis.comparison.model import Candidate, Comparison
 from distrain.tui.plotting.scale import Scale, axis_labels, fit_scale
 from distrain.tui.widgets.bench_results import OUTLIER, candidate_marks
-from distrain.tui.widgets.table_columns import tell_apart
+from distrain.tui.widgets.short_names import drop_common_words
 from distrain.tui.widgets.text_pane import TextPane
 
 ROUND = "•"
@@ -55,7 +55,7 @@ def round_lines(
     name = min(longest, max(width // 4, 8), max(width - LEAST, 1))
     cells = max(width - name - 1, 1)
     scale = fit_scale(min(values), max(values), max(cells // 9, 2))
-    names = tell_apart([each.name for each in found.candidates], name - 2)
+    names = drop_common_words([each.name for each in found.candidates], name - 2)
     lines = []
     for each, shown, (shape, style) in zip(found.candidates, names, styled_marks, strict=True):
         line = Text(f"{shape} ", style, no_wrap=True)
