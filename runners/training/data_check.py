@@ -1,17 +1,18 @@
 """Checks before the first step that the data are the same for all that read them.
 
-Each rank divides the same samples: if they have different ones, as by a random split that is not
-seeded, some are used twice and others never, and nothing else would show it. Each rank and loader
-process reads a whole stream.
+Ranks share the samples of one data set. If they have different ones, as after a random split
+without a fixed seed, some samples are used twice and others never, and nothing else shows it. Of a
+stream, each rank and loader process reads all samples.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,17 @@ def check_data(run: Training) -> None:
         _check_samples(run, "evaluation", run.task.eval)
 
 
+class _Summary(NamedTuple):
+    """The number of samples, and of the first one how many numbers it has, their sum and that of
+    their squares. The last three are 0 where it differs from read to read.
+    """
+
+    samples: float
+    numbers: float
+    total: float
+    squares: float
+
+
 def _check_samples(run: Training, kind: str, data: Any) -> None:
     """Compare the number of samples, and the first one, with those of rank 0.
 
@@ -50,51 +62,57 @@ def _check_samples(run: Training, kind: str, data: Any) -> None:
     world = run.world
     if world.size == 1:
         return
-    subject = f"the {kind} data, of class {_class_name(data)}, "
-    remedy = "each rank must make all samples in the same order, because the run divides them"
-    own = torch.tensor(_summary(run, data), dtype=torch.float64, device=world.device)
-    first = own.clone()
-    world.broadcast_(first)
-    samples, of_leader = int(own[0]), int(first[0])
-    if samples != of_leader:
-        problem = f"{subject}are {samples} samples on rank {world.rank} and {of_leader} on rank 0"
-        raise TaskError("task.name", f"{problem}: {remedy}")
-    size = max(own[1], first[1])
-    scale = (size * max(own[3], first[3])).sqrt()
-    is_other = (own[2] - first[2]).abs() > SAMPLE_TOLERANCE * scale or own[1] != first[1]
-    if size and min(own[1], first[1]) and is_other:
-        problem = f"{subject}begin with another sample on rank {world.rank} than on rank 0"
-        raise TaskError("task.name", f"{problem}: {remedy}")
+    own = _summarize(run, data)
+    shared = torch.tensor(own, dtype=torch.float64, device=world.device)
+    world.broadcast_(shared)
+    of_leader = _Summary(*shared.tolist())
+    problem = ""
+    if own.samples != of_leader.samples:
+        problem = f"are {own.samples:.0f} samples on rank {world.rank} and "
+        problem += f"{of_leader.samples:.0f} on rank 0"
+    elif own.numbers and of_leader.numbers and not _is_same_sample(own, of_leader):
+        problem = f"begin with another sample on rank {world.rank} than on rank 0"
+    if problem:
+        raise TaskError(
+            "task.name",
+            f"the {kind} data, of class {_class_name(data)}, {problem}: each rank must make all "
+            "samples in the same order, because the run divides them",
+        )
 
 
-def _summary(run: Training, data: Any) -> list[float]:
-    """Return the number of samples, and of the first one how many numbers it has, their sum and
-    that of their squares: zeros where it is not the same each time.
-    """
+def _is_same_sample(one: _Summary, other: _Summary) -> bool:
+    """Return whether the means of their numbers are equal, relative to the size of the numbers."""
+    difference = abs(one.total - other.total)
+    size = math.sqrt(one.numbers * max(one.squares, other.squares))
+    return one.numbers == other.numbers and difference <= SAMPLE_TOLERANCE * size
+
+
+def _summarize(run: Training, data: Any) -> _Summary:
     device = run.world.device
     state = get_random_state(device)
     found = []
     for _ in range(2):
         seed_generators(0)
         with suppress(Exception):  # who reads the data of a run reports it
-            found.append(_numbers_of_first(data))
+            found.append(_read_first(data))
     set_random_state(state, device)
     is_same = len(found) == 2 and found[0] == found[1]
-    return [float(length(data)), *(found[0] if is_same else (0.0, 0.0, 0.0))]
+    return _Summary(length(data), *(found[0] if is_same else (0.0, 0.0, 0.0)))
 
 
-def _numbers_of_first(data: Any) -> tuple[float, float, float]:
+def _read_first(data: Any) -> tuple[float, float, float]:
+    """Return how many numbers the first sample has, their sum and that of their squares."""
     data = copy_data(data)
     fetch = getattr(data, "__getitems__", None)
     key: Any = (0, 0) if getattr(data, "wants_epoch", False) else 0
-    size, total, squares = 0, 0.0, 0.0
+    numbers, total, squares = 0, 0.0, 0.0
     for leaf in _leaves(fetch([key]) if fetch else data[key]):
         if isinstance(leaf, Tensor | np.ndarray | int | float):
             values = torch.as_tensor(leaf).detach().double()
-            size += values.numel()
+            numbers += values.numel()
             total += float(values.sum())
             squares += float(values.square().sum())
-    return size, total, squares
+    return numbers, total, squares
 
 
 def _class_name(data: Any) -> str:
