@@ -23,7 +23,7 @@ from distrain.runners.distributed.process_group import World
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training.precision import Precision
 
-WANTED = "{name: (sum over the batch, count)}"  # what metrics() returns
+SUMS_FORM = "{name: (sum over the batch, count)}"  # what metrics() returns
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def require_pairs(task: Task, returned: Mapping[str, object]) -> None:
     """Raise TaskError where a metric of a batch is not a sum and a count; waits for no device."""
     for name, pair in returned.items():
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            problem = f"{place_of(task.metrics)} must return {WANTED}, but {name} is "
+            problem = f"{place_of(task.metrics)} must return {SUMS_FORM}, but {name} is "
             problem += describe(pair)
             if is_number(pair):
                 problem += ": return its sum and its count, not a mean"

@@ -28,7 +28,7 @@ from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric, Notice
 from distrain.runners.training.data_check import check_data, content_of
 from distrain.runners.training.evaluation import (
-    WANTED,
+    SUMS_FORM,
     derive,
     in_evaluation_mode,
     other_names,
@@ -42,7 +42,7 @@ from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
 SUM_TOLERANCE = 0.1  # relative: a sum that is this far from the sum of its parts is none
-REDUCTIONS = (
+COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object"),
     *("gather", "gather_object"),
 )
@@ -156,7 +156,7 @@ def _without_reductions(task: Task) -> Iterator[None]:
         problem = f"{place_of(task.metrics)} must not call {name}() of torch.distributed: "
         raise TaskError("task.name", f"{problem}the run adds up the sums of all ranks")
 
-    before = {name: getattr(dist, name) for name in REDUCTIONS if hasattr(dist, name)}
+    before = {name: getattr(dist, name) for name in COLLECTIVES if hasattr(dist, name)}
     for name in before:
         setattr(dist, name, partial(refuse, name))
     try:
@@ -208,11 +208,11 @@ def _read_sums(task: Task, returned: Sums) -> dict[str, tuple[float, float]]:
     place = place_of(task.metrics)
     if not isinstance(returned, Mapping) or not returned:
         raise TaskError(
-            "task.name", f"{place} must return {WANTED}, but it returned {describe(returned)}"
+            "task.name", f"{place} must return {SUMS_FORM}, but it returned {describe(returned)}"
         )
     for name in returned:
         if not (isinstance(name, str) and name):
-            problem = f"{place} must return {WANTED}, but a name is {name!r}, not text"
+            problem = f"{place} must return {SUMS_FORM}, but a name is {name!r}, not text"
             raise TaskError("task.name", problem)
     pairs: dict[str, Any] = {
         name: pair for name, pair in returned.items() if not is_metric_state(pair)
