@@ -42,10 +42,7 @@ from distrain.runners.training.trainer import Training
 
 MEAN_TOLERANCE = 1e-3  # relative: a "sum" that comes this close to the mean of its parts is one
 SUM_TOLERANCE = 0.1  # relative: a sum that is this far from the sum of its parts is none
-COLLECTIVES = (
-    *("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object"),
-    *("gather", "gather_object"),
-)
+REDUCTIONS = ("all_reduce", "reduce")  # a gather may be right: of features of all ranks
 
 
 def check_task(run: Training) -> None:
@@ -156,7 +153,7 @@ def _without_reductions(task: Task) -> Iterator[None]:
         problem = f"{place_of(task.metrics)} must not call {name}() of torch.distributed: "
         raise TaskError("task.name", f"{problem}the run adds up the sums of all ranks")
 
-    before = {name: getattr(dist, name) for name in COLLECTIVES if hasattr(dist, name)}
+    before = {name: getattr(dist, name) for name in REDUCTIONS if hasattr(dist, name)}
     for name in before:
         setattr(dist, name, partial(refuse, name))
     try:
