@@ -206,11 +206,16 @@ class Coordinator:
             if not self._admit_joined(connection, hello.rank):
                 return
         elif self.run.may_restart and self._attempts.is_another(hello):
+            newest = self.run.ranks.take_newest()
             self._attempts.begin(hello.attempt)
+            for each, earlier in newest.items():
+                self._welcome(each, earlier)
         elif hello.rank in self.run.ranks:
             connection.refuse(f"rank {hello.rank} is already connected")
             return
-        hello = self._with_device(hello)
+        self._welcome(connection, self._with_device(hello))
+
+    def _welcome(self, connection: Connection, hello: Hello) -> None:
         self.run.ranks.add(connection, hello)
         self._attempts.note(hello)
         self._note_greeting(hello)

@@ -19,6 +19,8 @@ class RankConnections:
     those on other hosts, whose numbers mean nothing here. `joined` maps the ranks that have joined
     by themselves, because the program has started or executed another one, to their processes;
     `programs` are the connections of programs that have handed their rank over to such a process.
+    A launcher that restarts the ranks of several hosts ends all of them before it starts any, so
+    those that have connected since one has left may belong to the next attempt (`take_newest`).
     """
 
     def __init__(self, host: str) -> None:
@@ -30,6 +32,8 @@ class RankConnections:
         self.joined: dict[int, int] = {}
         self.programs: set[Connection] = set()
         self._have_greeted: set[int] = set()
+        self._any_has_left = False
+        self._newest: dict[Connection, Hello] = {}  # since one has left
 
     def __bool__(self) -> bool:
         return bool(self.by_rank)
@@ -50,6 +54,8 @@ class RankConnections:
         connection.host = hello.host
         self.by_rank[hello.rank] = connection
         self._have_greeted.add(hello.rank)
+        if self._any_has_left:
+            self._newest[connection] = hello
         if hello.pid <= 0:
             return
         if hello.host in ("", self._host):
@@ -89,6 +95,8 @@ class RankConnections:
         if rank is None or self.by_rank.get(rank) is not connection:
             return None
         del self.by_rank[rank]
+        self._any_has_left = True
+        self._newest.clear()
         self.distant_pids.pop(rank, None)
         if pid := self.pids.pop(rank, None):
             with suppress(psutil.Error):
@@ -115,6 +123,14 @@ class RankConnections:
             if rank in ended:
                 connection.close()
 
+    def take_newest(self) -> dict[Connection, Hello]:
+        """Take out the ranks that have connected since a rank has left, to be added again."""
+        newest, self._newest = self._newest, {}
+        for connection, hello in newest.items():
+            if self.by_rank.get(hello.rank) is connection:
+                del self.by_rank[hello.rank]
+        return newest
+
     def discard_all(self) -> None:
         """Disconnect all ranks and forget them: their processes are started again."""
         for connection in self.by_rank.values():
@@ -125,6 +141,8 @@ class RankConnections:
         self._leaving.clear()
         self.joined.clear()
         self._have_greeted.clear()
+        self._any_has_left = False
+        self._newest.clear()
 
 
 def _exists(process: psutil.Process) -> bool:

@@ -43,7 +43,7 @@ from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.supervisor import Supervisor
-from distrain.runners.system.processes import AT_ONCE
+from distrain.runners.system.processes import AT_ONCE, is_running
 from tests.support.connections import SentEvents
 from tests.support.records import make_window
 
@@ -281,6 +281,8 @@ def test_a_request_to_end_at_once_cuts_the_time_of_a_script_short(
         def end(steps: object) -> None:
             if steps is AT_ONCE:
                 os.kill(supervisor.launcher.pid, signal.SIGKILL)
+                while is_running(supervisor.launcher.pid, None):
+                    time.sleep(0.01)
                 is_killed.set()
             else:
                 loop.call_soon_threadsafe(end_now.set)
@@ -378,6 +380,24 @@ def test_restarted_ranks_stay_connected_where_one_of_them_had_not_connected_befo
         coordinator.received(connection, Hello(rank=rank, world_size=2, restart=1))
     assert coordinator.run.ranks.by_rank == dict(enumerate(ranks))
     assert restarted.writer.state.attempts == 1
+
+
+def test_restarted_ranks_stay_connected_where_none_of_their_host_had_connected_before(
+    tmp_path: Path,
+) -> None:
+    config = RunConfig.from_dict({"devices": "cpu:1", "dist": {"nodes": 2, "max_restarts": 2}})
+    restarted = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+    coordinator = restarted.coordinator
+    first, second, again = (Connection(coordinator) for _ in range(3))
+    coordinator.received(first, Hello(rank=0, world_size=2, host="a"))
+    coordinator.disconnected(first)
+    coordinator.received(second, Hello(rank=1, world_size=2, host="b", restart=1))
+    coordinator.received(again, Hello(rank=0, world_size=2, host="a"))
+    assert coordinator.run.ranks.by_rank == {0: again, 1: second}
+    assert restarted.writer.state.attempts == 1
+    restarted.writer.commit()
+    ranks = Record(restarted.folder).ranks()
+    assert [info.host for info in ranks] == ["a", "b"]
 
 
 def test_a_host_of_an_earlier_attempt_is_refused(scheduled: Supervisor) -> None:
