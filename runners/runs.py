@@ -37,7 +37,6 @@ from distrain.runners.records.run_names import next_free_name
 from distrain.runners.records.state import (
     RunError,
     is_supervised,
-    overwrite_state,
     read_state,
     write_state,
 )
@@ -436,11 +435,8 @@ def _record_failure(folder: Path, reason: str) -> None:
     """Mark a run whose supervisor did not start as failed."""
     error = RunError(rank=None, type="SupervisorLost", message=reason)
     failed = structs.replace(read_state(folder), status="failed", reason=reason, error=error)
-    try:
+    with suppress(OSError):
         write_state(folder, failed)
-    except OSError:  # such as of a full disk
-        with suppress(OSError):
-            overwrite_state(folder, failed)
 
 
 def find(wanted: str, runs_dir: str | os.PathLike[str] | None = None) -> Run:

@@ -18,7 +18,6 @@ from distrain.runners.records.run_ids import new_run_id
 from distrain.runners.records.state import LAUNCH_S, known_provenance, not_a_record
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import (
-    overwrite_json,
     read_regular,
     write_atomically,
     write_json,
@@ -75,13 +74,8 @@ def create_bench(
 
 
 def write_bench_state(folder: Path, state: BenchState) -> None:
-    """Replace bench.json."""
-    write_json(folder / STATE, state)
-
-
-def overwrite_bench_state(folder: Path, state: BenchState) -> None:
-    """Write bench.json where there is no room for a second file. Raises OSError."""
-    overwrite_json(folder / STATE, state)
+    """Write bench.json, atomically where the disk has room for a second file. Raises OSError."""
+    write_json(folder / STATE, state, in_place=True)
 
 
 def read_bench_state(folder: Path) -> BenchState:

@@ -30,7 +30,6 @@ from distrain.runners.bench.folder import (
     QUEUE,
     RUNS,
     STATE,
-    overwrite_bench_state,
     read_bench_state,
     read_definition,
     write_bench_state,
@@ -106,13 +105,10 @@ class Rounds:
         changes = {"status": status, "reason": reason, "ended": time.time(), "current": None}
         try:
             self._set_state(**changes)
-        except OSError:
-            try:
-                overwrite_bench_state(self.folder, self.state)
-            except OSError as error:  # the folder was moved or deleted
-                with suppress(OSError):
-                    text = f"{reason}; {self.folder}: {error.strerror}"
-                    print(text, file=sys.stderr, flush=True)
+        except OSError as error:  # the folder was moved or deleted
+            with suppress(OSError):
+                text = f"{reason}; {self.folder}: {error.strerror}"
+                print(text, file=sys.stderr, flush=True)
 
     def _run_rounds(self) -> str:
         """Run rounds, and return why there are no more."""

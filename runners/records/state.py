@@ -19,7 +19,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import overwrite_json, read_regular, write_json
+from distrain.runners.system.files import read_regular, write_json
 from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running, is_suspended
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 TRASH = ".trash"  # in a runs folder
-IN_PLACE_S = 0.01  # run.json may be half written for so long: see overwrite_state
+IN_PLACE_S = 0.01  # run.json may be half written for so long: see write_state
 Status = Literal["queued", "starting", "running", "stopping", "completed", "failed", "stopped"]
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
 Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -170,13 +170,8 @@ class _Format(msgspec.Struct):
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Write run.json atomically. Raises OSError."""
-    write_json(folder / "run.json", state)
-
-
-def overwrite_state(folder: Path, state: RunState) -> None:
-    """Write run.json where there is no room for a second file. Raises OSError."""
-    overwrite_json(folder / "run.json", state)
+    """Write run.json, atomically where the disk has room for a second file. Raises OSError."""
+    write_json(folder / "run.json", state, in_place=True)
 
 
 def read_state(folder: Path) -> RunState:

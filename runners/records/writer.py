@@ -36,14 +36,12 @@ from distrain.runners.records.salvage import salvage
 from distrain.runners.records.state import (
     RunState,
     Status,
-    overwrite_state,
     read_state,
     write_state,
 )
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.series import SERIES, LoggedRow
 from distrain.runners.records.write_errors import cannot_write, is_damage
-from distrain.runners.system.files import NO_ROOM
 
 Item = Event | GpuSample | HostSample | RankSample
 
@@ -207,17 +205,12 @@ class RecordWriter:
         self._db.execute(f"PRAGMA user_version = {self._journal_entries_written}")
 
     def set_state(self, **changes: Any) -> RunState:
-        """Change fields of run.json, atomically where the disk has room for a second file."""
+        """Change fields of run.json."""
         self.state = msgspec.structs.replace(self.state, **changes)
         try:
             write_state(self.dir, self.state)
         except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise self._cannot_write(error) from None
-            try:
-                overwrite_state(self.dir, self.state)
-            except OSError:
-                raise self._cannot_write(error) from None
+            raise self._cannot_write(error) from None
         self.written_state = self.state
         return self.state
 

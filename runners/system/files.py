@@ -197,17 +197,22 @@ def _is_replaceable(path: Path) -> bool:
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a full disk, or a full quota
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a file with `value` as indented JSON, atomically and durably. Raises OSError."""
-    write_atomically(path, encode_json(value))
+def write_json(path: Path, value: Any, *, in_place: bool = False) -> None:
+    """Replace a file with `value` as indented JSON, atomically and durably. Raises OSError.
 
-
-def overwrite_json(path: Path, value: Any) -> None:
-    """Write `value` into a file that exists, where there is no room for a second one.
-
-    A reader may see half of it for a moment. Raises OSError.
+    With `in_place`, a file that exists is overwritten where the disk has no room for a second one:
+    a reader may see half of it for a moment.
     """
     content = encode_json(value)
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        if not (in_place and error.errno in NO_ROOM and path.exists()):
+            raise
+        _overwrite(path, content)
+
+
+def _overwrite(path: Path, content: bytes) -> None:
     with path.open("r+b") as file:
         if hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(file.fileno(), 0, len(content))  # all of it fits, or none is written

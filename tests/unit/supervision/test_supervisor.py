@@ -62,7 +62,6 @@ def test_a_full_disk_neither_loses_a_rank_nor_the_state(
 
     with monkeypatch.context() as patched:
         patched.setattr("distrain.runners.records.writer.write_state", full)
-        patched.setattr("distrain.runners.records.writer.overwrite_state", full)
         supervisor.state.set(status="stopping")
         supervisor.state.set(reason="on request")
     assert read_state(supervisor.folder).status == "starting"
