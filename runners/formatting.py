@@ -150,14 +150,17 @@ def plural(number: int, noun: str) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Return a number with about four digits: "0.0712", "3.142", "617", "12,345", "1.2e-05"."""
+    """Return a number with about four digits: "0.0712", "3.142", "617", "12,345", "1.2e-05".
+
+    What has so many digits that nobody counts them is "1.2e+18".
+    """
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if abs(value) >= 1000:
+    if 1000 <= abs(value) < 1e15:
         return f"{value:,.0f}"
-    if value and abs(value) < 1e-3:
+    if value and not 1e-3 <= abs(value) < 1e15:
         return f"{value:.1e}"
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
 

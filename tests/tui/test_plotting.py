@@ -63,6 +63,7 @@ def test_large_steps_are_short_and_distinct() -> None:
     assert tick_labels([2_500_000, 3_000_000], 500_000) == ["2.5M", "3.0M"]
     assert tick_labels([10_000_001, 10_000_002], 1) == ["10,000,001", "10,000,002"]
     assert tick_labels([2e-5, 3e-5], 1e-5) == ["2e-05", "3e-05"]
+    assert tick_labels([0, 5e307, 1e308], 5e307) == ["0", "5.0e+307", "1.0e+308"]
 
 
 def test_a_log_axis_is_ticked_at_decades_or_within_one() -> None:

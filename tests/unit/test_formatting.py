@@ -41,6 +41,7 @@ def test_durations(seconds: float | None, said: str) -> None:
         (3.14159, "3.142"),
         (12_345.6, "12,346"),
         (1.2e-5, "1.2e-05"),
+        (-1.7e308, "-1.7e+308"),
         (-math.inf, "-∞"),
     ],
 )

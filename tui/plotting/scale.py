@@ -123,10 +123,10 @@ def ticks(kind: str, low: float, high: float, most: int) -> Iterator[list[Tick]]
 
 def tick_labels(values: Sequence[float], step: float) -> list[str]:
     """Format numbers that are a step apart, with enough decimals to be distinct: "0.05", "1,500",
-    "12.5k", "2e-05".
+    "12.5k", "2e-05", "2e+19".
     """
     top = max(map(abs, values), default=0.0)
-    if 0 < top < 1e-3:
+    if top and not 1e-3 <= top <= 1e18:
         digits = _decimals(step / 10 ** floor(log10(top)))
         return [f"{value:.{digits}e}" if value else "0" for value in values]
     power = min(int(log10(top)) // 3, len(_SUFFIXES) - 1) if top >= 10_000 else 0

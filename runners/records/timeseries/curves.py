@@ -112,7 +112,8 @@ def _make_curve(
     if not rows:
         return Curve({name: array("d") for name in wanted}, stride)
     _, *columns = zip(*rows, strict=True)  # the first are the numbers of the pieces
-    data = dict(zip(stored, columns, strict=True))
+    data: dict[str, Row] = dict(zip(stored, columns, strict=True))
+    series.drop_overflows(data)
     parts = {name: [data[part] for part in series.stored_parts(name)] for name in wanted}
     try:
         curve = Curve({name: _to_array(*parts[name]) for name in wanted}, stride)
@@ -126,7 +127,7 @@ def _make_curve(
     return curve
 
 
-def _to_array(values: tuple[Any, ...], divisors: tuple[Any, ...] | None = None) -> array[float]:
+def _to_array(values: Row, divisors: Row | None = None) -> array[float]:
     try:
         if divisors is None:
             return array("d", values)

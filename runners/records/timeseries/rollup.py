@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
@@ -148,6 +148,21 @@ class Series(Generic[T]):
             msgspec.convert(rows, self._row_types)
         except msgspec.ValidationError as error:
             raise sqlite3.DataError(f"a row of {self.name}: {error}") from None
+
+    def drop_overflows(self, columns: dict[str, Sequence[Any]]) -> None:
+        """Make sums that are too large for a float missing, in place, as if nothing was counted.
+
+        Each value of a row is finite. What every row adds to cannot grow so large.
+        """
+        for total, count in self.ratios.values():
+            totals = columns.get(total, ())
+            if total in self.required or not (inf in totals or -inf in totals):
+                continue
+            kept = [value not in (inf, -inf) for value in totals]
+            columns[total] = [v if keep else None for v, keep in zip(totals, kept, strict=True)]
+            if count in columns:
+                counts = zip(columns[count], kept, strict=True)
+                columns[count] = [number if keep else 0 for number, keep in counts]
 
     def check_merged(self, values: Mapping[str, Any]) -> None:
         """Raise sqlite3.DataError for aggregates of all rows that are no numbers or are missing."""

@@ -134,9 +134,12 @@ def read_totals(
         found = find_rows_between(db, series, counts, "time", since, None)
         ranges = {key: (low, high) for key, (low, high) in found.items() if low < high}
     rows = merge_ranges(db, series, names, [(key, *bounds) for key, bounds in ranges.items()])
+    merged = [values for _, *values in rows]
+    by_name: dict[str, Row] = dict(zip(names, zip(*merged, strict=True), strict=False))
+    series.drop_overflows(by_name)
     totals = {
         key: dict(zip(names, values, strict=True))
-        for key, (_, *values) in zip(ranges, rows, strict=True)
+        for key, values in zip(ranges, zip(*by_name.values(), strict=True), strict=True)
     }
     for total in totals.values():
         series.check_merged(total)

@@ -53,6 +53,19 @@ def test_values_whose_sum_is_too_large_leave_a_gap() -> None:
     assert found["value"][1] == 2.0
 
 
+def test_values_whose_sum_over_many_steps_is_too_large_leave_the_record_readable(
+    tmp_path: Path,
+) -> None:
+    run = RunBuilder(tmp_path, script={"path": "train.py"}, world=1)
+    for _ in range(100):
+        run.logged(best=1.2e308, loss=1.0)
+    with run.record as record:
+        best, loss = (record.logged_curve(name, points=20) for name in ("best", "loss"))
+    assert all(map(isnan, best["value"][:-1]))  # the last is one row
+    assert set(best["low"]) == {1.2e308}
+    assert set(loss["value"]) == {1.0}
+
+
 def test_names_that_most_runs_have_come_first() -> None:
     runs = [["lr", "loss", "a"], ["loss", "b", "lr"], ["loss"]]
     assert order_names(runs) == ["loss", "lr", "a", "b"]

@@ -273,6 +273,23 @@ def test_nan_is_stored_as_missing(db: sqlite3.Connection) -> None:
     )
 
 
+@pytest.mark.parametrize("huge", [1e308, -1e308])
+def test_losses_whose_sum_is_too_large_are_missing_and_the_others_keep_their_mean(
+    db: sqlite3.Connection, huge: float
+) -> None:
+    windows = [make_window(0, step) for step in range(1, 65)]
+    for step in range(9, 17):  # one roll-up, and all of that above
+        windows[step - 1] = make_window(0, step, loss_sum=huge, loss_min=huge, loss_max=huge)
+    Appender(STEPS).append(db, windows)
+    curve = read_curve(db, STEPS, 0, columns=["loss", "loss_samples", "loss_min"], points=8)
+    assert [isnan(loss) for loss in curve["loss"]] == [False, True, *[False] * 6]
+    assert curve["loss_samples"][1] == 0
+    assert curve["loss_min"][1] == huge
+    total = read_totals(db, STEPS)[0]
+    assert (total["loss_sum"], total["loss_samples"], total["samples"]) == (None, 0, 256)
+    assert set(run_of(windows, points=8)["loss"]) >= {2.0}
+
+
 def test_figures_that_a_gpu_does_not_report_stay_missing(db: sqlite3.Connection) -> None:
     samples = [
         GpuSample(time=float(t), gpu=1, uuid="GPU-1", name="H", power=None, memory_used=5.0)
