@@ -73,9 +73,9 @@ def create_bench(
     return folder
 
 
-def write_bench_state(folder: Path, state: BenchState) -> None:
-    """Write bench.json, atomically where the disk has room for a second file. Raises OSError."""
-    write_json(folder / STATE, state, in_place=True)
+def write_bench_state(folder: Path, state: BenchState, *, in_place: bool = False) -> None:
+    """Replace bench.json, with `in_place` on a full disk too. Raises OSError."""
+    write_json(folder / STATE, state, in_place=in_place)
 
 
 def read_bench_state(folder: Path) -> BenchState:

@@ -104,7 +104,7 @@ class Rounds:
         reason = formatting.single_line(reason)
         changes = {"status": status, "reason": reason, "ended": time.time(), "current": None}
         try:
-            self._set_state(**changes)
+            self._set_state(in_place=True, **changes)
         except OSError as error:  # the folder was moved or deleted
             with suppress(OSError):
                 text = f"{reason}; {self.folder}: {error.strerror}"
@@ -208,9 +208,9 @@ class Rounds:
         except DistrainError as error:
             return [str(error)]
 
-    def _set_state(self, **changes: Any) -> None:
+    def _set_state(self, *, in_place: bool = False, **changes: Any) -> None:
         self.state = structs.replace(self.state, **changes)
-        write_bench_state(self.folder, self.state)
+        write_bench_state(self.folder, self.state, in_place=in_place)
         self._stamp = self._find_stamp()
 
     def _restore_state(self) -> None:
