@@ -235,21 +235,27 @@ class ReferenceComparer:
         if self._probe.draws:
             earlier = [self._before(rank, step) for rank in range(self.plan.world_size)]
             states = [RandomState(each["random"], each["random_of_device"]) for each in earlier]
-        expected, variants = self._compute_gradients(before, pieces, whole, states, scale)
-        overflows = not _all_finite(expected.gradients) and self._plain.precision == "fp16"
-        if tap["skipped"] != overflows:
+        computed = self._compute_gradients(before, pieces, whole, states, scale)
+        # Losses are larger where shares of ranks are averaged than where they are added up, so near
+        # the largest number of fp16 only one of the two overflows. Both are right.
+        alike = [each for each in computed if self._overflows(each) == tap["skipped"]]
+        if not alike:
             actual, right = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
             detail = f"the run has {actual} the step, the plain process has {right} it"
             yield VerificationCheck(what="overflows", step=step, passed=False, detail=detail)
             return
-        if not overflows:
+        expected, *variants = alike
+        if not tap["skipped"]:
             others = [each.gradients for each in variants]
             yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
-        used = None if overflows else expected.gradients
+        used = None if tap["skipped"] else expected.gradients
         yield compare_update(self._update, step, before, tap, rate, used)
         if expected.buffers:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
+
+    def _overflows(self, computed: Backward) -> bool:
+        return self._plain.precision == "fp16" and not _all_finite(computed.gradients)
 
     def _compute_gradients(
         self,
@@ -258,8 +264,8 @@ class ReferenceComparer:
         whole: list[MicroBatch],
         states: list[RandomState],
         scale: float,
-    ) -> tuple[Backward, list[Backward]]:
-        """Return the gradients of the plain process, and those of variants with other rounding.
+    ) -> list[Backward]:
+        """Return the gradients of the plain process, then those of variants with other rounding.
 
         The plain process takes the parts of the ranks one after the other. Variants average means
         instead of adding up shares, weigh gradients instead of losses, and start from weights that
@@ -301,7 +307,7 @@ class ReferenceComparer:
             if exact is not None and not self._probe.draws:
                 doubled = [part._replace(batch=exact.convert(part.batch)) for part in pieces]
                 variants.append(backward(exact, doubled))
-        return expected, variants
+        return [expected, *variants]
 
     # --- checks -----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
         {"model.name": ALL_TYPES},
         {"train.momentum": 0.9, "train.clip_norm": 0.1, "train.weight_decay": 0.01},
         {"train.optimizer": "adam", "train.accumulate": 2, "train.clip_norm": 0.1},
-        {"train.optimizer": "adamw", "precision": "fp16"},
+        {"train.optimizer": "adamw", "precision": "fp16"},  # overflows at step 6 before averaging
         {"precision": "fp16", "train.accumulate": 3, "train.clip_norm": 0.1},
         {"horovod.compression": "fp16", "train.accumulate": 2},
         {"model.name": "resnet18", "data.args": {"channels": 3}},
@@ -45,7 +45,7 @@ def test_horovod_presets_compute_what_one_process_computes(preset: str, ranks: i
     ids=lambda changes: " ".join(changes),
 )
 def test_horovod_computes_the_same_with_other_options(changes: dict[str, Any]) -> None:
-    (report,) = verify(["horovod"], changes={**QUICK, **changes}, ranks=[2])
+    (report,) = verify(["horovod"], changes={**QUICK, **changes}, ranks=[2], steps=6)
     assert report.passed, report.first or report.problem
 
 
