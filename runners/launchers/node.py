@@ -50,6 +50,7 @@ from distrain.runners.records.folder import make_folder
 from distrain.runners.records.state import RunState
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.devices import Device, has_device_for
+from distrain.runners.system.limits import explain
 from distrain.runners.system.network import choose_interface
 from distrain.runners.system.outside_stacks import read_ranks
 from distrain.runners.system.processes import end_descendants
@@ -265,15 +266,23 @@ def _choose_interface(config: RunConfig, plan: Plan, place: str) -> str:
 
 @contextmanager
 def _record_folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
-    """Yield the record's folder, or a temporary one with the files that ranks need."""
+    """Yield the record's folder, or a temporary one with the files that ranks need.
+
+    Raises DistrainError where that cannot be written.
+    """
     if shared := os.environ.get("DISTRAIN_RUN"):
         yield Path(shared)
         return
-    with scratch_folder("node-") as private:
-        folder = private / run_id
-        with make_folder(folder, config, RunState(run_id=run_id, created=time.time(), plan=plan)):
-            (folder / TOKEN_FILE_NAME).touch(0o600)
-            (folder / TOKEN_FILE_NAME).write_text(read_own_token())
+    with ExitStack() as stack:
+        state = RunState(run_id=run_id, created=time.time(), plan=plan)
+        try:
+            folder = stack.enter_context(scratch_folder("node-")) / run_id
+            with make_folder(folder, config, state):
+                (folder / TOKEN_FILE_NAME).touch(0o600)
+                (folder / TOKEN_FILE_NAME).write_text(read_own_token())
+        except OSError as error:
+            text = f"cannot write the ranks' files to a temporary folder: {explain(error)}"
+            raise DistrainError(f"{text}; choose another folder with TMPDIR") from None
         yield folder
 
 

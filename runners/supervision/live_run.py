@@ -69,8 +69,15 @@ class LiveRun:
 
     @property
     def may_restart(self) -> bool:
-        """Whether torchrun or the scheduler may start the ranks again."""
-        return self.scheduler is not None or self.config.dist.max_restarts > 0
+        """Whether torchrun or the scheduler may start the ranks again.
+
+        The elastic agent of a host reports how ranks failed only once it does not restart them.
+        The agents of other hosts do not notice that, and their ranks would wait for those.
+        """
+        if self.scheduler is not None:
+            return True
+        has_given_up = any(exited.code for exited in self.evidence.exits.values())
+        return self.config.dist.max_restarts > 0 and not has_given_up
 
     @property
     def ends_by_itself(self) -> bool:

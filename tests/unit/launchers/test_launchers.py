@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import DistrainError
 from distrain.runners.launchers import horovodrun
 from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.launchers.node import _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, Printed
@@ -98,6 +101,19 @@ def test_horovod_variables_override_those_of_another_job(monkeypatch: pytest.Mon
         "2",
         "1",
     )
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_the_reason_why_a_host_cannot_take_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = RunConfig().with_changes({"devices": "cpu:2"})
+    monkeypatch.delenv("DISTRAIN_RUN", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with (
+        pytest.raises(DistrainError, match=r"temporary folder: No such file .* TMPDIR"),
+        _record_folder("run", config, plan_here(config)),
+    ):
+        pass
 
 
 def test_a_character_that_is_split_over_two_reads_is_complete(tmp_path: Path) -> None:

@@ -399,6 +399,32 @@ def test_restarted_ranks_stay_connected_where_none_of_their_host_had_connected_b
     assert [info.host for info in ranks] == ["a", "b"]
 
 
+def test_a_run_ends_once_a_host_gives_up_also_where_another_restarts_its_ranks(
+    tmp_path: Path,
+) -> None:
+    changes = {"devices": "cpu:2", "dist.nodes": 2, "dist.max_restarts": 1}
+    config = RunConfig().with_changes(changes)
+    restarted = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+    coordinator, node = restarted.coordinator, Connection(restarted.coordinator)
+    coordinator.received(node, Hello(role="node", node=1, host="h1"))
+    ranks = [Connection(coordinator) for _ in range(4)]
+    for rank, connection in enumerate(ranks):
+        coordinator.received(connection, Hello(rank=rank, world_size=4, host=f"h{rank // 2}"))
+    for rank, connection in enumerate(ranks):
+        if rank < 2:
+            lost = Failure(time=0.0, rank=rank, error="OSError", message="", secondary=True)
+            coordinator.received(connection, lost)
+        coordinator.disconnected(connection)
+    coordinator.received(node, Exited(time=0.0, rank=3, pid=1, code=-9))
+    hello = Hello(rank=0, world_size=4, host="h0", restart=1)
+    coordinator.received(Connection(coordinator), hello)
+    assert restarted.writer.state.attempts == 0
+    assert coordinator.run.conditions.trouble.is_set()
+    outcome = judge(coordinator.run.evidence)
+    assert outcome.error is not None
+    assert (outcome.error.rank, outcome.error.type) == (3, "SIGKILL")
+
+
 def test_a_host_of_an_earlier_attempt_is_refused(scheduled: Supervisor) -> None:
     coordinator, late = scheduled.coordinator, Connection(scheduled.coordinator)
     coordinator.received(Connection(coordinator), Hello(role="node", node=0, host="n1", attempt=1))
