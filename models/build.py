@@ -78,10 +78,11 @@ def build_task(
     built = _call("task", task, factory, offered)
     _check_task(task.name, built)
     assert isinstance(built, Task)
-    if not is_stream(built.train):  # whoever reads a stream applies its limit
-        built.train = take_first(built.train, data.train_limit)
-    if built.eval is not None:
-        built.eval = take_first(built.eval, data.eval_limit)
+    # Set as attributes of an object: a task may be a frozen dataclass, or have properties.
+    if data.train_limit is not None and not is_stream(built.train):  # its reader applies the limit
+        object.__setattr__(built, "train", take_first(built.train, data.train_limit))
+    if data.eval_limit is not None and built.eval is not None:
+        object.__setattr__(built, "eval", take_first(built.eval, data.eval_limit))
     return built
 
 

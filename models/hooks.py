@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
@@ -57,9 +59,29 @@ def misspelt_hooks(task: Task) -> list[str]:
 
 
 def _public_methods(task: Task) -> Iterator[tuple[str, object]]:
-    """Yield the methods of the user's classes that extend Task, those of libraries left out."""
-    for kind in type(task).__mro__:
-        if issubclass(kind, Task) and kind is not Task:
-            for name, value in vars(kind).items():
-                if callable(value) and not name.startswith("_"):
-                    yield name, value
+    """Yield the methods of the user's classes that extend Task, those of libraries left out.
+
+    A method that another one of them uses is no hook, whatever its name.
+    """
+    kinds = [each for each in type(task).__mro__ if issubclass(each, Task) and each is not Task]
+    used = {
+        other
+        for kind in kinds
+        for name, value in vars(kind).items()
+        for other in _names_in(value)
+        if other != name
+    }
+    for kind in kinds:
+        for name, value in vars(kind).items():
+            if callable(value) and not name.startswith("_") and name not in used:
+                yield name, value
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """Yield the names of all attributes and globals in the code of a method or a property."""
+    value = getattr(value, "fget", getattr(value, "__func__", value))
+    codes = [value.__code__] if isinstance(value, FunctionType) else []
+    while codes:
+        code = codes.pop()
+        yield from code.co_names
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]

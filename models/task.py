@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
@@ -157,10 +159,17 @@ def collate_of(task: Task) -> Callable[[Any], Any] | None:
     elif "collate" in vars(task) or not _takes_task(type(task)):
         return own  # type: ignore[no-any-return]
     without_model = object.__new__(type(task))
-    for name, value in vars(task).items():
+    for name, value in _attributes(task).items():
         if name not in ("model", "on_log") and getattr(value, "__self__", None) is not task:
-            setattr(without_model, name, value)
+            object.__setattr__(without_model, name, value)  # also of a frozen dataclass
     return MethodType(own, without_model)
+
+
+def _attributes(task: Task) -> dict[str, Any]:
+    """Return the attributes of a task, also those in `__slots__`."""
+    state: Any = object.__getstate__(task)
+    in_dict, in_slots = state if isinstance(state, tuple) else (state, None)
+    return {**(in_dict or {}), **(in_slots or {})}
 
 
 def _takes_task(kind: type[Task]) -> bool:
@@ -186,11 +195,18 @@ def move_tensors(
     if isinstance(batch, Tensor):
         layout = memory_format if batch.ndim == 4 else torch.preserve_format
         return batch.to(device, non_blocking=non_blocking, memory_format=layout)
+    if isinstance(batch, PackedSequence):  # some of its tensors stay on the CPU
+        return batch.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
     if isinstance(batch, dict):
-        return {
+        moved = {
             key: move_tensors(value, device, non_blocking, memory_format)
             for key, value in batch.items()
         }
+        if type(batch) is dict:
+            return moved
+        own = copy.copy(batch)  # such as a dict whose keys are attributes, too
+        own.update(moved)
+        return own
     if isinstance(batch, list | tuple):
         parts = [move_tensors(value, device, non_blocking, memory_format) for value in batch]
         # The constructor of a named tuple takes its fields as separate arguments.

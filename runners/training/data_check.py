@@ -30,6 +30,7 @@ from distrain.runners.training.state_copy import copy_data
 from distrain.runners.training.trainer import Training
 
 FIRST_SAMPLES = 4
+PLAIN = Tensor | np.ndarray | str | bytes | int | float
 SAMPLE_TOLERANCE = 1e-3  # of the mean over a sample's numbers, relative to their size
 
 
@@ -142,7 +143,12 @@ def _checksum(run: Training) -> int:
 
 def content_of(value: Any) -> bytes:
     """Return the bytes of the tensors, arrays, numbers and text in nested samples."""
-    return b"".join(map(_bytes_of, _leaves(value)))
+    return b"".join(_bytes_of(leaf) for leaf in _leaves(value) if isinstance(leaf, PLAIN))
+
+
+def has_objects(value: Any) -> bool:
+    """Return whether nested samples have objects that `content_of` leaves out."""
+    return not all(isinstance(leaf, PLAIN) for leaf in _leaves(value))
 
 
 def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
@@ -157,15 +163,17 @@ def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the tensors, arrays, numbers and text in nested samples."""
+    """Yield the tensors, arrays, numbers, text and other objects in nested samples."""
     match value:
         case np.ndarray() if value.dtype.hasobject:  # its bytes are addresses
             yield from _leaves(value.tolist())
-        case Tensor() | np.ndarray() | str() | bytes() | int() | float():
-            yield value
         case dict():
             for item in value.values():
                 yield from _leaves(item)
         case list() | tuple():
             for item in value:
                 yield from _leaves(item)
+        case None:
+            return
+        case _:
+            yield value

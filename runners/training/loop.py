@@ -19,7 +19,7 @@ def train(run: Training) -> None:
     """Train to the last step or to a requested stop; report through the run's reporter."""
     if run.step < run.total_steps:
         check_task(run)
-    run.task.on_log = run.log
+    object.__setattr__(run.task, "on_log", run.log)  # a task may be a frozen dataclass
     run.enter("training")
     run.meter.begin()
     goes_on = True

@@ -26,7 +26,7 @@ from distrain.models.places import place_of
 from distrain.models.task import Sums, Task, collate_of
 from distrain.models.values import describe, to_number
 from distrain.runners.protocol.events import Metric, Notice
-from distrain.runners.training.data_check import check_data, content_of
+from distrain.runners.training.data_check import check_data, content_of, has_objects
 from distrain.runners.training.evaluation import (
     SUMS_FORM,
     derive,
@@ -126,7 +126,7 @@ def _require_all_samples(task: Task, batch: Any, indices: Sequence[int]) -> None
         content, of_first = content_of(batch), content_of(_make_batch(task, indices[:1]))
     except Exception:  # it may need several samples, or return tensors without plain bytes
         return
-    if content and content == of_first:
+    if content and content == of_first and not has_objects(batch):
         problem = f"{place_of(collate_of(task) or default_collate)} must return a batch of all "
         problem += f"samples: of {len(indices)} samples it returned the same as of the first alone"
         raise TaskError("task.name", problem)

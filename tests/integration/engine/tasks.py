@@ -7,6 +7,7 @@ import math
 import os
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -264,6 +265,44 @@ class Scored(Classification):
 
     def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
         return {"gini": 2 * means["auc"] - 1}
+
+
+@dataclass
+class Pictures:
+    """A batch that is an object of the user's."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Fields(dict[str, Tensor]):
+    """A batch whose keys are attributes."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Unusual(Classification):
+    """A task that is right, and unusual in one part."""
+
+    def __init__(self, model: nn.Module, data: Data, part: str) -> None:
+        super().__init__(model, data)
+        self.part = part
+        self.finish = lambda batch: batch
+
+    def collate(self, batch: Any) -> Any:  # type: ignore[override]
+        if self.part == "object":
+            return Pictures(*batch), "the same for each batch"
+        return Fields(images=batch[0], labels=batch[1])
+
+    def _plain(self, batch: Any) -> Any:
+        found = batch[0] if self.part == "object" else batch
+        return found.images, found.labels
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return super().loss(model, self._plain(batch))
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        return super().metrics(model, self._plain(batch))
 
 
 class Slipping(Classification):

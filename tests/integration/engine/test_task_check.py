@@ -109,6 +109,14 @@ def test_a_metric_that_fails_with_few_samples_is_named_and_one_that_must_fail_is
         run_alone(config.with_changes({"task.args": {"is_wrong": True}}), tmp_path)
 
 
+@pytest.mark.parametrize("part", ["object", "fields"])
+def test_a_task_that_is_unusual_and_right_is_trained(part: str, tmp_path: Path) -> None:
+    outcome = run_alone(
+        thawing(**{"task.name": f"{TASKS}:Unusual", "task.args": {"part": part}}), tmp_path
+    )
+    assert outcome.evaluations
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -1,11 +1,14 @@
 import pickle
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
 from distrain.models.errors import TaskError
+from distrain.models.hooks import misspelt_hooks, require_own_hooks
 from distrain.models.task import Task, collate_of, move_tensors
 
 Pair = namedtuple("Pair", "a b")
@@ -46,6 +49,41 @@ def test_moving_keeps_the_structure_of_a_batch():
     assert (moved["name"], moved["t"]) == ("x", (1, None))
 
 
+class Fields(dict):
+    __getattr__ = dict.__getitem__
+
+
+def test_moving_keeps_the_class_of_a_dict():
+    for batch in (Fields(x=torch.ones(2), n=1), OrderedDict(x=torch.ones(2), n=1)):
+        moved = move_tensors(batch, torch.device("meta"))
+        assert type(moved) is type(batch)
+        assert moved["x"].device.type == "meta"
+        assert batch["x"].device.type == "cpu"
+
+
+def test_moving_leaves_the_batch_sizes_of_packed_sequences_on_the_cpu():
+    moved = move_tensors(pack_sequence([torch.ones(2)]), torch.device("meta"))
+    assert (moved.data.device.type, moved.batch_sizes.device.type) == ("meta", "cpu")
+
+
+class Ported(Smallest):
+    """Has methods with the names of hooks, which are used by its own hooks."""
+
+    def loss(self, model, batch):
+        return self.training_step(model, batch)
+
+    def training_step(self, model, batch):
+        return self.logp(model(batch)).mean()
+
+    def logp(self, values):
+        return values.log()
+
+
+def test_a_method_that_the_task_itself_uses_is_no_hook():
+    require_own_hooks(Ported())
+    assert not misspelt_hooks(Ported())
+
+
 class Joining(Smallest):
     """A task whose samples are joined by a method, which uses what the task has."""
 
@@ -71,7 +109,19 @@ class Nested(Joining):
         return torch.tensor([*samples, self.padding])
 
 
-@pytest.mark.parametrize("kind", [Joining, Nested])
+@dataclass(slots=True)
+class InSlots(Smallest):
+    padding: int = 2
+    collate = Joining.collate
+
+
+@dataclass(frozen=True)
+class Frozen(Smallest):
+    padding: int = 2
+    collate = Joining.collate
+
+
+@pytest.mark.parametrize("kind", [Joining, Nested, InSlots, Frozen])
 def test_a_method_joins_samples_in_other_processes_too(kind):
     joined = pickle.loads(pickle.dumps(collate_of(kind())))([1, 3])
     assert joined.tolist() == [1, 3, 2]

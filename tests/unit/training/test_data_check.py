@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from distrain.models.data import FirstSamples, TensorData
 from distrain.models.errors import TaskError
-from distrain.runners.training.data_check import check_data, content_of
+from distrain.runners.training.data_check import check_data, content_of, has_objects
 
 
 class Points(Dataset[Any]):
@@ -122,6 +122,13 @@ def test_the_check_leaves_data_and_random_numbers_as_they_are() -> None:
 
 def test_sparse_samples_have_the_content_of_dense_ones() -> None:
     assert content_of([torch.eye(2).to_sparse()]) == content_of([torch.eye(2)]) != b""
+
+
+def test_objects_whose_content_is_unknown_are_noticed() -> None:
+    plain = [torch.eye(2), {"a": (1, None, "x")}, np.array([1.0])]
+    assert not has_objects(plain)
+    assert has_objects([plain, SimpleNamespace(x=1)])
+    assert content_of([plain, SimpleNamespace(x=1)]) == content_of(plain)
 
 
 def test_data_that_return_whole_batches_are_compared() -> None:
