@@ -26,7 +26,7 @@ from distrain.runners.bench.measured_part import (
 from distrain.runners.bench.state import Measurement
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import Evaluation, Phase
+from distrain.runners.protocol.events import ENDLESS, Evaluation, Phase
 from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run, launch
 
@@ -35,8 +35,8 @@ MIN_SCRIPT_WINDOWS = 5  # of a script that ended early; fewer cannot be told fro
 PAUSE_FACTOR = 50  # pause at least this many times the CPU time of a check
 # Without a target a run trains until it has been measured.
 ENDLESS_CHANGES = {
-    "train.epochs": 2**31 - 1,
-    "train.max_steps": 2**31 - 1,
+    "train.epochs": ENDLESS,
+    "train.max_steps": ENDLESS,
     "train.max_time_s": None,
     "train.patience": None,
     "eval.every_epochs": 0,

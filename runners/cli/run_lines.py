@@ -107,10 +107,11 @@ def describe_event(event: Event) -> tuple[str, str] | None:
                 f"{formatting.count(event.train_samples)} samples",
                 f"{formatting.count(event.steps_per_epoch)} steps per epoch",
             ]
+            total = f"{formatting.count(event.total_steps)} steps in total"
             return "training", ", ".join(
                 [
                     *(epochs if event.train_samples else []),
-                    f"{formatting.count(event.total_steps)} steps in total",
+                    *([] if event.last_step is None else [total]),
                     f"{formatting.count(event.parameters)} parameters",
                 ]
             )
@@ -142,14 +143,12 @@ def describe_event(event: Event) -> tuple[str, str] | None:
 
 def format_progress(snapshot: Snapshot) -> str:
     """Return "step 120/360  33 %  loss 0.1234  5,432 samples/s  ETA 12.3 s"."""
-    if snapshot.total_steps is None or snapshot.fraction is None:
+    if snapshot.state.facts is None:
         return ""
-    parts = [
-        f"step {snapshot.step:,}/{snapshot.total_steps:,}",
-        formatting.percent(snapshot.fraction),
-        f"loss {formatting.figure(snapshot.loss)}",
-        snapshot.throughput,
-    ]
+    steps = [f"step {snapshot.step:,}"]
+    if snapshot.total_steps is not None and snapshot.fraction is not None:
+        steps = [f"{steps[0]}/{snapshot.total_steps:,}", formatting.percent(snapshot.fraction)]
+    parts = [*steps, f"loss {formatting.figure(snapshot.loss)}", snapshot.throughput]
     if snapshot.eta:
         parts.append(f"ETA {formatting.duration(snapshot.eta)}")
     return "  ".join(parts)

@@ -200,8 +200,8 @@ def _progress(
         steps = f"{summary['steps']:,}"
     elif "script" in summary and state.status == "running":
         steps = PROGRESS_UNKNOWN
-    if state.facts:
-        steps += f" of {state.facts.total_steps:,}"
+    if state.facts and state.facts.last_step is not None:
+        steps += f" of {state.facts.last_step:,}"
     if summary["epochs"] is not None:
         steps += f", {formatting.plural(summary['epochs'], 'full epoch')}"
     last = _format_evaluation(snapshot.last)

@@ -140,7 +140,8 @@ def _render_bar(snapshot: Snapshot, width: int) -> Text:
         phases = sorted({rank.info.phase for rank in snapshot.ranks}) or ["starting"]
         if phases == ["running"] and not snapshot.step:  # a script
             return Text(PROGRESS_UNKNOWN, "dim")
-        return Text(f"{' and '.join(phases)} …", "dim")
+        steps = f"step {snapshot.step:,}  " if snapshot.state.facts else ""
+        return Text(f"{steps}{' and '.join(phases)} …", "dim")
     text = (
         f"step {snapshot.step:,}/{snapshot.total_steps:,}  {formatting.percent(snapshot.fraction)}"
     )
@@ -153,11 +154,12 @@ def _render_bar(snapshot: Snapshot, width: int) -> Text:
 
 
 def _render_figures(snapshot: Snapshot, epochs: int) -> Text:
-    if snapshot.total_steps is None:
+    if snapshot.state.facts is None:
         return Text()
     loss = formatting.figure(snapshot.loss)
     rate = snapshot.throughput if snapshot.samples_per_s else "warming up"
-    epoch = f"epoch {snapshot.epoch}/{epochs}  " if snapshot.has_epochs else ""
+    has_last = snapshot.has_epochs and snapshot.total_steps is not None
+    epoch = f"epoch {snapshot.epoch}/{epochs}  " if has_last else ""
     return _line(f"{epoch}loss {loss}  {rate}")
 
 

@@ -179,7 +179,7 @@ class Follower:
         rows = self._ranks(windows)
         ranks = [now for now, _ in rows]
         start_step = facts.start_step if facts else 0
-        total_steps = facts.total_steps if facts else None
+        total_steps = facts.last_step if facts else None
         step = max(start_step, min((now.info.step for now in ranks), default=0))
         names = [*self.record.logged()]
         return Snapshot(

@@ -19,6 +19,7 @@ import psutil
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import (
+    ENDLESS,
     Evaluation,
     Facts,
     Hello,
@@ -136,7 +137,7 @@ class RunBuilder:
             train_samples=0 if is_stream else 640,
             eval_samples=100,
             steps_per_epoch=self.steps_per_epoch,
-            total_steps=10 * config.train.epochs,
+            total_steps=min(10 * config.train.epochs, ENDLESS),
             parameters=26_122,
             backend=plan.backend,
         )

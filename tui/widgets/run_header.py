@@ -110,6 +110,8 @@ def _progress(now: Snapshot, config: RunConfig, width: int) -> Text:
     shows_reason = not state.live and state.reason and state.status not in ("completed", "failed")
     if config.is_script and state.status != "queued" and not shows_reason:
         return _script_progress(now, config)
+    if state.facts and now.total_steps is None and not job_status.is_waiting(state):
+        return Text(f"step {now.step:,}  {_elapsed(now)}")  # of a bench
     if now.total_steps is None or now.fraction is None or job_status.is_waiting(state):
         waiting = Text(_waiting(now), "yellow" if job_status.is_waiting(state) else "dim")
         waiting.truncate(width, overflow="ellipsis")

@@ -54,6 +54,7 @@ from distrain.runners.protocol.events.stacks import (
 )
 from distrain.runners.protocol.events.stops import Stop, StopAt, Stopping, StopSupport
 from distrain.runners.protocol.events.training import (
+    ENDLESS,
     OTHER,
     OVERLAPPING,
     PHASES,
@@ -69,6 +70,7 @@ from distrain.runners.protocol.events.training import (
 )
 
 __all__ = [
+    "ENDLESS",
     "GPUS_PER_HOST",
     "NEVER",
     "OTHER",

@@ -25,6 +25,7 @@ class Phase(Event, frozen=True, tag="phase"):
 
 
 SAMPLE = "sample"  # what rates count, unless the task sets `item`
+ENDLESS = 2**31 - 1  # steps and epochs of runs of a bench, which train until they are measured
 
 
 class Facts(Event, frozen=True, tag="facts"):
@@ -59,6 +60,11 @@ class Facts(Event, frozen=True, tag="facts"):
     @property
     def has_epochs(self) -> bool:
         return self.steps_per_epoch > 0
+
+    @property
+    def last_step(self) -> int | None:
+        """The step after which the training is complete; None if only a stop ends it."""
+        return None if self.total_steps == ENDLESS else self.total_steps
 
     def epoch_at(self, step: float) -> float:
         """Return how many epochs are finished after a step, with the part of the current one.

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from distrain.runners.cli import run_page
+from distrain.runners.cli.run_lines import describe_event, format_progress
+from distrain.runners.cli.run_picture import render_run
+from distrain.runners.protocol.events import ENDLESS
+from distrain.runners.records.snapshot import Follower
+from distrain.tui.widgets.run_header import header
 from tests.support.records import RunBuilder
 
 
@@ -40,3 +46,18 @@ def test_a_summary_without_measurements_is_called_that(tmp_path: Path) -> None:
     (run.record.dir / "metrics.db").unlink()
     record = run_page.Record(run.record.dir)
     assert "its metrics.db is missing: only the summary is left" in run_page.format_page(record)
+
+
+def test_a_training_that_only_a_stop_ends_shows_its_steps_without_a_total(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, **{"train.epochs": ENDLESS}).steps(10)
+    follower = Follower(run.record)
+    lines = [describe_event(event) for event in follower.new_events()]
+    snapshot = follower.snapshot()
+    screen = Console(width=100)
+    with screen.capture() as captured:
+        screen.print(render_run(follower, snapshot, 100, 2))
+        screen.print(*header(snapshot, run.record.config, 100))
+    shown = [captured.get(), format_progress(snapshot), run_page.format_page(run.record)]
+    assert [text.count("step 10  ") for text in shown] == [2, 1, 0]
+    assert not any(f"{ENDLESS:,}" in text for text in [*shown, str(lines)])
+    run.end()
