@@ -114,7 +114,8 @@ def start(
     code.
 
     A Ctrl-C in the terminal is for the caller only: if one hits the module before it is in its own
-    session, the module is started again.
+    session, the module is started again. Where the caller was started without stdout or stderr, the
+    module gets the null device, so that no file which it opens takes their place.
     """
     while True:
         code = subprocess.run(
@@ -123,6 +124,8 @@ def start(
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            stdout=None if sys.__stdout__ else subprocess.DEVNULL,
+            stderr=None if sys.__stderr__ else subprocess.DEVNULL,
         ).returncode
         if code != -signal.SIGINT:
             return code

@@ -268,6 +268,33 @@ def test_ctrl_c_during_the_start_of_a_detached_process_reaches_only_the_caller(
     assert (tmp_path / "begun").read_text() == "xx"
 
 
+@pytest.mark.parametrize("closed", ["", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_detached_process_prints_to_its_log_whatever_its_caller_has_closed(
+    closed: str, tmp_path: Path
+) -> None:
+    (tmp_path / "printing.py").write_text(
+        "import faulthandler, os, sys\n"
+        "from pathlib import Path\n"
+        "from distrain.runners.system.processes import run_detached\n"
+        "def work(ready):\n"
+        "    faulthandler.enable()\n"
+        "    print('out', file=sys.stdout, flush=True)\n"
+        "    print('err', file=sys.stderr, flush=True)\n"
+        "    os.system('echo child')\n"
+        "    ready()\n"
+        "sys.exit(run_detached(work, Path('log')))"
+    )
+    code = "import sys; from distrain.runners.system.processes import start; "
+    code += "sys.exit(start('printing'))"
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "log").read_text() == "out\nerr\nchild\n"
+
+
 def test_a_process_can_raise_its_limit_of_file_descriptors() -> None:
     code = """
 import resource
