@@ -9,6 +9,7 @@ launcher, strategy, precision and loop.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from torch.optim import Optimizer
 
 from distrain.runners.training import checkpoint
 from distrain.runners.training.batch_plan import BatchPlan
+from distrain.runners.training.random_state import get_random_state
 from distrain.runners.training.tap_files import (
     FIRST_STEPS,
     FOLDER,
@@ -135,7 +137,7 @@ class _Tap:
         result = self._step_of_precision(optimizer, parameters, clip_norm)
         self._step += 1
         with digests_file(self._folder, self._training.world.rank).open("a") as file:
-            print(self._step, *digests, *self._digest_state(), file=file)
+            print(self._step, *digests, *self._digest_state(), self._digest_model(), file=file)
         is_compared = self._step in self._compared
         state = self._state() if is_compared or self._step + 1 in self._compared else {}
         if is_compared:
@@ -184,16 +186,23 @@ class _Tap:
             "weights": self._shortened(_copy_to_cpu(dict(training.model.named_parameters()))),
             "buffers": self._shortened(_copy_to_cpu(dict(training.model.named_buffers()))),
             "optimizer": _copy_state(training.optimizer) if is_leader else {},
-            "random": torch.get_rng_state(),
-            "random_of_device": _device_random_state(training.world.device),
+            "groups": _numbers_of_groups(training.optimizer) if is_leader else [],
+            "random": get_random_state(training.world.device),
         }
 
     def _digest_state(self) -> tuple[str, str]:
-        """Return digests of the weights and of the optimizer's state."""
-        training = self._training
-        states = training.optimizer.state.values()
+        """Return digests of the weights that the optimizer has, and of its state.
+
+        Others may change between steps: `forward` may move those of a teacher.
+        """
+        optimizer = self._training.optimizer
+        weights = [each for group in optimizer.param_groups for each in group["params"]]
+        states = optimizer.state.values()
         kept = [value for state in states for value in state.values() if torch.is_tensor(value)]
-        return digest(*training.model.parameters()), digest(*kept)
+        return digest(*weights), digest(*kept)
+
+    def _digest_model(self) -> str:
+        return digest(*self._training.model.parameters())
 
     def _shortened(self, tensors: Tensors) -> Tensors | dict[str, str]:
         """Return the tensors on rank 0, and their digests on the other ranks."""
@@ -239,5 +248,13 @@ def _copy_state(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
     }
 
 
-def _device_random_state(device: torch.device) -> torch.Tensor | None:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+def _numbers_of_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return the numbers in the optimizer's groups; some optimizers keep state there."""
+    return [
+        {
+            name: copy.deepcopy(value)
+            for name, value in group.items()
+            if isinstance(value, bool | int | float | torch.Tensor)
+        }
+        for group in optimizer.param_groups
+    ]

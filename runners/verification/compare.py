@@ -44,7 +44,6 @@ from distrain.runners.verification.reference import (
     Backward,
     MicroBatch,
     PlainProcess,
-    RandomState,
     Rounding,
 )
 from distrain.runners.verification.result import RESULT_FILE, ReferenceComparison, VerificationCheck
@@ -125,10 +124,13 @@ class ReferenceComparer:
                 "BatchNorm and dropout cannot be verified with strategy dp on several GPUs: the "
                 "plain process does not reproduce the replicas of nn.DataParallel"
             )
-        if self._probe.draws_in_evaluation:
-            self.declared.append("the task draws random numbers in evaluation: sums not compared")
-        else:
-            yield from check_task(self._probe.exact or self._plain)
+        if self._probe.has_random_metrics:
+            self.declared.append("metrics have random numbers in evaluation: sums not compared")
+        yield from check_task(
+            self._probe.exact or self._plain,
+            has_plain_loss=self._probe.has_plain_loss,
+            has_plain_metrics=not self._probe.has_random_metrics,
+        )
         weights, buffers = self._plain.state()
         yield self._compare_bits("initial weights", 0, "weights", weights)
         if buffers:
@@ -162,7 +164,7 @@ class ReferenceComparer:
                 "before the last step": (before_last["weights"], before_last["buffers"]),
                 "at the start": (self._initial["weights"], self._initial["buffers"]),
             },
-            counts_only=self._probe.draws_in_evaluation,
+            counts_only=self._probe.has_random_metrics,
             of_ranks=find_other_evaluation(self.record.dir / FOLDER, self.plan.world_size),
         )
 
@@ -234,7 +236,7 @@ class ReferenceComparer:
         states = []
         if self._probe.draws:
             earlier = [self._before(rank, step) for rank in range(self.plan.world_size)]
-            states = [RandomState(each["random"], each["random_of_device"]) for each in earlier]
+            states = [each["random"] for each in earlier]
         computed = self._compute_gradients(before, pieces, whole, states, scale)
         # Losses are larger where shares of ranks are averaged than where they are added up, so near
         # the largest number of fp16 only one of the two overflows. Both are right.
@@ -245,12 +247,12 @@ class ReferenceComparer:
             yield VerificationCheck(what="overflows", step=step, passed=False, detail=detail)
             return
         expected, *variants = alike
-        if not tap["skipped"]:
+        if self._probe.is_repeatable and not tap["skipped"]:
             others = [each.gradients for each in variants]
             yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
         used = None if tap["skipped"] else expected.gradients
         yield compare_update(self._update, step, before, tap, rate, used)
-        if expected.buffers:
+        if expected.buffers and self._probe.is_repeatable:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
 
@@ -262,7 +264,7 @@ class ReferenceComparer:
         before: dict[str, Any],
         pieces: list[MicroBatch],
         whole: list[MicroBatch],
-        states: list[RandomState],
+        states: list[dict[str, Any]],
         scale: float,
     ) -> list[Backward]:
         """Return the gradients of the plain process, then those of variants with other rounding.

@@ -45,10 +45,10 @@ def find_other_evaluation(folder: Path, ranks: int) -> str:
 def _describe_difference(
     step: int, rank: int, digests: list[list[str]], previous: list[list[str]]
 ) -> tuple[str, str]:
-    """Return what differs, and how; `digests` and `previous` have weights and optimizer before
-    and after a step, by rank.
+    """Return what differs, and how; `digests` and `previous` have the trained weights and the
+    optimizer before and after a step, and all weights after it, by rank.
     """
-    before, state, after, _ = digests[rank]
+    before, state, _, _, model = digests[rank]
     if not previous and state != digests[0][1]:
         detail = f"the optimizer of rank {rank} starts from another state than that of rank 0"
         return OF_OPTIMIZERS, detail
@@ -57,6 +57,6 @@ def _describe_difference(
     if previous and state != previous[rank][3]:
         detail = f"the optimizer of rank {rank} has another state than after step {step - 1}"
         return BETWEEN_STEPS, detail
-    if after != digests[0][2]:
+    if model != digests[0][4]:
         return OF_RANKS, f"those of rank {rank} are not equal to those of rank 0"
     return "", ""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec import structs
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from distrain.models.build import build_task
@@ -25,7 +26,11 @@ from distrain.runners.distributed.process_group import World
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import MetricStates, in_evaluation_mode
 from distrain.runners.training.loading import Batches, BatchMover
-from distrain.runners.training.random_state import seed_generators
+from distrain.runners.training.random_state import (
+    get_random_state,
+    seed_generators,
+    set_random_state,
+)
 from distrain.runners.training.tap import FixedBatchPlan, Tensors
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns
@@ -43,11 +48,8 @@ class MicroBatch(NamedTuple):
     rank: int = 0
 
 
-class RandomState(NamedTuple):
-    """The states of a rank's generators."""
-
-    cpu: torch.Tensor
-    device: torch.Tensor | None
+RandomState = dict[str, Any]
+"""The states of the global generators of a rank."""
 
 
 class Backward(NamedTuple):
@@ -152,7 +154,7 @@ class PlainProcess:
                 tensor.copy_(value)
 
     def loss(self, batch: Any) -> torch.Tensor:
-        with self.autocast():
+        with self.autocast(), _in_double() if self.exact else nullcontext():
             return self.task.loss(self.model, batch)
 
     def backward(
@@ -217,9 +219,10 @@ class PlainProcess:
         assert data is not None
         with nullcontext() if training else in_evaluation_mode(self.model):
             for piece in pieces:
-                items = [data[index] for index in piece]
+                fetch = getattr(data, "__getitems__", None)
+                items = fetch(list(piece)) if fetch else [data[index] for index in piece]
                 batch = self.convert(self.task.to(collate(items), self.device))
-                with self.autocast():
+                with self.autocast(), _in_double() if self.exact else nullcontext():
                     metrics = self.task.metrics(self.model, batch)
                 for name, (value, count) in states.take(metrics).items():
                     found[name] = found.get(name, Metrics()).plus(float(value), int(count))
@@ -236,9 +239,7 @@ class PlainProcess:
 
     def random_state(self) -> RandomState:
         """Return the states of this process's generators."""
-        on_device = self.device.type == "cuda"
-        device = torch.cuda.get_rng_state(self.device) if on_device else None
-        return RandomState(torch.get_rng_state(), device)
+        return get_random_state(self.device)
 
     @contextmanager
     def _as_rank(self, rank: int, random_states: dict[int, RandomState]) -> Iterator[None]:
@@ -248,9 +249,7 @@ class PlainProcess:
         buffers = list(self.model.buffers()) if rank else []
         saved = [buffer.clone() for buffer in buffers]
         if random_states:
-            torch.set_rng_state(random_states[rank].cpu)
-            if (state := random_states[rank].device) is not None:
-                torch.cuda.set_rng_state(state, self.device)
+            set_random_state(random_states[rank], self.device)
         yield
         if random_states:
             random_states[rank] = self.random_state()
@@ -276,6 +275,26 @@ class Metrics:
 
     def plus(self, value: float, count: int) -> Metrics:
         return Metrics(self.total + value, self.count + count, self.magnitude + abs(value))
+
+
+@contextmanager
+def _in_double() -> Iterator[None]:
+    """Let a task compute in fp64 where it makes tensors, or converts them to fp32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _FloatIsDouble():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _FloatIsDouble(TorchFunctionMode):
+    """Within it, `float()` of a tensor is `double()`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        function = torch.Tensor.double if func is torch.Tensor.float else func
+        return function(*args, **(kwargs or {}))
 
 
 def _build_task(config: RunConfig, device: torch.device) -> Task:

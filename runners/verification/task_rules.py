@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
 from distrain.models.data import length
 from distrain.models.places import place_of
 from distrain.runners.training.evaluation import in_evaluation_mode
@@ -32,10 +30,16 @@ MEAN_RULE = (
 )
 
 
-def check_task(process: PlainProcess) -> Iterator[VerificationCheck]:
-    """Check the loss and the metrics of the task; nothing if it draws random numbers."""
+def check_task(
+    process: PlainProcess, *, has_plain_loss: bool, has_plain_metrics: bool
+) -> Iterator[VerificationCheck]:
+    """Check the loss and the metrics of the task, unless they draw numbers or keep state."""
+    problems = []
     with in_evaluation_mode(process.model):
-        problems = (_problem_of_loss(process), _problem_of_metrics(process))
+        if has_plain_loss:
+            problems.append(_problem_of_loss(process))
+        if has_plain_metrics:
+            problems.append(_problem_of_metrics(process))
     for problem in problems:
         yield VerificationCheck(what=TASK, step=0, passed=not problem, detail=problem)
 
@@ -49,8 +53,7 @@ def _problem_of_loss(process: PlainProcess) -> str:
     if not size:
         return ""
     batches = _training_batches(process, size)
-    with torch.no_grad():
-        losses = {name: float(process.loss(batch)) for name, batch in batches.items()}
+    losses = {name: float(process.loss(batch).detach()) for name, batch in batches.items()}
     if not all(map(math.isfinite, losses.values())):
         return ""  # the run reports it
     weights = {name: float(size * (cut[1] - cut[0])) for name, cut in CUTS.items()}
@@ -164,6 +167,10 @@ def _problem_of_metrics(process: PlainProcess) -> str:
         is_sum = _is_close(together.total, apart.total, apart.magnitude, process.exact)
         if is_sum and together.count == apart.count:
             continue
+        if together.count == 1 and all(
+            process.evaluate([block])[name] == together for block in blocks
+        ):
+            continue  # the same for each batch, such as a temperature: its mean is itself
         wrong, right = ("count", "counts") if is_sum else ("sum", "sums")
         values = (together.count, apart.count) if is_sum else (together.total, apart.total)
         hint = ""

@@ -8,14 +8,14 @@ a gradient that is close to zero as large as a whole step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
 from distrain.runners.training.tap import Tensors
-from distrain.runners.training.task_optimizer import make_optimizer
+from distrain.runners.training.task_optimizer import make_optimizer, option_names
 from distrain.runners.training.turns import Turns
 from distrain.runners.verification.reference import PlainProcess
 from distrain.runners.verification.wide import widen, widen_module
@@ -57,22 +57,28 @@ class ExactUpdate:
         return optimizer
 
     def step(
-        self, weights: Tensors, gradients: Tensors, state: OptimizerState, rate: float
+        self,
+        weights: Tensors,
+        gradients: Tensors,
+        state: OptimizerState,
+        rate: float,
+        groups: Sequence[Mapping[str, Any]],
     ) -> Updated:
         """Return what the update gives, and how far rounding may move each element.
 
+        `groups` have the numbers in the groups of the optimizer before the step.
         Each of weights, gradients and states is changed by a small fraction of itself, one after
         the other. How much a result changes shows the size of the terms that it is computed from,
         also where they cancel each other. The limit is the error of 16 roundings of each term: of
         the weight itself (its ulp), and of what it moves by.
         """
-        values = self._step(weights, gradients, state, rate, {})
+        values = self._step(weights, gradients, state, rate, groups, {})
         sizes = {name: value.abs() for name, value in values.items()}
         for name in self.names:
             sizes[name] = sizes[name] + (values[name] - widen(weights[name])).abs()
         changeable = {key for each in state.values() for key in each}
         for source in ("weights", "gradients", *sorted(changeable - {"step"})):
-            changed = self._step(weights, gradients, state, rate, {source: 1 + SHIFT})
+            changed = self._step(weights, gradients, state, rate, groups, {source: 1 + SHIFT})
             for name, value in changed.items():
                 sizes[name] = sizes[name] + (value - values[name]).abs() / SHIFT
         limits = {}
@@ -87,6 +93,7 @@ class ExactUpdate:
         gradients: Tensors,
         state: OptimizerState,
         rate: float,
+        groups: Sequence[Mapping[str, Any]],
         factors: Mapping[str, float],
     ) -> Tensors:
         with torch.no_grad():
@@ -98,7 +105,10 @@ class ExactUpdate:
                     parameter.grad = gradient.view_as(parameter)
         optimizer = self._make_optimizer()
         _load(optimizer, state, factors)
-        for group in optimizer.param_groups:
+        options = option_names(optimizer)
+        for group, numbers in zip(optimizer.param_groups, groups, strict=True):
+            kept = {name: each for name, each in numbers.items() if name not in options}
+            group.update(copy.deepcopy(kept))
             group["lr"] = rate * group["lr_scale"]
         optimizer.step()
         values = {name: self._parameters[name].detach().clone() for name in self.names}

@@ -45,7 +45,7 @@ def compare_update(
             for name, gradient in (missing | tap["gradients"]).items()
             if used is None or name in used
         }
-        right = update.step(before["weights"], gradients, state, rate)
+        right = update.step(before["weights"], gradients, state, rate, before["groups"])
     actual = tap["weights"] | update.state_of(tap["optimizer"])
     worst, shown, error, limit = -1.0, "", 0.0, 0.0
     for name, value in right.values.items():

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset
 
 from distrain.models.classification import Classification
+from distrain.models.data import Data
 from distrain.models.task import Sums
 from distrain.runners.distributed.timing import Clock
 from distrain.runners.strategies.allreduce import AllReduce
@@ -295,6 +298,81 @@ class Weighted(Masked):
         return (labels > 0).sum()
 
 
+class Adversarial(Classification):
+    """Moves the inputs along their gradient, in batches of some samples; computes in fp32."""
+
+    @staticmethod
+    def collate(batch: Any) -> Any:
+        assert isinstance(batch, tuple), "the data set returns whole batches"
+        return batch
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        inputs, labels = batch
+        if model.training and len(labels) < 3:
+            raise ValueError("too few samples")
+        inputs = inputs.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(super().loss(model, (inputs, labels)), inputs)
+        logits = model((inputs + 0.1 * gradient.sign()).detach()).float()
+        difference = (logits[:, 0] + 3000.0).mean() - (logits[:, 1] + 3000.0).mean()
+        return F.cross_entropy(logits, labels) + difference
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        inputs, labels = batch
+        confidence = (model(inputs).softmax(1) @ torch.arange(10.0)).sum()
+        more: Sums = {"temperature": (0.07, 1), "confidence": (confidence, len(labels))}
+        return {**super().metrics(model, batch), **more}
+
+
+class Blended(Classification):
+    """Mixes samples in a ratio that numpy draws."""
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        inputs, labels = batch
+        share = float(np.random.beta(0.4, 0.4))
+        logits = model(share * inputs + (1 - share) * inputs.flip(0))
+        mixed = F.cross_entropy(logits, labels), F.cross_entropy(logits, labels.flip(0))
+        return share * mixed[0] + (1 - share) * mixed[1]
+
+
+class Annealed(Classification):
+    """Counts the calls of its loss."""
+
+    calls = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        self.calls += 1
+        return super().loss(model, batch) * min(1.0, self.calls / 50)
+
+
+class Augmenting(Dataset[Any]):
+    """Augments samples with numbers from the global generator of the process that reads them."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = self.samples[index]
+        return image + 0.1 * torch.randn(image.shape), label
+
+
+class Augmented(Classification):
+    def __init__(self, model: nn.Module, data: Data) -> None:
+        super().__init__(model, data)
+        self.train = Augmenting(data.train)
+
+
+class RandomInEvaluation(Classification):
+    """Has a metric with random numbers, which its loss does not draw."""
+
+    def metrics(self, model: nn.Module, batch: Any) -> Sums:
+        count = len(batch[1])
+        noise: Sums = {"noise": (torch.rand(count).sum(), count)}
+        return {**super().metrics(model, batch), **noise}
+
+
 class WrongWeights(Masked):
     """Returns other weights than those of the mean."""
 
@@ -377,6 +455,46 @@ class Routed(nn.Module):
         if some.any():
             logits = logits.index_add(0, some.nonzero()[:, 0], self.some(pixels[some]))
         return logits
+
+
+class Taught(nn.Module):
+    """A student, and a teacher that follows it in `forward`."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.student = nn.Linear(inputs, classes)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+        for followed, leader in pairs:
+            followed.lerp_(leader, 0.1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self._follow()
+        inputs = images.flatten(1)
+        logits: torch.Tensor = self.student(inputs) + self.teacher(inputs)
+        return logits
+
+
+def taught(shape: Sequence[int], classes: int) -> nn.Module:
+    return Taught(math.prod(shape), classes)
+
+
+class Counting(Optimizer):
+    """Keeps the number of its steps in its groups, as schedule-free optimizers do."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "count": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["count"] += 1
+            for each in group["params"]:
+                each.sub_(each.grad, alpha=group["lr"] / group["count"])
 
 
 class Magnitudes(nn.Module):

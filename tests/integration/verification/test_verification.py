@@ -62,6 +62,9 @@ RIGHT: dict[str, dict[str, Any]] = {
         "train.optimizer": "torch.optim:SGD",
     },
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
+    "gradients of inputs": {"task.name": "planted_late:Adversarial"},
+    "teacher": {"model.name": "planted_late:taught"},
+    "numbers in groups": {"train.optimizer": "planted_late:Counting", "train.lr": 0.1},
 }
 DECLARED: dict[str, dict[str, Any]] = {
     "BatchNorm": {
@@ -72,6 +75,10 @@ DECLARED: dict[str, dict[str, Any]] = {
         "train.ema": 0.5,  # of its running statistics, too
     },
     "dropout": {"model.args": {"dropout": 0.3}},
+    "random numbers in training": {"task.name": "planted_late:Blended"},
+    "samples differ from read to read": {"task.name": "planted_late:Augmented"},
+    "state that is no buffer": {"task.name": "planted_late:Annealed"},
+    "random numbers in evaluation": {"task.name": "planted_late:RandomInEvaluation"},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
 }
 RANDOM = {  # of the configs that benchmarks.verification draws, those of two ranks
