@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from distrain.models.catalog import ComponentKind, resolve
-from distrain.models.data import Data, FirstSamples, take_first
+from distrain.models.data import Data, FirstSamples, length, take_first
 from distrain.models.errors import TaskError, nearest
 from distrain.models.hooks import require_own_hooks
 from distrain.models.importing import Factory
@@ -78,12 +78,23 @@ def build_task(
     built = _call("task", task, factory, offered)
     _check_task(task.name, built)
     assert isinstance(built, Task)
-    # Set as attributes of an object: a task may be a frozen dataclass, or have properties.
-    if data.train_limit is not None and not is_stream(built.train):  # its reader applies the limit
-        object.__setattr__(built, "train", take_first(built.train, data.train_limit))
-    if data.eval_limit is not None and built.eval is not None:
-        object.__setattr__(built, "eval", take_first(built.eval, data.eval_limit))
+    if not is_stream(built.train):  # whoever reads a stream applies its limit
+        _limit(task.name, built, "train", data.train_limit)
+    if built.eval is not None:
+        _limit(task.name, built, "eval", data.eval_limit)
     return built
+
+
+def _limit(name: str, task: Task, member: str, limit: int | None) -> None:
+    """Let a task keep the first samples of a data set. Raises TaskError."""
+    dataset = getattr(task, member)
+    if limit is None or length(dataset) <= limit:
+        return
+    try:
+        object.__setattr__(task, member, take_first(dataset, limit))  # also of a frozen dataclass
+    except AttributeError:
+        problem = f"`{member}` of {name} is a property, which cannot be replaced by its first "
+        raise TaskError(f"data.{member}_limit", f"{problem}samples: set it in __init__") from None
 
 
 def own_parts(section: Named, task: Task) -> dict[str, str]:

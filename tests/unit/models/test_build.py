@@ -64,6 +64,26 @@ def test_limits_take_the_first_samples(build, section):
     assert hasattr(task.train, "__getitems__")
 
 
+def test_a_data_set_that_is_a_property_is_used_unless_a_limit_shortens_it(build, section, own):
+    own(
+        "in_properties",
+        """
+from distrain.models.classification import Classification
+
+class Task(Classification):
+    train = property(lambda self: self.data.train, lambda self, _: None)
+    eval = property(lambda self: [self.data.train[0]] * 8)
+
+    def __init__(self, model, data):
+        self.model, self.data = model, data
+""",
+    )
+    task = section("in_properties:Task")
+    assert len(build(task=task, data=section("digits", eval_limit=8)).eval) == 8
+    problem = error_of(build, task=task, data=section("digits", eval_limit=7))
+    assert problem.startswith("data.eval_limit: `eval` of in_properties:Task is a property")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "args", "problem"),
     [
