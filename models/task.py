@@ -159,8 +159,14 @@ def collate_of(task: Task) -> Callable[[Any], Any] | None:
     elif "collate" in vars(task) or not _takes_task(type(task)):
         return own  # type: ignore[no-any-return]
     without_model = object.__new__(type(task))
+    others = {
+        "model",
+        "on_log",
+        "finish",
+        *(name for name in vars(Task) if callable(vars(Task)[name])),
+    }
     for name, value in _attributes(task).items():
-        if name not in ("model", "on_log") and getattr(value, "__self__", None) is not task:
+        if not (name in others or getattr(value, "__self__", None) is task):
             object.__setattr__(without_model, name, value)  # also of a frozen dataclass
     return MethodType(own, without_model)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from pickle import PicklingError
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, list | tuple):
         yield from ((f"{name}[{index}]", part) for index, part in enumerate(value))
+    elif isinstance(value, MethodType):  # `collate`, whose attributes are those of the task
+        yield from vars(value.__self__).items()
     else:
         attributes = getattr(value, "__dict__", {})
         yield from ((f"{name}.{key}", part) for key, part in attributes.items())

@@ -91,6 +91,7 @@ class Joining(Smallest):
         self.model = nn.Linear(1, 1)
         self.on_log = lambda *_: None  # which cannot be sent to another process
         self.finish = self.double
+        self.schedule = lambda step, total_steps: 1.0  # nor this
         self.padding = 2
 
     def double(self, batch):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from distrain.models.errors import TaskError
 from distrain.models.task import Sums, Task
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
@@ -26,6 +27,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.system.devices import Device
 from distrain.runners.training import loader_processes
 from distrain.runners.training.batch_plan import BatchPlan
+from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.loading import (
     Batches,
     BatchMover,
@@ -410,3 +412,27 @@ def test_a_loader_process_that_ends_before_its_batch_was_received_is_named(
 def test_tensors_are_found_in_nested_containers() -> None:
     a, b, c = (torch.tensor(number) for number in range(3))
     assert list(tensors_in({"x": [a, (b, "text")], "y": {"z": c, "n": 1}})) == [a, b, c]
+
+
+class Joining(Task):
+    """Has a `collate` that needs the task, and a `finish` that loader processes do not need."""
+
+    model = nn.Identity()
+    train = eval = (1, 2)  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.finish = lambda batch: batch
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return torch.zeros(())
+
+    def collate(self, samples: Any) -> Any:  # type: ignore[override]
+        return samples
+
+
+def test_what_a_collate_needs_of_its_task_is_named_if_a_process_cannot_receive_it() -> None:
+    task = Joining()
+    require_picklable(task, "spawn")
+    task.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(TaskError, match="worker_context: lock of the task is a lock, which"):
+        require_picklable(task, "spawn")
