@@ -19,7 +19,8 @@ _CONTAINERS = {dict, OrderedDict, defaultdict, list, set, deque}
 def unchanged_modules(roots: Iterable[nn.Module]) -> Iterator[None]:
     """Leave attributes and buffers of all modules behind the block as they were before it.
 
-    Parameters and the modules themselves are not restored: an evaluation does not train.
+    Parameters and the modules themselves are not restored: an evaluation does not train. Nor are
+    the numbers of sparse tensors, which nothing changes in place.
     """
     modules = dict.fromkeys(module for root in roots for module in root.modules())
     tables = [vars(module) for module in modules]
@@ -29,7 +30,7 @@ def unchanged_modules(roots: Iterable[nn.Module]) -> Iterator[None]:
     ]
     generators = [(part, part.get_state()) for part in state if isinstance(part, torch.Generator)]
     buffers = [buffer for module in modules for buffer in module.buffers(recurse=False)]
-    tensors = [(tensor, tensor.clone()) for tensor in [*buffers, *filter(_is_plain, state)]]
+    tensors = [(tensor, tensor.clone()) for tensor in filter(_is_plain, [*buffers, *state])]
     yield
     for container, content in containers:  # forward may have set or added others
         container.clear()

@@ -220,7 +220,8 @@ def digest(*tensors: torch.Tensor) -> str:
     """Return a digest of the tensors' bits; equal tensors have equal digests."""
     result = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
-        plain = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+        dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        plain = dense.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
         result.update(plain.numpy().data)
     return result.hexdigest()
 
@@ -231,7 +232,10 @@ def _rates(optimizer: Optimizer) -> list[float]:
 
 def _copy_to_cpu(tensors: Tensors) -> Tensors:
     return {
-        name: (tensor.to_dense() if tensor.is_sparse else tensor).detach().cpu().clone()
+        name: (tensor if tensor.layout is torch.strided else tensor.to_dense())
+        .detach()
+        .cpu()
+        .clone()
         for name, tensor in tensors.items()
     }
 

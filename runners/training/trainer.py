@@ -80,6 +80,7 @@ class Training:
         self.epochs.require_usable(world.size)
         self.notices += self.epochs.notices()
         self._require_evaluation_data()
+        self._require_dense_buffers()
         self._place_model()
         self._make_optimizer()
         self.precision = Precision(plan.precision, world.device)
@@ -108,6 +109,14 @@ class Training:
             self._require_no_metric()
         elif not length(self.task.eval):
             raise ConfigError([("data.name", "the evaluation set is empty")])
+
+    def _require_dense_buffers(self) -> None:
+        """Raise ConfigError where ranks would have to copy a sparse buffer, which torch cannot."""
+        for name, buffer in self.task.model.named_buffers():
+            if self.world.size > 1 and buffer.layout is not torch.strided:
+                problem = f"the buffer {name} is sparse, and cannot be copied between ranks: make "
+                problem += "it a plain attribute of its module, which each rank makes"
+                raise ConfigError([("model.name", problem)])
 
     def _require_no_metric(self) -> None:
         """Raise ConfigError where a setting needs evaluations, which the task has no data for."""

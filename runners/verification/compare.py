@@ -16,10 +16,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import torch
+import torch.distributed as dist
 
 from distrain.models.importing import make_importable, user_folders
 from distrain.runners.config.plan import Plan
@@ -74,6 +76,8 @@ def main() -> int:
     assert plan is not None
     torch.set_num_threads(plan.threads)
     make_importable(user_folders(record.config.code_dir))
+    with suppress(RuntimeError):  # a task may ask for its rank, as in the run
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     comparison = ReferenceComparer(record.config, plan, record).compare()
     write_atomically(record.dir / FOLDER / RESULT_FILE, msgspec.json.encode(comparison))
     return 0

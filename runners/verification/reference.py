@@ -150,7 +150,8 @@ class PlainProcess:
     def load(self, weights: Tensors, buffers: Tensors) -> None:
         """Replace weights and buffers."""
         for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
-            if (value := weights.get(name, buffers.get(name))) is not None:
+            value = weights.get(name, buffers.get(name))
+            if value is not None and tensor.layout is torch.strided:
                 tensor.copy_(value)
 
     def loss(self, batch: Any) -> torch.Tensor:
@@ -246,7 +247,8 @@ class PlainProcess:
         """Compute with the random numbers of this rank; only rank 0 updates the buffers (running
         statistics).
         """
-        buffers = list(self.model.buffers()) if rank else []
+        own = [each for each in self.model.buffers() if each.layout is torch.strided]
+        buffers = own if rank else []
         saved = [buffer.clone() for buffer in buffers]
         if random_states:
             set_random_state(random_states[rank], self.device)
@@ -345,7 +347,7 @@ def _multiply_gradients(parameters: list[nn.Parameter], factor: float) -> None:
 
 
 def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
     return dense.detach().cpu().clone()
 
 

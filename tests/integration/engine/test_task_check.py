@@ -12,6 +12,7 @@ from distrain.models.errors import TaskError
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
+from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Notice
 from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.system.devices import Device
@@ -109,12 +110,21 @@ def test_a_metric_that_fails_with_few_samples_is_named_and_one_that_must_fail_is
         run_alone(config.with_changes({"task.args": {"is_wrong": True}}), tmp_path)
 
 
-@pytest.mark.parametrize("part", ["object", "fields"])
+@pytest.mark.parametrize("part", ["object", "fields", "sparse buffer"])
 def test_a_task_that_is_unusual_and_right_is_trained(part: str, tmp_path: Path) -> None:
     outcome = run_alone(
         thawing(**{"task.name": f"{TASKS}:Unusual", "task.args": {"part": part}}), tmp_path
     )
     assert outcome.evaluations
+
+
+def test_a_sparse_buffer_is_refused_where_ranks_would_copy_it(tmp_path: Path) -> None:
+    task = {"task.name": f"{TASKS}:Unusual", "task.args": {"part": "sparse buffer"}}
+    config = thawing(**task, strategy="allreduce", launcher="spawn", devices="cpu:2")
+    cpus = [Device(kind="cpu", index=index) for index in range(2)]
+    world = World(0, 0, 2, torch.device("cpu"))
+    with pytest.raises(ConfigError, match="the buffer selection is sparse, and cannot be copied"):
+        make_training(config, plan_here(config, cpus), world, NullReporter(), tmp_path)
 
 
 @pytest.mark.parametrize(

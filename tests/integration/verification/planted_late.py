@@ -323,6 +323,15 @@ class Adversarial(Classification):
         return {**super().metrics(model, batch), **more}
 
 
+class Ranked(Classification):
+    """Asks for its rank."""
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        if dist.get_rank() == 0:
+            self.log("ranks", dist.get_world_size())
+        return super().loss(model, batch)
+
+
 class Blended(Classification):
     """Mixes samples in a ratio that numpy draws."""
 

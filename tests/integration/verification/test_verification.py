@@ -152,8 +152,9 @@ def test_a_random_right_config_passes(name: str, results: dict[str, Verification
     assert results[name].passed, results[name].sentence
 
 
-def test_a_launched_run_passes_on_three_ranks() -> None:
-    result = launch_and_verify(strategy="allreduce", devices="cpu:3", train__accumulate=2)
+def test_a_launched_run_passes_on_three_ranks_whose_loss_asks_for_the_rank() -> None:
+    changes = {"strategy": "allreduce", "task__name": "planted_late:Ranked"}
+    result = launch_and_verify(devices="cpu:3", train__accumulate=2, **changes)
     assert result.passed, result.sentence
     assert result.world_size == 3
     compared = {check.step for check in result.checks if check.what == "gradients"}
