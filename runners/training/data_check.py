@@ -107,7 +107,7 @@ def _read_first(data: Any) -> tuple[float, float, float]:
     fetch = getattr(data, "__getitems__", None)
     key: Any = (0, 0) if getattr(data, "wants_epoch", False) else 0
     numbers, total, squares = 0, 0.0, 0.0
-    for leaf in _leaves(fetch([key]) if fetch else data[key]):
+    for leaf in leaves_of(fetch([key]) if fetch else data[key]):
         if isinstance(leaf, Tensor | np.ndarray | int | float):
             values = torch.as_tensor(leaf).detach().double()
             numbers += values.numel()
@@ -143,12 +143,12 @@ def _checksum(run: Training) -> int:
 
 def content_of(value: Any) -> bytes:
     """Return the bytes of the tensors, arrays, numbers and text in nested samples."""
-    return b"".join(_bytes_of(leaf) for leaf in _leaves(value) if isinstance(leaf, PLAIN))
+    return b"".join(_bytes_of(leaf) for leaf in leaves_of(value) if isinstance(leaf, PLAIN))
 
 
 def has_objects(value: Any) -> bool:
     """Return whether nested samples have objects that `content_of` leaves out."""
-    return not all(isinstance(leaf, PLAIN) for leaf in _leaves(value))
+    return not all(isinstance(leaf, PLAIN) for leaf in leaves_of(value))
 
 
 def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
@@ -162,17 +162,17 @@ def _bytes_of(leaf: Tensor | np.ndarray | str | bytes | float) -> bytes:
     return repr(leaf).encode("utf-8", "surrogatepass")
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves_of(value: Any) -> Iterator[Any]:
     """Yield the tensors, arrays, numbers, text and other objects in nested samples."""
     match value:
         case np.ndarray() if value.dtype.hasobject:  # its bytes are addresses
-            yield from _leaves(value.tolist())
+            yield from leaves_of(value.tolist())
         case dict():
             for item in value.values():
-                yield from _leaves(item)
+                yield from leaves_of(item)
         case list() | tuple():
             for item in value:
-                yield from _leaves(item)
+                yield from leaves_of(item)
         case None:
             return
         case _:

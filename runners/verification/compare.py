@@ -134,6 +134,7 @@ class ReferenceComparer:
             self._probe.exact or self._plain,
             has_plain_loss=self._probe.has_plain_loss,
             has_plain_metrics=not self._probe.has_random_metrics,
+            has_random_samples=self._probe.has_random_samples,
         )
         weights, buffers = self._plain.state()
         yield self._compare_bits("initial weights", 0, "weights", weights)

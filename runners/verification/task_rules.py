@@ -13,6 +13,7 @@ from typing import Any
 
 from distrain.models.data import length
 from distrain.models.places import place_of
+from distrain.runners.training.data_check import content_of, leaves_of
 from distrain.runners.training.evaluation import in_evaluation_mode
 from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.weights import has_weights, weight_of
@@ -31,13 +32,21 @@ MEAN_RULE = (
 
 
 def check_task(
-    process: PlainProcess, *, has_plain_loss: bool, has_plain_metrics: bool
+    process: PlainProcess,
+    *,
+    has_plain_loss: bool,
+    has_plain_metrics: bool,
+    has_random_samples: bool,
 ) -> Iterator[VerificationCheck]:
-    """Check the loss and the metrics of the task, unless they draw numbers or keep state."""
+    """Check the loss and the metrics of the task, unless they draw numbers or keep state.
+
+    Nothing is known of the loss where random samples of a batch depend on others, such as those
+    that `collate` mixes.
+    """
     problems = []
     with in_evaluation_mode(process.model):
         if has_plain_loss:
-            problems.append(_problem_of_loss(process))
+            problems.append(_problem_of_loss(process, has_random_samples))
         if has_plain_metrics:
             problems.append(_problem_of_metrics(process))
     for problem in problems:
@@ -47,12 +56,14 @@ def check_task(
 # --- the loss -------------------------------------------------------------------------------------
 
 
-def _problem_of_loss(process: PlainProcess) -> str:
+def _problem_of_loss(process: PlainProcess, has_random_samples: bool) -> str:
     """Return why the loss is not a mean over samples; empty if it is."""
     size = min(BLOCK, process.epochs.samples // 3)
     if not size:
         return ""
     batches = _training_batches(process, size)
+    if has_random_samples and not _are_the_same_samples(batches):
+        return ""
     losses = {name: float(process.loss(batch).detach()) for name, batch in batches.items()}
     if not all(map(math.isfinite, losses.values())):
         return ""  # the run reports it
@@ -103,6 +114,14 @@ def _training_batches(process: PlainProcess, size: int) -> dict[str, Any]:
         for name, (part,) in zip(names, process.steps([sizes], 1, 1), strict=True):
             batches[name] = part.batch
     return batches
+
+
+def _are_the_same_samples(batches: dict[str, Any]) -> bool:
+    """Return whether the batch of all samples is made of its parts, tensor by tensor."""
+    whole, *parts = (
+        [content_of(leaf) for leaf in leaves_of(batches[name])] for name in ("ABC", "A", "B", "C")
+    )
+    return whole == [b"".join(pieces) for pieces in zip(*parts, strict=False)]
 
 
 def _is_mean(losses: dict[str, float], weights: dict[str, float], tolerance: float) -> bool:

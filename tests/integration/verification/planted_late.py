@@ -323,6 +323,16 @@ class Adversarial(Classification):
         return {**super().metrics(model, batch), **more}
 
 
+class Mixing(Classification):
+    """Mixes the samples of a batch in `collate`."""
+
+    @staticmethod
+    def collate(batch: Any) -> Any:
+        images, labels = batch
+        share = float(np.random.beta(0.4, 0.4))
+        return share * images + (1 - share) * images.flip(0), labels
+
+
 class Ranked(Classification):
     """Asks for its rank."""
 

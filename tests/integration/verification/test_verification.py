@@ -77,6 +77,7 @@ DECLARED: dict[str, dict[str, Any]] = {
     "dropout": {"model.args": {"dropout": 0.3}},
     "random numbers in training": {"task.name": "planted_late:Blended"},
     "samples differ from read to read": {"task.name": "planted_late:Augmented"},
+    "training samples differ": {"task.name": "planted_late:Mixing"},
     "state that is no buffer": {"task.name": "planted_late:Annealed"},
     "random numbers in evaluation": {"task.name": "planted_late:RandomInEvaluation"},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
