@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distrain.tui.dialogs.error import ErrorDialog
 from tests.support.records import RunBuilder
 
 
@@ -16,6 +18,18 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the settings, presets and runs of the user who runs the tests out of them."""
     monkeypatch.setenv("DISTRAIN_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(tmp_path / "claims"))
+
+
+@pytest.fixture(autouse=True)
+def _print_internal_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print the traceback of an internal error: a test may fail because its dialog is open."""
+    show = ErrorDialog.__init__
+
+    def print_and_show(self: ErrorDialog, error: BaseException) -> None:
+        traceback.print_exception(error)
+        show(self, error)
+
+    monkeypatch.setattr(ErrorDialog, "__init__", print_and_show)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -345,6 +346,18 @@ def test_the_logs_open_where_there_is_content_and_are_remembered_by_kind_of_run(
         assert settings.load()[0].logs == {"preset": True, "script": False}
 
     watch(run, scenario)
+
+
+def test_keys_typed_at_once_after_the_one_that_opens_the_logs_reach_the_logs(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        for character in "l/seq":  # search; stop, edit, quit
+            app.post_message(events.Key("slash" if character == "/" else character, character))
+        await until(pilot, lambda: isinstance(app.focused, Input), "searched")
+        field = screen.query_one(LogPane).query_one(Input)
+        await until(pilot, lambda: field.value == "seq", "typed")
+        assert app.screen is screen
+
+    watch(make().steps(5), scenario)
 
 
 def hold_exports(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

@@ -168,7 +168,7 @@ class BenchScreen(AppScreen):
         current = self.panes.index(self.focused) if self.focused in self.panes else -1
         pane = self.panes[(current + direction) % len(self.panes)]
         self._make_current(pane)
-        pane.focus()
+        self.set_focus(pane)
         if self.maximized:
             self.maximize(pane, container=False)
         self._paint_soon()

@@ -117,7 +117,7 @@ class LaunchScreen(AppScreen):
         if self.maximized:
             self.minimize()
         elif not self._list.has_focus:
-            self._list.focus()
+            self.set_focus(self._list)
         else:
             self.app.pop_screen()
 
@@ -175,7 +175,7 @@ class LaunchScreen(AppScreen):
 
     def _go_to_entry(self, name: str) -> None:
         self.drafts.current_name = name
-        self._list.focus()
+        self.set_focus(self._list)
         self._read_presets()
 
     def action_mark(self) -> None:

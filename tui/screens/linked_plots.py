@@ -125,7 +125,7 @@ class LinkedPlotsScreen(AppScreen):
     def _go_to(self, pane: Widget) -> None:
         was_hidden = not pane.region
         self._make_current(pane)
-        pane.focus()
+        self.set_focus(pane)
         if self.maximized:
             self.maximize(pane, container=False)
         if was_hidden:

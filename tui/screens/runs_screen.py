@@ -306,7 +306,7 @@ class RunsScreen(AppScreen):
             self.minimize()
         elif self._filter.is_open:
             self._filter.clear()
-            self._table.focus()
+            self.set_focus(self._table)
         else:
             self._selection.marked = []
         self._paint()
@@ -316,12 +316,12 @@ class RunsScreen(AppScreen):
 
     def on_input_submitted(self) -> None:
         self._filter.close_if_empty()
-        self._table.focus()
+        self.set_focus(self._table)
         self.call_after_refresh(self._paint)
 
     def on_key(self, event: Any) -> None:
         if event.key in ("down", "up") and isinstance(self.focused, FilterInput):
-            self._table.focus()
+            self.set_focus(self._table)
             self.call_after_refresh(self._paint)
 
     # --- the runs -------------------------------------------------------------------------------

@@ -327,7 +327,7 @@ class LogPane(Widget, can_focus=True):
             raise SkipAction
         self._input.display = False
         self._input.value = ""
-        self.focus()
+        self.screen.set_focus(self)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
@@ -344,7 +344,7 @@ class LogPane(Widget, can_focus=True):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.focus()
+        self.screen.set_focus(self)
 
     def action_seek(self, direction: int) -> None:
         """Go to another match; without a search the key has its meaning elsewhere."""
