@@ -99,13 +99,16 @@ class ReferenceComparer:
         self._limits = Limits(CPU_FACTOR if self._has_same_kernels else FACTOR)
         self._initial = self._tap(0, 0)
         self._plain = PlainProcess(config, plan, self.device)
-        self._probe = Probe(self._plain)
-        self._update = ExactUpdate(self._plain)
         steps: list[int] = self._initial["steps"]
         lr = base_rate(config.train, plan, self._plain.own_rate)
         self._rate = make_rate(
             config.train, self._plain.task, lr, self._plain.epochs.steps, max(steps)
         )
+        rates = [self._rate(step) for step in range(max(steps))]
+        self._probe = Probe(self._plain)
+        # Not of a schedule that depends on what the loss has found.
+        self._has_plain_schedule = rates == [self._rate(step) for step in range(max(steps))]
+        self._update = ExactUpdate(self._plain)
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())
@@ -127,6 +130,10 @@ class ReferenceComparer:
             sys.exit(
                 "BatchNorm and dropout cannot be verified with strategy dp on several GPUs: the "
                 "plain process does not reproduce the replicas of nn.DataParallel"
+            )
+        if not self._has_plain_schedule:
+            self.declared.append(
+                "the schedule depends on more than the step: learning rates are those of the run"
             )
         if self._probe.has_random_metrics:
             self.declared.append("metrics have random numbers in evaluation: sums not compared")
@@ -232,6 +239,9 @@ class ReferenceComparer:
         tap = self._tap(0, step)
         before = self._before(0, step)
         rate = self._rate(step - 1)
+        if not self._has_plain_schedule:
+            scale, rate = max(zip(self._update.scales, tap["rates"], strict=True))
+            rate /= scale
         yield _compare_rate(step, tap["rates"], [rate * scale for scale in self._update.scales])
         for process in (self._plain, self._probe.exact):
             if process is not None:

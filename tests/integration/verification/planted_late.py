@@ -323,6 +323,19 @@ class Adversarial(Classification):
         return {**super().metrics(model, batch), **more}
 
 
+class Plateau(Classification):
+    """Has a schedule that depends on the losses so far."""
+
+    losses = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        self.losses += 1
+        return super().loss(model, batch)
+
+    def schedule(self, step: int, total_steps: int) -> float:
+        return 1.0 if self.losses < 3 else 0.5
+
+
 class Mixing(Classification):
     """Mixes the samples of a batch in `collate`."""
 

@@ -78,6 +78,7 @@ DECLARED: dict[str, dict[str, Any]] = {
     "random numbers in training": {"task.name": "planted_late:Blended"},
     "samples differ from read to read": {"task.name": "planted_late:Augmented"},
     "training samples differ": {"task.name": "planted_late:Mixing"},
+    "schedule depends on more": {"task.name": "planted_late:Plateau"},
     "state that is no buffer": {"task.name": "planted_late:Annealed"},
     "random numbers in evaluation": {"task.name": "planted_late:RandomInEvaluation"},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
