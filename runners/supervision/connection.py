@@ -206,7 +206,10 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self.refuse("the first line must be a hello with this run's token")
         elif event.version != VERSION:
-            self.refuse(f"protocol version {event.version} is not supported, only {VERSION}")
+            reason = f"protocol version {event.version} is not supported, only {VERSION}"
+            text = f"{reason}: install the version of distrain that started the run"
+            self.send(Notice(time=time.time(), text=text))
+            self.refuse(reason)
         else:
             self._has_greeted = True
             self._hello = event

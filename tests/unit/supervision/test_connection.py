@@ -20,6 +20,7 @@ from distrain.runners.protocol.events import (
     Phase,
     Stop,
     StopSupport,
+    decode,
     encode,
 )
 from distrain.runners.supervision.connection import MAX_LINE_BYTES, Connection
@@ -135,7 +136,6 @@ def test_a_line_without_a_newline_is_ignored() -> None:
         ((encode(NOTICE),), "the first line must be a hello"),
         ((encode(Stop(now=True)),), "the first line must be a hello"),
         ((encode(Hello(token="guessed")),), "with this run's token"),
-        ((encode(Hello(version=VERSION + 1)),), f"protocol version {VERSION + 1} is not supported"),
         ((b"x" * (MAX_LINE_BYTES + 100_000),), "longer than 4,096 bytes"),
     ],
 )
@@ -146,6 +146,24 @@ def test_a_peer_with_an_invalid_hello_is_disconnected(
     assert collector.events == []
     assert collector.disconnections == 0, "a peer that has not greeted is no lost rank"
     assert sentence in capfd.readouterr().err
+
+
+def test_a_peer_with_another_version_is_sent_the_reason_and_disconnected(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    answers: list[bytes] = []
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(Hello(role="node", version=VERSION + 1)))
+        answers.append(await asyncio.wait_for(reader.read(), 30))
+
+    collector = received_from(ask)
+    assert (collector.events, collector.disconnections) == ([], 0)
+    answer = decode(answers[0])
+    reason = f"protocol version {VERSION + 1} is not supported"
+    assert isinstance(answer, Notice)
+    assert reason in answer.text
+    assert reason in capfd.readouterr().err
 
 
 INVALID = [b"{}\n", b'{"type": "\xff"}\n', b'"' + b"x" * (2 * MAX_LINE_BYTES) + b'"\n']
