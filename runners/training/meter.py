@@ -186,6 +186,8 @@ class Meter:
         if self.finite and not is_finite:
             self.finite = False
             self._report_non_finite(closed, losses)
+        weighted = [loss * n for loss, n in pairs]
+        has_sum = math.isfinite(sum(weighted))  # not of losses close to the largest float either
         self._reporter.send(
             Window(
                 time=closed.time,
@@ -194,9 +196,9 @@ class Meter:
                 step=closed.step,
                 steps=closed.steps,
                 samples=sum(closed.samples),
-                loss_sum=math.fsum(loss * n for loss, n in pairs) if is_finite else None,
-                loss_min=min((loss for loss, _ in pairs), default=None) if is_finite else None,
-                loss_max=max((loss for loss, _ in pairs), default=None) if is_finite else None,
+                loss_sum=math.fsum(weighted) if has_sum else None,
+                loss_min=min((loss for loss, _ in pairs), default=None) if has_sum else None,
+                loss_max=max((loss for loss, _ in pairs), default=None) if has_sum else None,
                 lr=closed.lr,
                 seconds=reading.seconds,
                 skipped=int(sum(flags)),

@@ -211,6 +211,16 @@ def test_a_non_finite_loss_is_reported_with_its_step_before_the_window(loss: str
     assert not metered.meter.finite
 
 
+def test_losses_whose_sum_is_too_large_for_a_float_are_finite_and_have_no_sum() -> None:
+    metered = MeteredSteps()
+    for _ in range(2):
+        metered.meter.add_loss(torch.tensor(1e308, dtype=torch.float64), 1)
+    metered.meter.end_step(0, 1, 0.1, None)
+    metered.meter.flush()
+    [window] = metered.reporter.events
+    assert (window.loss_sum, window.loss_min, window.loss_max) == (None, None, None)
+
+
 def test_the_step_of_a_non_finite_micro_batch_is_found() -> None:
     metered = MeteredSteps()
     for _ in range(3):
