@@ -54,9 +54,16 @@ RESNET = {
     "precision": "bf16",
     **image(40, 128, [3, 224, 224], classes=1000),
 }
-RESNET["data"]["args"]["on_device"] = True
 RESNET["train"]["channels_last"] = True
-ON_CUDA = {"resnet50 bf16, single": {**SINGLE, **RESNET, "devices": [0]}}
+ON_GPU: dict[str, dict[str, Any]] = {
+    "resnet50 bf16, GPU": {**SINGLE, **RESNET},
+    "resnet50 bf16, ddp, GPU": {**DDP, **RESNET},
+    "cnn, GPU": {**SINGLE, **CNN, **image(100, 128, MNIST)},
+    "tiny mlp, GPU": {**SINGLE, **TINY, **image(100, 64, [1, 16, 16])},
+}
+for case in ON_GPU.values():  # the bare loop has no copy ahead of its step
+    case["devices"] = [0]
+    case["data"]["args"]["on_device"] = True
 
 
 def config(case: dict[str, Any], seconds: float, out: Path, bare_first: bool) -> RunConfig:
@@ -99,7 +106,7 @@ def enough(found: list[dict[str, Any]]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    cases = CASES | (ON_CUDA if torch.cuda.is_available() else {})
+    cases = CASES | (ON_GPU if torch.cuda.is_available() else {})
     parser.add_argument("--cases", nargs="+", choices=cases, default=list(cases), metavar="CASE")
     parser.add_argument("--seconds", type=float, default=30.0, help="of measuring in each run")
     parser.add_argument("--rounds", type=int, default=8, help="maximum runs per case")

@@ -2,8 +2,9 @@
 
 It trains a few small runs for real and takes every screen at three sizes, as SVG. The run on eight
 GPUs is simulated, as its name says: its record is written, and nothing trains. Pictures of a job
-are made by `python docs/make_pictures.py slurm`, where there are two nodes: see `make slurm`.
-Further arguments are the names of the only pictures to make.
+are made by `python docs/make_pictures.py slurm`, where there are two nodes: see `make slurm`;
+those of a run on a GPU by `python docs/make_pictures.py gpu`, where there is one. Further arguments
+are the names of the only pictures to make.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ SCREENS: Sequence[tuple[str, str, Sequence[str]]] = (
     ("help", "steady", ("question_mark",)),
 )
 SCREENS_OF_A_JOB = (("slurm", "far", ()),)
+SCREENS_OF_A_GPU = (("gpu", "resnet50", ()), ("gpu-launch", "", ("n", "right", "down", "down")))
 
 
 def runs_to_show(folder: Path, with_bench: bool) -> None:
@@ -175,6 +177,29 @@ def job_to_show(folder: Path) -> None:
         time.sleep(0.5)
 
 
+def training_on_a_gpu(folder: Path) -> None:
+    """Launch a run on a GPU and wait until its curves have begun."""
+    shape = {"shape": [3, 224, 224], "classes": 1000, "samples": 12_800, "eval_samples": 512}
+    changes = {
+        "devices": [0],
+        "precision": "bf16",
+        "model.name": "resnet50",
+        "data.name": "synthetic",
+        "data.args": {**shape, "on_device": True},
+        "train.batch_size": 256,
+        "train.channels_last": True,
+        "train.epochs": 500,
+        "report.sample_s": 0.5,
+    }
+    command = ["distrain", "run", "ddp", "--name", "resnet50"]
+    config = load_preset("ddp", changes)
+    live = launch(config, name="resnet50", runs_dir=folder / "runs", command=command)
+    while len(live.record.evaluations()) < 3:
+        if not live.is_live:
+            raise SystemExit(live.reason)
+        time.sleep(0.5)
+
+
 def simulate(folder: Path) -> None:
     """Write the picture of a run on eight GPUs, at every size, without GPUs."""
     with pytest.MonkeyPatch.context() as patch:
@@ -232,23 +257,28 @@ def save(name: str, size: tuple[int, int], picture: str) -> None:
     print(path)
 
 
-def main(job: bool, only: Sequence[str]) -> None:
+def main(kind: str, only: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     scratch = Path(tempfile.gettempdir(), "pictures")
     scratch.mkdir()  # a fixed name, because it is visible in pictures
     try:
         os.environ["DISTRAIN_CONFIG_DIR"] = f"{scratch}/config"
         os.chdir(scratch)
-        if not job and (not only or "gpus" in only):
+        if not kind and (not only or "gpus" in only):
             simulate(scratch)
         if [*only] == ["gpus"]:
             return
         try:
-            if job:
+            screens = SCREENS
+            if kind == "slurm":
                 job_to_show(scratch)
+                screens = SCREENS_OF_A_JOB
+            elif kind == "gpu":
+                training_on_a_gpu(scratch)
+                screens = SCREENS_OF_A_GPU
             else:  # a bench takes long
                 runs_to_show(scratch, with_bench=not only or bool({"bench", "runs"} & {*only}))
-            for name, run, keys in SCREENS_OF_A_JOB if job else SCREENS:
+            for name, run, keys in screens:
                 if not only or name in only:
                     for size in SIZES:
                         save(name, size, asyncio.run(take(scratch / "runs", run, keys, size)))
@@ -262,5 +292,5 @@ def main(job: bool, only: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    is_job = sys.argv[1:2] == ["slurm"]
-    main(is_job, sys.argv[2 if is_job else 1 :])
+    has_kind = sys.argv[1:2] in (["slurm"], ["gpu"])
+    main(sys.argv[1] if has_kind else "", sys.argv[2 if has_kind else 1 :])

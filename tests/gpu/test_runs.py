@@ -7,27 +7,15 @@ from typing import Any
 
 import pytest
 
-from distrain import Run, RunConfig, launch
+from distrain import Run
 from distrain.runners.protocol.events import Notice
 from distrain.runners.records.timeseries.series import GPU
-
-ALONE = {"strategy": "single", "launcher": "inline", "devices": [0]}
-SHARED = {"devices": [0, 0], "oversubscribe": True}
-
-
-def run(folder: Path, **changes: Any) -> tuple[Run, dict[str, Any]]:
-    """Train on digits for five epochs, and wait for the end."""
-    base = {"train.epochs": 5, "report.sample_s": 0.2}
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    started = launch(RunConfig().with_changes({**base, **dotted}), runs_dir=folder)
-    summary = started.wait(200)
-    assert summary["status"] == "completed", started.record.state.error
-    return started, summary
+from tests.gpu.conftest import ALONE, SHARED, facts_of, run
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
-    return run(tmp_path_factory.mktemp("runs"), **ALONE, precision="fp32")
+    return run(tmp_path_factory.mktemp("runs"), ALONE)
 
 
 def test_the_gpu_is_sampled(reference: tuple[Run, dict[str, Any]]) -> None:
@@ -42,7 +30,7 @@ def test_the_gpu_is_sampled(reference: tuple[Run, dict[str, Any]]) -> None:
 def test_every_precision_is_close_to_fp32(
     precision: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
-    _, summary = run(tmp_path, **ALONE, precision=precision)
+    _, summary = run(tmp_path, ALONE | {"precision": precision})
     assert summary["precision"] == precision
     assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
 
@@ -52,11 +40,9 @@ def test_every_precision_is_close_to_fp32(
 def test_two_ranks_share_one_gpu_over_gloo(
     launcher: str, strategy: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
-    shared, summary = run(tmp_path, strategy=strategy, launcher=launcher, **SHARED)
-    facts = shared.record.state.facts
+    shared, summary = run(tmp_path, SHARED | {"strategy": strategy, "launcher": launcher})
     assert summary["world_size"] == 2
-    assert facts is not None
-    assert facts.backend == "gloo"
+    assert facts_of(shared).backend == "gloo"
     assert summary["eval"]["samples"] == 360
     assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
 
@@ -66,14 +52,12 @@ def test_two_ranks_share_one_gpu_over_gloo(
 def test_nccl_with_a_single_rank(
     precision: str, strategy: str, reference: tuple[Run, dict[str, Any]], tmp_path: Path
 ) -> None:
-    alone, summary = run(tmp_path, strategy=strategy, devices=[0], precision=precision)
-    facts = alone.record.state.facts
-    assert facts is not None
-    assert facts.backend == "nccl"
+    alone, summary = run(tmp_path, {"strategy": strategy, "devices": [0], "precision": precision})
+    assert facts_of(alone).backend == "nccl"
     assert summary["eval"]["top1"] == pytest.approx(reference[1]["eval"]["top1"], abs=0.05)
 
 
 def test_dp_on_one_gpu_reports_that_nothing_is_parallel(tmp_path: Path) -> None:
-    alone, _ = run(tmp_path, strategy="dp", launcher="inline", devices=[0])
+    alone, _ = run(tmp_path, ALONE | {"strategy": "dp"})
     notices = [event.text for event in alone.events(follow=False) if isinstance(event, Notice)]
     assert any("nothing is parallel" in text for text in notices)

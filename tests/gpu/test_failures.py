@@ -1,0 +1,101 @@
+"""What fails on a GPU is named, what hangs there is seen, and the GPU is free afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrain import Run, launch
+from distrain.runners.config.presets import load_preset
+from distrain.runners.records.stacks import read_saved_stacks
+from distrain.runners.system.telemetry import GpuSampler
+from tests.gpu.conftest import ALONE, LONGEST_S, SHARED
+
+HERE = Path(__file__).parent
+
+
+def start(folder: Path, kind: str, **changes: Any) -> Run:
+    base = {"code_dir": str(HERE), "task.name": "faulty_on_gpu:make", "task.args": {"kind": kind}}
+    preset = load_preset("ddp", {"train.epochs": 100, **base, **changes})
+    return launch(preset, runs_dir=folder)
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never {what}"
+        time.sleep(0.2)
+
+
+def assert_gpu_is_free_of(pids: set[int]) -> None:
+    with GpuSampler() as sampler:
+        wait_until(
+            lambda: not pids & {pid for one in sampler.sample() for pid in one.processes},
+            "free",
+        )
+
+
+@pytest.mark.parametrize("how", [ALONE, {"devices": [0]}], ids=["alone", "nccl"])
+@pytest.mark.parametrize(
+    ("kind", "types", "words"),
+    [
+        ("memory", {"OutOfMemoryError"}, "out of memory"),
+        ("label", {"AcceleratorError", "RuntimeError"}, "device-side assert"),
+    ],
+)
+def test_an_error_of_the_gpu_is_the_reason(
+    kind: str, types: set[str], words: str, how: dict[str, Any], tmp_path: Path
+) -> None:
+    run = start(tmp_path, kind, **how)
+    summary = run.wait(LONGEST_S)
+    error = run.record.state.error
+    assert summary["status"] == "failed"
+    assert error is not None
+    assert (error.rank, error.type in types) == (0, True), error
+    assert words in error.message
+    assert "\n" not in run.reason
+    assert summary["steps"] >= 12
+
+
+def test_a_rank_without_memory_is_named_not_the_one_that_waits(tmp_path: Path) -> None:
+    run = start(tmp_path, "memory", **SHARED, **{"task.args": {"kind": "memory", "rank": 1}})
+    run.wait(LONGEST_S)
+    error = run.record.state.error
+    assert error is not None
+    assert (error.rank, error.type) == (1, "OutOfMemoryError")
+
+
+@pytest.mark.parametrize("how", [ALONE, {"devices": [0]}], ids=["alone", "nccl"])
+def test_a_kernel_that_hangs_is_a_stall_and_the_run_can_be_stopped(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    run = start(tmp_path, "hang", **how)
+    wait_until(lambda: run.record.state.current_stall or not run.is_live, "stalled")
+    stall = run.record.state.current_stall
+    assert stall is not None
+    assert [position.rank for position in stall.positions] == [0]
+    pids = {rank.pid for rank in run.record.ranks()}
+    assert "train_epoch" in read_saved_stacks(run.dir)
+    run.stop(now=True)
+    assert run.wait(LONGEST_S)["status"] == "stopped"
+    assert_gpu_is_free_of(pids)
+
+
+def test_a_killed_run_frees_the_gpu_and_continues(tmp_path: Path) -> None:
+    run = start(tmp_path, "", **{"train.epochs": 20_000, "checkpoint.every_epochs": 5, **ALONE})
+    wait_until((run.dir / "checkpoints" / "last.pt").exists, "saved a checkpoint")
+    pids = {rank.pid for rank in run.record.ranks()}
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert run.wait(LONGEST_S)["status"] == "failed"
+    assert_gpu_is_free_of(pids)
+    steps = run.record.summary()["steps"]
+    again = run.resume({"train.max_steps": steps + 50})
+    assert again.wait(LONGEST_S)["status"] == "completed"
+    assert again.record.summary()["steps"] == steps + 50
