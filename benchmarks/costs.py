@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-import torch
-
 from distrain.runners.training import loop
 from distrain.runners.training.trainer import Training
 
@@ -74,17 +72,3 @@ def time_per_call(run: Training) -> Iterator[dict[str, float]]:
                 delattr(holder, name)
             else:
                 setattr(holder, name, own)
-
-
-@contextmanager
-def synchronisations() -> Iterator[dict[str, int]]:
-    """Count how often the host waited for the GPU inside the `with`, by name of the CUDA call."""
-    counts = dict.fromkeys(
-        ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"), 0
-    )
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
-        yield counts
-    for event in profiler.events() or ():
-        if event.name in counts:
-            counts[event.name] += 1

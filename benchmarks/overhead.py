@@ -169,11 +169,6 @@ def _calls(results: dict[str, list[dict[str, Any]]]) -> Table:
     for part in ("reporter", "supervisor"):
         shares = [median(one[part] for one in found) for found in results.values()]
         rows.append([f"CPU of the {part}, ms per second", *(f"{1e3 * s:.2f}" for s in shares)])
-    for name, side in (("ours", "ours"), ("bare", "bare")):
-        counted = [found[0].get("synchronisations", {}).get(side) for found in results.values()]
-        if any(counted):
-            shown = [f"{sum(counts.values()):.2f}" if counts else "" for counts in counted]
-            rows.append([f"synchronisations with the GPU per step, {name}", *shown])
     return Table("overhead: CPU time of the parts, measured directly", ("what", *results), rows)
 
 

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from benchmarks.costs import synchronisations, time_per_call
+from benchmarks.costs import time_per_call
 from distrain.models.classification import Classification
 from distrain.models.data import Data, collate
 from distrain.runners.config.plan import share
@@ -81,7 +81,6 @@ class Turns:
             "same": same,
             "reporter": (reporter_after - reporter) / self.engine_s,
             "supervisor": (supervisor_after - supervisor) / self.engine_s,
-            **self._on_cuda(),
         }
         with time_per_call(run) as costs:
             for _ in range(2):
@@ -143,17 +142,6 @@ class Turns:
         times = psutil.Process(int(os.environ["DISTRAIN_SUPERVISOR"])).cpu_times()
         reporter = time.clock_gettime(time.pthread_getcpuclockid(thread))
         return reporter, times.user + times.system
-
-    def _on_cuda(self) -> dict[str, Any]:
-        if self.run.world.device.type != "cuda":
-            return {}
-        steps = self.run.epochs.steps
-        found = {}
-        for name, ours in (("ours", True), ("bare", False)):
-            with synchronisations() as counts:
-                self._timed(ours)
-            found[name] = {call: count / steps for call, count in counts.items()}
-        return {"synchronisations": found}
 
 
 class Bare:

@@ -69,12 +69,13 @@ def _titled(title: str, content: RenderableType) -> RenderableType:
 
 def _pairs_table(lines: list[tuple[str, str]]) -> RenderableType:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(Text, line))  # words of libraries, with brackets that are no markup
     return table
 
 
@@ -89,7 +90,7 @@ def _capability_table(capabilities: dict[str, Any]) -> RenderableType:
     for name, capability in capabilities.items():
         answer = "yes" if capability["usable"] else "no"
         remarks = [text for text in (capability["why"], capability["mend"]) if text]
-        table.add_row(name, Text(answer, style=STYLES[answer]), "; ".join(remarks))
+        table.add_row(name, Text(answer, style=STYLES[answer]), Text("; ".join(remarks)))
     return table
 
 

@@ -211,7 +211,7 @@ class _RankPair:
         lines = self._logs[rank].read_text(errors="replace").strip().splitlines()
         if not lines:
             return f"rank {rank} {how}"
-        return f"rank {rank} {how}: {lines[-1].strip()}"
+        return f"rank {rank} {how}: {lines[-1].strip().removeprefix('what():').strip()}"
 
     def kill(self) -> None:
         """Kill both ranks and wait for their end; they have no children of their own."""

@@ -20,6 +20,10 @@ from distrain.runners.protocol.reporter import Reporter
 
 SIGNAL_S = 0.2  # from the end of a child's connections to the signal of its end
 MAX_LOADERS = 16  # that raise, once each, in one program
+LATE_ERROR = (
+    "it may come from an earlier call than the traceback shows, which it does not with "
+    "CUDA_LAUNCH_BLOCKING=1"
+)
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
 TRACEBACK = "Traceback (most recent call last):\n"
@@ -147,7 +151,7 @@ def _message_of(error: BaseException) -> str:
         return f"exited with code {error.code} before training had ended"
     kind = type(error).__name__
     try:
-        return _original_message(str(error), kind) or kind
+        return _without_advice(_original_message(str(error), kind)) or kind
     except Exception:
         return f"{kind}, whose message cannot be formatted"
 
@@ -164,6 +168,16 @@ def _original_message(text: str, kind: str) -> str:
     end = "\n".join(dropwhile(lambda line: line.startswith(" "), lines))
     name, _, message = end.partition(": ")
     return message if name.rpartition(".")[2] == kind else end or text
+
+
+def _without_advice(text: str) -> str:
+    """Return the message of an error; of one that CUDA reports later only what it means.
+
+    torch adds four lines to each of them, which stay in the traceback.
+    """
+    first, _, others = text.partition("\n")
+    is_late = first.startswith("CUDA error: ") and "CUDA_LAUNCH_BLOCKING" in others
+    return f"{first}; {LATE_ERROR}" if is_late else text
 
 
 def make_sendable(text: str, limit: int) -> str:

@@ -21,6 +21,7 @@ class RankPhase(StrEnum):
     COLLECTIVE = "collective"
     EVALUATION = "evaluation"
     CHECKPOINT = "checkpoint"
+    GPU = "GPU synchronisation"
     EXIT = "exit"
 
 

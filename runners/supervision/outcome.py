@@ -126,5 +126,6 @@ def failure_of(evidence: Evidence, error: RunError) -> Outcome:
 def _failed(error: RunError) -> Outcome:
     # The sentence about a hang names its ranks itself.
     is_named = error.rank is None or error.type == run_errors.HANG
-    reason = error.message if is_named else f"{error.origin}: {error.message}"
+    message = formatting.single_line(error.message)
+    reason = message if is_named else f"{error.origin}: {message}"
     return Outcome(status="failed", reason=reason, error=error)

@@ -37,11 +37,12 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.DATA, "distrain/runners/training/loading.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loader_processes.py", ()),
     (RankPhase.FORWARD, "distrain/runners/training/loop.py", ("_step",)),
+    (RankPhase.GPU, "torch/cuda/", ("synchronize",)),
     (RankPhase.EXIT, "threading.py", ("_shutdown",)),
 )
 _IMPORT = "<frozen importlib"
 # Where a rank may wait for others.
-MAY_WAIT = (RankPhase.COLLECTIVE, RankPhase.BACKWARD, RankPhase.OPTIMIZER)
+MAY_WAIT = (RankPhase.COLLECTIVE, RankPhase.BACKWARD, RankPhase.OPTIMIZER, RankPhase.GPU)
 
 
 def main_frames(stacks: Stacks) -> list[Frame]:

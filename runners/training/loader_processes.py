@@ -72,6 +72,16 @@ def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]
     return _retry(batches, timeout_s)
 
 
+def end_processes(loader: DataLoader[Any]) -> None:
+    """End the processes of a loader that pins memory, which is not used any more.
+
+    When Python exits, torch waits 5 s for each of them; processes of other loaders end at once.
+    """
+    iterator: Any = loader._iterator  # there is no public way
+    if iterator is not None and iterator._pin_memory:
+        iterator._shutdown_workers()
+
+
 def _check_idle_processes(loader: DataLoader[Any]) -> None:
     """Raise RuntimeError if a loader process has ended since the last pass.
 

@@ -15,7 +15,7 @@ from distrain.models.task import Task, overrides
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.batch_plan import BatchPlan
-from distrain.runners.training.loader_processes import make_loader, wait_for_batches
+from distrain.runners.training.loader_processes import end_processes, make_loader, wait_for_batches
 
 
 class Batches:
@@ -57,6 +57,10 @@ class Batches:
             self._sampler.batches = slices
         self._generator.manual_seed(_mix_seed(self._seed, epoch, self._rank + 1))
         return self._mover.move(wait_for_batches(self._loader, self._timeout_s))
+
+    def end(self) -> None:
+        """End the loader processes."""
+        end_processes(self._loader)
 
 
 def open_stream(stream: Any, config: RunConfig) -> StreamSamples:
@@ -114,6 +118,10 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[tuple[Any, int]]:
         batches = wait_for_batches(self._loader, self._timeout_s)
         return zip(self._mover.move(batches), self._counts, strict=True)
+
+    def end(self) -> None:
+        """End the loader processes."""
+        end_processes(self._loader)
 
 
 class BatchMover:

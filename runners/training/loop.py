@@ -44,6 +44,7 @@ def train(run: Training) -> None:
             reason=run.patience.reason if is_early and goes_on else "",
         )
     )
+    run.end_loading()
 
 
 def train_epoch(run: Training) -> bool:

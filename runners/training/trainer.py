@@ -178,6 +178,12 @@ class Training:
             else None
         )
 
+    def end_loading(self) -> None:
+        """End the loader processes."""
+        self.batches.end()
+        if self.evaluation_batches is not None:
+            self.evaluation_batches.end()
+
     def _make_meter(self) -> None:
         report = self.config.report
         warmup_steps = min(report.skip_steps, (self.total_steps - self.step) // 2)

@@ -88,8 +88,9 @@ class PlainProcess:
         self.device = device
         self.exact = exact
         self.precision = "fp32" if exact else plan.precision
-        torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+        if not exact:  # which has nothing in fp32; these settings are those of the whole process
+            torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+            torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         self.task = _build_task(config, device)
         self.epochs = Epochs(self.task, config)
         self.model = self.task.model.to(device)

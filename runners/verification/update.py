@@ -22,6 +22,7 @@ from distrain.runners.verification.wide import widen, widen_module
 
 ROUNDINGS = 16.0  # the limit, as a multiple of the error of one rounding of each term
 SHIFT = 2.0**-16  # relative change by which sensitivities are measured
+OPTION_ROUNDINGS = 2.0  # of the fused Adam on GPUs: of each beta, and of its power
 
 OptimizerState = Mapping[int, Mapping[str, Any]]
 
@@ -38,6 +39,7 @@ class ExactUpdate:
 
     def __init__(self, process: PlainProcess) -> None:
         self._config = process.config.train
+        self._is_on_gpu = process.device.type == "cuda"
         self._task = process.task
         self._model = copy.deepcopy(process.model).cpu()
         widen_module(self._model)
@@ -73,19 +75,32 @@ class ExactUpdate:
         the weight itself (its ulp), and of what it moves by.
         """
         values = self._step(weights, gradients, state, rate, groups, {})
-        sizes = {name: value.abs() for name, value in values.items()}
-        for name in self.names:
-            sizes[name] = sizes[name] + (values[name] - widen(weights[name])).abs()
+        moved = {name: value.abs() for name, value in values.items()}
+        moved |= {name: (values[name] - widen(weights[name])).abs() for name in self.names}
+        own = {name: values[name].abs() for name in self.names}
         changeable = {key for each in state.values() for key in each}
         for source in ("weights", "gradients", *sorted(changeable - {"step"})):
+            sizes = own if source == "weights" else moved
             changed = self._step(weights, gradients, state, rate, groups, {source: 1 + SHIFT})
             for name, value in changed.items():
-                sizes[name] = sizes[name] + (value - values[name]).abs() / SHIFT
+                sizes[name] = sizes.get(name, 0.0) + (value - values[name]).abs() / SHIFT
+        of_options = self._roundings_of_options(groups)
         limits = {}
-        for name, size in sizes.items():
+        for name, size in moved.items():
             kind = torch.finfo(weights[name.split(":")[0]].dtype)
-            limits[name] = ROUNDINGS * (kind.eps / 2) * size + kind.tiny
+            total = ROUNDINGS * (size + own.get(name, 0.0)) + of_options * size
+            limits[name] = (kind.eps / 2) * total + kind.tiny
         return Updated(values, limits)
+
+    def _roundings_of_options(self, groups: Sequence[Mapping[str, Any]]) -> float:
+        """Return how much rounding the options moves an update, in roundings of the update.
+
+        The fused Adam of torch for GPUs rounds its betas, whose distance from 1 is what counts.
+        """
+        betas = [float(beta) for group in groups for beta in group.get("betas", ())]
+        if not (self._is_on_gpu and betas):
+            return 0.0
+        return OPTION_ROUNDINGS / max(1 - max(betas), SHIFT)
 
     def _step(
         self,

@@ -10,7 +10,7 @@ import torch
 
 from distrain import Run, launch
 from distrain.runners.config.presets import load_preset
-from distrain.runners.protocol.events import Facts
+from distrain.runners.protocol.events import Facts, Notice
 
 ALONE = {"strategy": "single", "launcher": "inline", "devices": [0]}
 SHARED = {"devices": [0, 0], "oversubscribe": True}
@@ -37,3 +37,7 @@ def facts_of(run: Run) -> Facts:
     facts = run.record.state.facts
     assert facts is not None
     return facts
+
+
+def notices_of(run: Run) -> list[str]:
+    return [event.text for event in run.events(follow=False) if isinstance(event, Notice)]

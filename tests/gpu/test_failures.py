@@ -11,13 +11,28 @@ from typing import Any
 
 import pytest
 
-from distrain import Run, launch
+from distrain import Run, RunConfig, launch
 from distrain.runners.config.presets import load_preset
 from distrain.runners.records.stacks import read_saved_stacks
+from distrain.runners.records.stall import RankPhase
 from distrain.runners.system.telemetry import GpuSampler
 from tests.gpu.conftest import ALONE, LONGEST_S, SHARED
 
 HERE = Path(__file__).parent
+HANGING = """
+import torch
+
+model = torch.nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100):
+    loss = model(torch.randn(4, 8, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 50:
+        torch.cuda._sleep(1 << 42)
+    print(loss.item(), flush=True)
+"""
 
 
 def start(folder: Path, kind: str, **changes: Any) -> Run:
@@ -79,12 +94,26 @@ def test_a_kernel_that_hangs_is_a_stall_and_the_run_can_be_stopped(
     wait_until(lambda: run.record.state.current_stall or not run.is_live, "stalled")
     stall = run.record.state.current_stall
     assert stall is not None
-    assert [position.rank for position in stall.positions] == [0]
+    (position,) = stall.positions
+    assert (position.rank, position.phase) == (0, RankPhase.GPU)
     pids = {rank.pid for rank in run.record.ranks()}
     assert "train_epoch" in read_saved_stacks(run.dir)
     run.stop(now=True)
     assert run.wait(LONGEST_S)["status"] == "stopped"
     assert_gpu_is_free_of(pids)
+
+
+def test_a_kernel_of_a_script_that_hangs_is_a_stall(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HANGING)
+    config = RunConfig.from_dict({"script": {"path": str(script)}})
+    run = launch(config, runs_dir=tmp_path / "runs")
+    wait_until(lambda: run.record.state.current_stall or not run.is_live, "stalled")
+    stall = run.record.state.current_stall
+    assert stall is not None
+    assert "train.py:13 in <module>" in stall.positions[0].place
+    run.stop(now=True)
+    run.wait(LONGEST_S)
 
 
 def test_a_killed_run_frees_the_gpu_and_continues(tmp_path: Path) -> None:

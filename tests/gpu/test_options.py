@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distrain.runners.verification.cases import verify
-from tests.gpu.conftest import ALONE, SHARED, facts_of, run
+from tests.gpu.conftest import ALONE, LONGEST_S, SHARED, facts_of, notices_of, run
 
 IMAGES = {
     "data.name": "synthetic",
@@ -48,6 +48,7 @@ VERIFIED: dict[str, dict[str, Any]] = {
     "allreduce in tf32": {"strategy": "allreduce", "precision": "tf32"},
     "fp16": {"precision": "fp16", "train.accumulate": 2},
     "bf16": {"precision": "bf16", "train.optimizer": "adamw", "train.lr": 0.001},
+    "adam": {"train.optimizer": "adam", "train.lr": 0.001, "train.clip_norm": 0.1},
     "two ranks": SHARED,
     "two ranks by hand": {**SHARED, "strategy": "allreduce", "precision": "fp16"},
 }
@@ -64,6 +65,19 @@ def test_an_option_of_ddp_trains_over_nccl(option: str, tmp_path: Path) -> None:
     started, summary = run(tmp_path, {"devices": [0]} | OF_DDP[option])
     assert facts_of(started).backend == "nccl"
     assert learned(summary, OF_DDP[option])
+
+
+def test_loader_processes_do_not_delay_the_end(tmp_path: Path) -> None:
+    started, _ = run(tmp_path, ALONE | {"data.workers": 4})
+    assert notices_of(started) == []
+
+
+def test_a_run_in_two_parts_computes_what_one_does(tmp_path: Path) -> None:
+    same = ALONE | {"train.deterministic": True, "train.ema": 0.9}
+    _, whole = run(tmp_path, same | {"train.epochs": 4})
+    first, _ = run(tmp_path, same | {"train.epochs": 2})
+    again = first.resume({"train.epochs": 4}).wait(LONGEST_S)
+    assert again["eval"] == whole["eval"]
 
 
 def test_a_language_model_trains_on_the_gpu(tmp_path: Path) -> None:

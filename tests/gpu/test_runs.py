@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from distrain import Run
-from distrain.runners.protocol.events import Notice
 from distrain.runners.records.timeseries.series import GPU
-from tests.gpu.conftest import ALONE, SHARED, facts_of, run
+from tests.gpu.conftest import ALONE, SHARED, facts_of, notices_of, run
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +58,4 @@ def test_nccl_with_a_single_rank(
 
 def test_dp_on_one_gpu_reports_that_nothing_is_parallel(tmp_path: Path) -> None:
     alone, _ = run(tmp_path, ALONE | {"strategy": "dp"})
-    notices = [event.text for event in alone.events(follow=False) if isinstance(event, Notice)]
-    assert any("nothing is parallel" in text for text in notices)
+    assert any("nothing is parallel" in text for text in notices_of(alone))

@@ -46,6 +46,11 @@ def test_hangs_and_failures_are_explained_below_the_table(report: dict[str, Any]
     cells["send"] = {"answer": "hangs", "reason": "no result within 15 s"}
     cells["recv"] = {"answer": "hangs", "reason": "no result within 15 s"}
     cells["gather"] = {"answer": "no", "reason": "wrong result"}
+    error = "[/gloo/tcp/pair.cc:339] writev [::1]: Bad address"
+    cells["broadcast"] = {"answer": "no", "reason": error}
+    worse["backends"]["mpi"]["why"] = "[/pt] is no markup"
     output = rendered(worse)
     assert "send, recv: hangs, no result within 15 s" in output
+    assert "broadcast: no, [/gloo/tcp/pair.cc:339] writev [::1]: Bad address" in output
+    assert "[/pt] is no markup" in output
     assert "gather: no, wrong result" in output

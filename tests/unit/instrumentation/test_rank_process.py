@@ -104,6 +104,20 @@ def test_a_long_message_keeps_what_it_begins_and_ends_with() -> None:
     assert len(message) < MAX_MESSAGE + 10
 
 
+def test_an_error_of_cuda_is_one_sentence_of_what_it_means() -> None:
+    error = RuntimeError(
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in the docs.\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    )
+    failure = make_failure(0, error)
+    assert failure.message == (
+        "CUDA error: device-side assert triggered; it may come from an earlier call than the "
+        "traceback shows, which it does not with CUDA_LAUNCH_BLOCKING=1"
+    )
+    assert "Search for" in failure.traceback
+
+
 def test_a_traceback_begins_in_the_users_code() -> None:
     error = call(fail)
     assert error is not None

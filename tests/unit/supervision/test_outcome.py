@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinite
 from distrain.runners.supervision.evidence import Evidence
@@ -315,6 +316,12 @@ def test_a_failed_run_reports_the_first_failure(case: str) -> None:
     assert error.secondary == secondary
     named = rank is None or kind == "Hang"
     assert outcome.reason == (error.message if named else f"rank {rank}: {error.message}")
+
+
+def test_the_reason_is_one_line() -> None:
+    long = structs.replace(failure(1), message="NCCL error:\n  unhandled\n")
+    outcome = judge(Evidence(world_size=3, failures={1: (5.0, long)}))
+    assert outcome.reason == "rank 1: NCCL error: unhandled"
 
 
 def test_the_error_keeps_traceback_step_and_usage() -> None:

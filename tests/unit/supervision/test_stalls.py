@@ -159,6 +159,8 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
          "checkpoint"),
         ([("/src/distrain/runners/training/training_state.py", "save"),
           ("/home/me/data.py", "state")], "checkpoint"),
+        ([("/src/distrain/runners/training/loop.py", "pause"),
+          (f"{TORCH}/cuda/streams.py", "synchronize")], "GPU synchronisation"),
         ([("/home/me/train.py", "main")], ""),
     ],
 )  # fmt: skip

@@ -203,6 +203,16 @@ def test_loader_workers_persist_from_epoch_to_epoch() -> None:
     assert first == second
 
 
+def test_the_processes_of_a_loader_that_pins_memory_are_ended() -> None:
+    batches = batches_of(0, Plain(Dice(SAMPLES)), 1, data__workers=2)
+    next(batches.epoch(0, epoch_plan(1)))
+    iterator = batches._loader._iterator
+    assert iterator is not None
+    iterator._pin_memory = True  # as on a host with a GPU
+    batches.end()
+    assert not any(process.is_alive() for process in iterator._workers)
+
+
 def test_loader_workers_draw_different_numbers_which_are_reproducible() -> None:
     def draws(rank: int, seed: int = 0) -> list[tuple[float, ...]]:
         batches = batches_of(
