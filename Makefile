@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest --durations=25 --dist worksteal -n $$((2 * $$(
 FUZZ   ?= short
 
 .PHONY: help demo tui horovod browser slurm slurm-down check test fuzz test-cluster test-horovod \
-	test-hosts test-slurm test-integrations test-faults lint types layers bench clean
+	test-gpu test-hosts test-slurm test-integrations test-faults lint types layers bench clean
 help:
 	@echo "make demo          train with two-process DDP on the digits images"
 	@echo "make tui           open the terminal app"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-horovod  build and install Horovod, then run its tests"
 	@echo "make test-hosts    run the tests with several hosts (Linux, as root)"
 	@echo "make test-slurm    install Slurm, then run the tests with a cluster (Debian, as root)"
+	@echo "make test-gpu      run the tests and benchmarks that need a GPU; writes build/gpu"
 	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
 	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: half an hour or more"
 	@echo "make test-faults   break runs in 280 ways; writes docs/reliability.md (Linux, as root; 20 minutes)"
@@ -57,6 +58,9 @@ check: lint types layers
 test: check
 	$(PYTEST) tests/integration tests/gpu
 	@echo "Left: make test-cluster (Horovod, several hosts, Slurm) and make test-integrations."
+
+test-gpu: $(VENV)/ready
+	PYTHON=$(BIN)/python tests/gpu/tryout build/gpu facts tests presets overhead precisions
 
 test-cluster: test-horovod test-hosts test-slurm
 

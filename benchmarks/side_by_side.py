@@ -158,8 +158,11 @@ class Bare:
         self.model, self.optimizer = run.model, run.optimizer
         if run.config.strategy == "ddp":
             ids = [device.index] if device.type == "cuda" else None
+            layout = torch.channels_last if train.channels_last else torch.preserve_format
             self.model = DistributedDataParallel(
-                spare.to(device), device_ids=ids, gradient_as_bucket_view=True
+                spare.to(device=device, memory_format=layout),  # type: ignore[call-overload]
+                device_ids=ids,
+                gradient_as_bucket_view=True,
             )
             self.optimizer = torch.optim.SGD(
                 self.model.parameters(), lr=run.plan.lr, momentum=train.momentum, fused=True

@@ -45,7 +45,10 @@ def make_loader(
     device: torch.device,
     **options: Any,
 ) -> DataLoader[Any]:
-    """Return a loader with so many processes, which persist; `options` are torch's."""
+    """Return a loader with so many processes, which persist; `options` are torch's.
+
+    On a GPU the memory of its batches is pinned where there are processes; else `BatchMover` does.
+    """
     if workers:
         options |= {
             "persistent_workers": True,
@@ -58,7 +61,7 @@ def make_loader(
         dataset,
         num_workers=workers,
         collate_fn=collate_of(task),
-        pin_memory=config.pin_memory and device.type == "cuda",
+        pin_memory=bool(workers) and config.pin_memory and device.type == "cuda",
         **options,
     )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from distrain.models.data import length
 from distrain.models.streams import StreamSamples, is_stream
@@ -16,6 +18,8 @@ from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loader_processes import end_processes, make_loader, wait_for_batches
+
+DIRECT_BYTES = 1 << 16
 
 
 class Batches:
@@ -125,9 +129,16 @@ class EvaluationBatches:
 
 
 class BatchMover:
-    """Moves batches to the device. On CUDA it copies one batch ahead, on its own stream."""
+    """Moves batches to the device. On CUDA it copies one batch ahead, on its own stream.
 
-    def __init__(self, task: Task, device: torch.device, channels_last: bool) -> None:
+    Batches of less than `DIRECT_BYTES` are copied just before they are used, without pinned memory:
+    the device has the copy in its queue long before it gets there. `pins`: whether the memory of
+    the others is pinned here.
+    """
+
+    def __init__(
+        self, task: Task, device: torch.device, channels_last: bool, *, pins: bool = False
+    ) -> None:
         layout = torch.channels_last if channels_last else torch.preserve_format
         self.device = device
         self._options: dict[str, Any] = {
@@ -139,6 +150,7 @@ class BatchMover:
         is_plain = not overrides(task, "to") and task.finish is None and not channels_last
         self._has_nothing_to_do = is_plain and device.type == "cpu"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._pins = pins
 
     def move_now(self, task: Task, batch: Any) -> Any:
         """Return one batch on the device, finished by this copy of the task."""
@@ -150,7 +162,15 @@ class BatchMover:
             return batches
         if self._stream is None:
             return map(self._move, batches)
-        return self._move_ahead(batches, self._stream)
+        return self._move_to_gpu(batches, self._stream)
+
+    def _move_to_gpu(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
+        for first in batches:
+            rest = chain((first,), batches)
+            if sum(tensor.nbytes for tensor in tensors_in(first)) < DIRECT_BYTES:
+                yield from map(self._move, rest)
+            else:
+                yield from self._move_ahead(map(pin_memory, rest) if self._pins else rest, stream)
 
     def _move_ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
         """Copy the next batch while the device computes with the current one."""

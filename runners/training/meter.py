@@ -116,6 +116,7 @@ class Meter:
 
         `norm` is that of the gradients before they were clipped.
         """
+        self._clock.end_step()
         self._steps += 1
         self._losses_of_steps = len(self._losses)
         self._epoch = epoch

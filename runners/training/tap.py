@@ -179,12 +179,12 @@ class _Tap:
             self._facts["gradients"] = self._shortened(_copy_to_cpu(gradients))
 
     def _state(self) -> dict[str, Any]:
-        """Return all that the next step depends on; elsewhere than on rank 0, digests."""
+        """Return all that the next step depends on; digests of what is the same on all ranks."""
         training = self._training
         is_leader = training.world.is_leader
         return {
             "weights": self._shortened(_copy_to_cpu(dict(training.model.named_parameters()))),
-            "buffers": self._shortened(_copy_to_cpu(dict(training.model.named_buffers()))),
+            "buffers": _copy_to_cpu(dict(training.model.named_buffers())),
             "optimizer": _copy_state(training.optimizer) if is_leader else {},
             "groups": _numbers_of_groups(training.optimizer) if is_leader else [],
             "random": get_random_state(training.world.device),

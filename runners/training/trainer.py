@@ -170,7 +170,8 @@ class Training:
     def _make_batches(self) -> None:
         config, rank = self.config, self.world.rank
         self.weighs_batches = has_weights(self.task)
-        self.mover = BatchMover(self.task, self.world.device, config.train.channels_last)
+        pins = config.data.pin_memory and not self.plan.loader_workers[rank]
+        self.mover = BatchMover(self.task, self.world.device, config.train.channels_last, pins=pins)
         self.batches = Batches(self.task, config, self.plan, rank, self.mover)
         self.evaluation_batches = (
             EvaluationBatches(self.task, config, self.plan, rank, self.mover)

@@ -165,17 +165,19 @@ class PlainProcess:
         rounding: Rounding,
         random_states: Sequence[RandomState] = (),
         scale: float = 1.0,
+        buffers: Sequence[Tensors] = (),
     ) -> Backward:
         """Return the gradients of a step, unscaled and clipped.
 
         `random_states`: those of the ranks before the step, for models that draw numbers.
         `scale`: loss scale of fp16.
+        `buffers`: with which each rank begins the step, if not with those of this process.
         """
         parameters = [each for each in self.model.parameters() if each.requires_grad]
         turns = self.optimizer if isinstance(self.optimizer, Turns) else None
         stepped = {*(turns.parameters if turns else parameters)}
         dtype = rounding.gradient_dtype
-        states = dict(enumerate(random_states))
+        ranks = _Ranks(self, random_states, buffers)
         self.model.zero_grad()
         # If gradients are sent in fp32, those of all parts are simply added up, as one group.
         for _, group in groupby(
@@ -186,7 +188,7 @@ class PlainProcess:
             earlier = _detach_gradients(parameters) if apart else []
             for _, part in group:
                 factor = 1.0 if rounding.weighs_gradients else part.share * rounding.divisor
-                with self._as_rank(part.rank, states):
+                with ranks.take_turn(part.rank):
                     # In two products, as in the run: a loss in fp16 may overflow with the second.
                     (self.loss(part.batch) * factor * scale).backward()
                 if rounding.weighs_gradients:
@@ -204,6 +206,7 @@ class PlainProcess:
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None and parameter in stepped
         }
+        ranks.load(0)
         return Backward(gradients, self.state()[1])
 
     @torch.no_grad()
@@ -243,21 +246,45 @@ class PlainProcess:
         """Return the states of this process's generators."""
         return get_random_state(self.device)
 
+
+class _Ranks:
+    """What each rank has of its own within a step of a plain process.
+
+    That is random numbers, and what `forward` may move: buffers and weights that are not trained.
+    """
+
+    def __init__(
+        self,
+        process: PlainProcess,
+        random_states: Sequence[RandomState],
+        buffers: Sequence[Tensors],
+    ) -> None:
+        self._process = process
+        self._random_states = dict(enumerate(random_states))
+        model = process.model
+        frozen = {name: each for name, each in model.named_parameters() if not each.requires_grad}
+        movable = frozen | dict(model.named_buffers())
+        self._movable = {n: each for n, each in movable.items() if each.layout is torch.strided}
+        self._start = {name: tensor.clone() for name, tensor in self._movable.items()}
+        self._own = {rank: self._start | own for rank, own in enumerate(buffers)}
+
+    @torch.no_grad()
+    def load(self, rank: int) -> None:
+        """Let the process have what this rank has."""
+        own = self._own.get(rank, self._start)
+        for name, tensor in self._movable.items():
+            tensor.copy_(own[name])
+
     @contextmanager
-    def _as_rank(self, rank: int, random_states: dict[int, RandomState]) -> Iterator[None]:
-        """Compute with the random numbers of this rank; only rank 0 updates the buffers (running
-        statistics).
-        """
-        own = [each for each in self.model.buffers() if each.layout is torch.strided]
-        buffers = own if rank else []
-        saved = [buffer.clone() for buffer in buffers]
-        if random_states:
-            set_random_state(random_states[rank], self.device)
+    def take_turn(self, rank: int) -> Iterator[None]:
+        """Compute as this rank does."""
+        self.load(rank)
+        if self._random_states:
+            set_random_state(self._random_states[rank], self._process.device)
         yield
-        if random_states:
-            random_states[rank] = self.random_state()
-        for buffer, value in zip(buffers, saved, strict=True):
-            buffer.copy_(value)
+        if self._random_states:
+            self._random_states[rank] = self._process.random_state()
+        self._own[rank] = {name: tensor.clone() for name, tensor in self._movable.items()}
 
 
 @dataclass(frozen=True)

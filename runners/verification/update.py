@@ -22,7 +22,7 @@ from distrain.runners.verification.wide import widen, widen_module
 
 ROUNDINGS = 16.0  # the limit, as a multiple of the error of one rounding of each term
 SHIFT = 2.0**-16  # relative change by which sensitivities are measured
-OPTION_ROUNDINGS = 2.0  # of the fused Adam on GPUs: of each beta, and of its power
+BETA_ROUNDINGS = 2.0  # of the fused Adam on GPUs: of each beta, and of its power
 
 OptimizerState = Mapping[int, Mapping[str, Any]]
 
@@ -39,7 +39,6 @@ class ExactUpdate:
 
     def __init__(self, process: PlainProcess) -> None:
         self._config = process.config.train
-        self._is_on_gpu = process.device.type == "cuda"
         self._task = process.task
         self._model = copy.deepcopy(process.model).cpu()
         widen_module(self._model)
@@ -48,6 +47,9 @@ class ExactUpdate:
         groups = self._make_optimizer().param_groups
         self.names = [names[each] for group in groups for each in group["params"]]
         self.scales = [float(group["lr_scale"]) for group in groups]
+        self._beta_roundings = 0.0
+        if process.device.type == "cuda":
+            self._beta_roundings = _roundings_of_betas(groups)
 
     def _make_optimizer(self) -> Optimizer:
         turn = self._task.turn
@@ -84,23 +86,12 @@ class ExactUpdate:
             changed = self._step(weights, gradients, state, rate, groups, {source: 1 + SHIFT})
             for name, value in changed.items():
                 sizes[name] = sizes.get(name, 0.0) + (value - values[name]).abs() / SHIFT
-        of_options = self._roundings_of_options(groups)
         limits = {}
         for name, size in moved.items():
             kind = torch.finfo(weights[name.split(":")[0]].dtype)
-            total = ROUNDINGS * (size + own.get(name, 0.0)) + of_options * size
+            total = ROUNDINGS * (size + own.get(name, 0.0)) + self._beta_roundings * size
             limits[name] = (kind.eps / 2) * total + kind.tiny
         return Updated(values, limits)
-
-    def _roundings_of_options(self, groups: Sequence[Mapping[str, Any]]) -> float:
-        """Return how much rounding the options moves an update, in roundings of the update.
-
-        The fused Adam of torch for GPUs rounds its betas, whose distance from 1 is what counts.
-        """
-        betas = [float(beta) for group in groups for beta in group.get("betas", ())]
-        if not (self._is_on_gpu and betas):
-            return 0.0
-        return OPTION_ROUNDINGS / max(1 - max(betas), SHIFT)
 
     def _step(
         self,
@@ -132,6 +123,15 @@ class ExactUpdate:
     def state_of(self, state: OptimizerState) -> Tensors:
         """Return the states of the run's optimizer by the names that `step` uses."""
         return named_state(state, self.names)
+
+
+def _roundings_of_betas(groups: Sequence[Mapping[str, Any]]) -> float:
+    """Return how far rounding the betas of Adam moves an update, in roundings of the update.
+
+    The fused Adam of torch for GPUs rounds them to fp32, and computes with their distance from 1.
+    """
+    betas = [float(beta) for group in groups for beta in group.get("betas", ())]
+    return BETA_ROUNDINGS / max(1 - max(betas), SHIFT) if betas else 0.0
 
 
 def named_state(state: OptimizerState, names: list[str]) -> Tensors:

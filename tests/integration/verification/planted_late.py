@@ -515,6 +515,30 @@ def taught(shape: Sequence[int], classes: int) -> nn.Module:
     return Taught(math.prod(shape), classes)
 
 
+class Queued(nn.Module):
+    """A network whose loss depends on features of earlier batches, which it keeps in a buffer."""
+
+    queue: torch.Tensor
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.features = nn.Linear(inputs, 16)
+        self.last = nn.Linear(16, classes)
+        self.register_buffer("queue", torch.randn(8, 16))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.features(images.flatten(1))
+        logits: torch.Tensor = self.last(features * self.queue.mean(0))
+        if self.training:
+            newest = features.detach().mean(0, keepdim=True)
+            self.queue.copy_(torch.cat([self.queue[1:], newest]))
+        return logits
+
+
+def queued(shape: Sequence[int], classes: int) -> nn.Module:
+    return Queued(math.prod(shape), classes)
+
+
 class Counting(Optimizer):
     """Keeps the number of its steps in its groups, as schedule-free optimizers do."""
 

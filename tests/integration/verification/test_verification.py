@@ -63,7 +63,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     },
     "frozen BatchNorm": {"model.name": "planted_late:frozen", "train.accumulate": 2},
     "gradients of inputs": {"task.name": "planted_late:Adversarial"},
-    "teacher": {"model.name": "planted_late:taught"},
+    "teacher": {"model.name": "planted_late:taught", "train.accumulate": 2},
     "numbers in groups": {"train.optimizer": "planted_late:Counting", "train.lr": 0.1},
 }
 DECLARED: dict[str, dict[str, Any]] = {
@@ -82,6 +82,10 @@ DECLARED: dict[str, dict[str, Any]] = {
     "state that is no buffer": {"task.name": "planted_late:Annealed"},
     "random numbers in evaluation": {"task.name": "planted_late:RandomInEvaluation"},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
+}
+QUEUED = {
+    strategy: {"model.name": "planted_late:queued", "strategy": strategy, "train.accumulate": 2}
+    for strategy in ("ddp", "allreduce", "planted:NotZeroed", "planted:Noise")
 }
 RANDOM = {  # of the configs that benchmarks.verification draws, those of two ranks
     f"seed {seed}": changes
@@ -116,7 +120,7 @@ def results(user_project: Path) -> dict[str, VerificationResult]:
     bugs = {name: changes_of(name) for name in SAMPLE}
     cases = {
         name: make_cases(name, load_preset("ddp", {**QUICK, **changes}), steps=max(STEPS))[0]
-        for name, changes in {**RIGHT, **DECLARED, **RANDOM, **bugs}.items()
+        for name, changes in {**RIGHT, **DECLARED, **QUEUED, **RANDOM, **bugs}.items()
     }
     return verify_in_process(cases, 2, STEPS, user_project / "records")
 
@@ -147,6 +151,17 @@ def test_a_config_that_cannot_be_equal_passes_with_a_declaration(
     assert result.passed, result.first
     assert reason in result.declared[0]
     assert ("buffers" in {check.what for check in result.checks}) == (reason == "BatchNorm")
+
+
+@pytest.mark.parametrize("strategy", QUEUED)
+def test_buffers_that_the_loss_depends_on_are_those_of_each_rank(
+    strategy: str, results: dict[str, VerificationResult]
+) -> None:
+    result = results[strategy]
+    gradients = [check for check in result.checks if check.what == "gradients"]
+    assert all(check.limit is not None and check.limit < 1e-5 for check in gradients)
+    first = {"planted:NotZeroed": 2, "planted:Noise": 1}.get(strategy)
+    assert [check.step for check in gradients if not check.passed][:1] == ([first] if first else [])
 
 
 @pytest.mark.parametrize("name", RANDOM)

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -417,6 +417,25 @@ def test_a_loader_process_that_ends_before_its_batch_was_received_is_named(
 ) -> None:
     with pytest.raises(RuntimeError, match=f"{how} before all of its batches"):
         next(loader_processes._retry(EndingBatches(end), 600))
+
+
+@pytest.mark.parametrize(("size", "is_ahead"), [(1_000, False), (20_000, True)])
+def test_on_gpus_only_large_batches_are_copied_ahead(
+    size: int, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mover = make_mover(Plain(Indices(1)))
+    ahead: list[bool] = []
+
+    def move_ahead(batches: Iterator[Any], stream: Any) -> Iterator[Any]:
+        ahead.append(True)
+        return batches
+
+    monkeypatch.setattr(mover, "_move_ahead", move_ahead)
+    batches = [torch.full((size,), number, dtype=torch.float32) for number in range(3)]
+    stream: Any = None
+    moved = list(mover._move_to_gpu(iter(batches), stream))
+    assert [int(batch[0]) for batch in moved] == [0, 1, 2]
+    assert bool(ahead) is is_ahead
 
 
 def test_tensors_are_found_in_nested_containers() -> None:

@@ -32,6 +32,9 @@ class ManualClock:
         self._phases[phase] += now - self._last
         self._last = now
 
+    def end_step(self) -> None:
+        pass
+
     def elapsed(self) -> float:
         return self.now - self._began
 

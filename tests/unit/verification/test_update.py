@@ -66,7 +66,7 @@ def test_on_gpus_the_betas_of_adam_may_be_rounded(device: str, factor: float, pa
     state: dict[str, Any] = {
         "weights": process.state()[0],
         "optimizer": {},
-        "groups": [{"betas": BETAS, "lr_scale": 1.0}],
+        "groups": [{"lr_scale": 1.0}],
     }
     found = []
     for step in range(1, 6):
