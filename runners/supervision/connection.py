@@ -207,8 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse("the first line must be a hello with this run's token")
         elif event.version != VERSION:
             reason = f"protocol version {event.version} is not supported, only {VERSION}"
-            text = f"{reason}: install the version of distrain that started the run"
-            self.send(Notice(time=time.time(), text=text))
+            self._send_reason(f"{reason}: install the version of distrain that started the run")
             self.refuse(reason)
         else:
             self._has_greeted = True
@@ -224,12 +223,22 @@ class Connection(asyncio.BufferedProtocol):
         self.refuse(f"no hello within {HELLO_TIMEOUT_S:g} s")
 
     def refuse(self, reason: str) -> None:
-        """Disconnect at once and write the reason to the supervisor's log."""
+        """Disconnect at once and write the reason to the supervisor's log.
+
+        A peer that has sent a valid hello is sent the reason too.
+        """
+        if self._has_greeted:
+            self._send_reason(reason)
         self._is_refused = True
         self._ungreeted.pop(self, None)
         self._refusals.add(reason)
         if self._transport:
             self._transport.abort()
+
+    def _send_reason(self, reason: str) -> None:
+        """Send why the connection ends, as far as that is possible without waiting."""
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(encode(Notice(time=time.time(), text=reason)))
 
     def discard(self) -> None:
         """Disconnect; whatever still arrives is to be ignored."""

@@ -88,7 +88,8 @@ def refused_peer(*packets: bytes) -> Peer:
             for packet in packets:
                 writer.write(packet)
                 await writer.drain()
-            assert await asyncio.wait_for(reader.read(), 30) == b""
+            answer = await asyncio.wait_for(reader.read(), 30)
+            assert all(isinstance(decode(line), Notice) for line in answer.splitlines())
         except ConnectionError:
             pass
 
@@ -164,6 +165,26 @@ def test_a_peer_with_another_version_is_sent_the_reason_and_disconnected(
     assert isinstance(answer, Notice)
     assert reason in answer.text
     assert reason in capfd.readouterr().err
+
+
+def test_a_peer_that_does_not_belong_to_the_run_is_sent_the_reason_and_disconnected(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Refusing(Collector):
+        def received(self, connection: Connection, event: Event) -> None:
+            connection.refuse("other hosts cannot join this run: it has one host")
+
+    answers: list[bytes] = []
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(Hello(role="node")))
+        answers.append(await asyncio.wait_for(reader.read(), 30))
+
+    received_from(ask, collector=Refusing())
+    answer = decode(answers[0])
+    assert isinstance(answer, Notice)
+    assert answer.text == "other hosts cannot join this run: it has one host"
+    assert answer.text in capfd.readouterr().err
 
 
 INVALID = [b"{}\n", b'{"type": "\xff"}\n', b'"' + b"x" * (2 * MAX_LINE_BYTES) + b'"\n']
