@@ -32,19 +32,21 @@ def candidates(texts: Sequence[str], changes: dict[str, Any]) -> dict[str, RunCo
     A preset or file may be followed by changes of its own: "ddp", "./mine.toml",
     "ddp,precision=bf16". A command line is a script with its arguments, as after `distrain run`,
     and may begin with options: "train.py --lr 0.1", "-m package.train", "--devices 0,1 train.py".
-    `changes` are values by dotted key, for all. Raises ConfigError.
+    Names leave out what all presets, or all scripts, have in common. `changes` are values by dotted
+    key, for all. Raises ConfigError.
     """
-    found: list[tuple[str, RunConfig]] = []
+    found: list[tuple[list[str], RunConfig]] = []
     for text in texts:
         try:
             config = read_command_line(text, changes)
-            found.append(("", config) if config else _read_preset(text, changes))
+            found.append(([], config) if config else _read_preset(text, changes))
         except ConfigError as error:
             raise _of_candidate(text, error) from None
-    short_names = iter(name_scripts([config for name, config in found if not name]))
+    names_of_presets = iter(_name_presets([words for words, _ in found if words]))
+    names_of_scripts = iter(name_scripts([config for words, config in found if not words]))
     configs: dict[str, RunConfig] = {}
-    for given_name, config in found:
-        name = given_name or next(short_names)
+    for words, config in found:
+        name = next(names_of_presets if words else names_of_scripts)
         if name in configs:
             raise ConfigError(f"{name} is given twice; name each candidate once")
         configs[name] = config
@@ -58,12 +60,19 @@ def _of_candidate(text: str, error: ConfigError) -> ConfigError:
     return ConfigError([(f"{text}: {key}" if key else text, why) for key, why in error.problems])
 
 
-def _read_preset(text: str, changes: Mapping[str, Any]) -> tuple[str, RunConfig]:
-    """Return the name and the config of a preset or file, with its own changes."""
+def _read_preset(text: str, changes: Mapping[str, Any]) -> tuple[list[str], RunConfig]:
+    """Return the config of a preset or file with its own changes, after its name and these."""
     preset, *assignments = _ASSIGNMENT_COMMA.split(text)
     own_changes = dict(parse_assignment(assignment) for assignment in assignments)
     config = load_preset(preset, {**changes, **own_changes})
-    return ",".join([Path(preset).stem, *assignments]), config
+    return [Path(preset).stem, *assignments], config
+
+
+def _name_presets(candidates: Sequence[Sequence[str]]) -> list[str]:
+    """Return a name for each preset: its own, with the changes that not all of them have."""
+    changes = [set(words[1:]) for words in candidates]
+    common = set.intersection(*changes) if len(changes) > 1 else set()
+    return [",".join(word for word in words if word not in common) for words in candidates]
 
 
 def read_command_line(text: str, changes: Mapping[str, Any]) -> RunConfig | None:
@@ -175,9 +184,11 @@ def _common_start(lines: Sequence[Sequence[str]]) -> int:
 def find_candidate(
     wanted: str, configs: Mapping[str, RunConfig], changes: Mapping[str, Any]
 ) -> str:
-    """Return the name of the candidate with this name or command line, else the text itself."""
+    """Return the name of the candidate with this name, changes or command line, else the text."""
+    if wanted in configs:
+        return wanted
     try:
-        config = None if wanted in configs else read_command_line(wanted, changes)
+        config = read_command_line(wanted, changes) or _read_preset(wanted, changes)[1]
     except ConfigError:
         return wanted
     return next((name for name, each in configs.items() if each == config), wanted)

@@ -74,6 +74,12 @@ def test_options_before_a_script_and_changes_for_all() -> None:
             ["train.py --lr 0.1 -e 5", "train.py --wd 0.1 -e 5"],
             ["train.py --lr 0.1", "train.py --wd 0.1"],
         ),
+        (
+            ["ddp,train.lr=1,precision=fp32", "ddp,precision=bf16,train.lr=1", "train.py"],
+            ["ddp,precision=fp32", "ddp,precision=bf16", "train.py"],
+        ),
+        (["ddp,train.lr=1", "single,train.lr=1"], ["ddp", "single"]),
+        (["ddp,train.lr=1"], ["ddp,train.lr=1"]),
         (["train.py \x1b[2J", "train.py b"], ["train.py $'\\x1b[2J'", "train.py b"]),
         (
             ["train.py", "--devices cpu:2 train.py"],
@@ -123,6 +129,9 @@ def test_the_baseline_is_a_name_or_a_command_line() -> None:
         assert find_candidate(wanted, configs, changes) == "train.py --fsdp"
     assert find_candidate("ddp", configs, changes) == "ddp"
     assert find_candidate("it's", configs, changes) == "it's"
+    texts = ["ddp,train.lr=1,precision=fp32", "ddp,train.lr=1,precision=bf16"]
+    configs = bench.candidates(texts, changes)
+    assert find_candidate(texts[1], configs, changes) == "ddp,precision=bf16"
 
 
 def test_the_same_command_line_twice_is_refused() -> None:
