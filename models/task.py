@@ -19,7 +19,7 @@ from distrain.models.data import collate
 from distrain.models.errors import TaskError
 from distrain.models.metric_state import MetricState
 
-__all__ = ["Sums", "Task", "TaskError", "collate_of", "move_tensors", "overrides"]
+__all__ = ["Sums", "Task", "TaskError", "collate_of", "give_turn", "move_tensors", "overrides"]
 
 Sums = Mapping[str, tuple[Tensor | float, Tensor | int] | MetricState]
 """By metric: (sum over the batch, number of values summed), or an object that was updated."""
@@ -139,6 +139,11 @@ class Task(ABC):
         if self.finish is None:
             return batch
         return move_tensors(self.finish(batch), device, memory_format=memory_format)
+
+
+def give_turn(task: Task, turn: str) -> None:
+    """Tell a task whose optimizer has its turn; it may be a frozen dataclass."""
+    object.__setattr__(task, "turn", turn)
 
 
 def overrides(task: Task, name: str) -> bool:

@@ -19,6 +19,7 @@ from msgspec import structs
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from distrain.models.task import give_turn
 from distrain.runners.distributed.process_group import World
 from distrain.runners.training.loading import Batches, BatchMover
 from distrain.runners.training.module_state import unchanged_modules
@@ -92,7 +93,7 @@ def _forward(run: Training, model: nn.Module) -> None:
         reported = time.monotonic()
         for index, batch in enumerate(islice(epoch, steps * accumulate)):
             if run.turns:
-                task.turn = run.turns.names[index // accumulate % len(run.turns.names)]
+                give_turn(task, run.turns.names[index // accumulate % len(run.turns.names)])
             with run.precision.autocast():
                 task.loss(model, batch)
             # The last batch belongs to the time that the next one may take, too.

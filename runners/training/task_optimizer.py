@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
-from distrain.models.task import Task, overrides
+from distrain.models.task import Task, give_turn, overrides
 from distrain.models.values import describe, to_number
 from distrain.runners import formatting
 from distrain.runners.config.plan import Plan
@@ -98,7 +98,7 @@ def own_optimizer(task: Task, model: nn.Module) -> Optimizer | None:
         turns = Turns(several)
     except ValueError as error:  # a parameter that two of them train
         raise TaskError("task.name", f"{place_of(task.optimizer)}: {error}") from None
-    task.turn = turns.begin(0)
+    give_turn(task, turns.begin(0))
     return turns
 
 

@@ -20,7 +20,7 @@ from distrain.models.data import length
 from distrain.models.errors import TaskError
 from distrain.models.hooks import misspelt_hooks
 from distrain.models.metric_state import move_metrics
-from distrain.models.task import Task
+from distrain.models.task import Task, give_turn
 from distrain.runners import strategies
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
@@ -198,7 +198,7 @@ class Training:
 
     def begin_turn(self, turns: Turns) -> None:
         """Let the optimizer of the next step have its turn."""
-        self.task.turn = turns.begin(self.step)
+        give_turn(self.task, turns.begin(self.step))
         self.parameters = turns.parameters
 
     def train_unfrozen(self) -> None:

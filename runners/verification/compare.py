@@ -241,7 +241,7 @@ class ReferenceComparer:
         rate = self._rate(step - 1)
         if not self._has_plain_schedule:
             scale, rate = max(zip(self._update.scales, tap["rates"], strict=True))
-            rate /= scale
+            rate = rate / scale if scale else 0.0
         yield _compare_rate(step, tap["rates"], [rate * scale for scale in self._update.scales])
         for process in (self._plain, self._probe.exact):
             if process is not None:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from distrain.models.build import build_task
 from distrain.models.metric_state import move_metrics
-from distrain.models.task import Task, collate_of
+from distrain.models.task import Task, collate_of, give_turn
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
@@ -105,7 +105,7 @@ class PlainProcess:
     def begin(self, step: int) -> None:
         """Let the optimizer of this step have its turn, where a task has several."""
         if isinstance(self.optimizer, Turns):
-            self.task.turn = self.optimizer.begin(step - 1)
+            give_turn(self.task, self.optimizer.begin(step - 1))
 
     def steps(
         self, epochs: Iterable[Sequence[int]], ranks: int, accumulate: int

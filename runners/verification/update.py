@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
+from distrain.models.task import give_turn
 from distrain.runners.training.tap import Tensors
 from distrain.runners.training.task_optimizer import make_optimizer, option_names
 from distrain.runners.training.turns import Turns
@@ -57,7 +58,7 @@ class ExactUpdate:
         optimizer, _ = make_optimizer(self._config, self._task, self._model, **options)
         if isinstance(optimizer, Turns):
             optimizer.begin(optimizer.names.index(turn))
-            self._task.turn = turn
+            give_turn(self._task, turn)
         return optimizer
 
     def step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_a_group_with_a_rate_of_zero_stays_at_zero_and_the_next_one_gives_the_ra
     set_rate(optimizer, rate)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.0, 0.8])
     assert base_rate(train, plan, None) == plan.lr
+
+
+@dataclass(frozen=True)
+class Frozen(Grouped):
+    model: nn.Module  # type: ignore[misc]
+
+    def optimizer(self, model: nn.Module) -> Any:
+        return {"only": torch.optim.SGD(model.parameters(), lr=0.1), "other": _other(model)}
+
+
+def _other(model: nn.Module) -> torch.optim.Optimizer:
+    extra = nn.Parameter(torch.zeros(1))
+    model.register_parameter("extra", extra)
+    return torch.optim.SGD([extra], lr=0.1)
+
+
+def test_a_frozen_task_can_have_optimizers_in_turn() -> None:
+    task = Frozen(nn.Linear(3, 2))
+    make_optimizer(TrainConfig(), task, task.model)
+    assert task.turn == "only"
 
 
 def test_optimizers_in_turn_share_groups_and_state_also_after_a_restoration() -> None:
