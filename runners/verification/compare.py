@@ -26,7 +26,6 @@ import torch.distributed as dist
 from distrain.models.importing import make_importable, user_folders
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.config.toml import flatten
 from distrain.runners.records.reader import Record
 from distrain.runners.system.files import write_atomically
 from distrain.runners.system.processes import die_with_parent
@@ -41,12 +40,12 @@ from distrain.runners.verification.digests import (
     find_unequal_states,
 )
 from distrain.runners.verification.evaluation import compare_evaluation
+from distrain.runners.verification.gradients import ReferenceGradients
 from distrain.runners.verification.probe import Probe
 from distrain.runners.verification.reference import (
     Backward,
     MicroBatch,
     PlainProcess,
-    Rounding,
 )
 from distrain.runners.verification.result import RESULT_FILE, ReferenceComparison, VerificationCheck
 from distrain.runners.verification.task_rules import check_task
@@ -62,10 +61,6 @@ from distrain.runners.verification.update_check import compare_update
 
 UNEQUAL = "the ranks start from unequal states"
 MAX_RATE_ERROR = 1e-6  # relative
-LOSSY = {
-    "ddp.comm_hook": {"fp16_compress": torch.float16, "bf16_compress": torch.bfloat16},
-    "horovod.compression": {"fp16": torch.float16},
-}
 
 
 def main() -> int:
@@ -92,11 +87,6 @@ class ReferenceComparer:
         self.record = record
         on_cpu = plan.devices[0].kind == "cpu"
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", 0)
-        self.declared: list[str] = []
-        self._gradient_dtype = self._find_gradient_dtype()
-        # The plain process runs the same kernels as a rank on a CPU that compiles nothing.
-        self._has_same_kernels = on_cpu and not config.train.compile
-        self._limits = Limits(CPU_FACTOR if self._has_same_kernels else FACTOR)
         self._initial = self._tap(0, 0)
         self._plain = PlainProcess(config, plan, self.device)
         steps: list[int] = self._initial["steps"]
@@ -109,6 +99,12 @@ class ReferenceComparer:
         # Not of a schedule that depends on what the loss has found.
         self._has_plain_schedule = rates == [self._rate(step) for step in range(max(steps))]
         self._update = ExactUpdate(self._plain)
+        self._gradients = ReferenceGradients(self._plain, self._probe)
+        self.declared = [
+            *self._gradients.declared,
+            *self._probe.declarations(self._gradients.has_parts),
+        ]
+        self._limits = Limits(CPU_FACTOR if self._gradients.has_same_kernels else FACTOR)
 
     def compare(self) -> ReferenceComparison:
         checks = list(self._checks())
@@ -125,7 +121,6 @@ class ReferenceComparer:
         return state or self._tap(rank, step - 1)
 
     def _checks(self) -> Iterator[VerificationCheck]:
-        self.declared += self._probe.declarations(self._has_parts())
         if self.config.strategy == "dp" and len(self.plan.devices) > 1 and self.declared:
             sys.exit(
                 "BatchNorm and dropout cannot be verified with strategy dp on several GPUs: the "
@@ -196,19 +191,6 @@ class ReferenceComparer:
             delay=delay,
         )
 
-    def _has_parts(self) -> bool:
-        return (self.plan.world_size, self.config.train.accumulate) != (1, 1)
-
-    def _find_gradient_dtype(self) -> torch.dtype | None:
-        """Return the type to which the config rounds gradients between ranks, and declare it."""
-        settings = flatten(self.config.to_dict())
-        for key, types in LOSSY.items():
-            if key.startswith(f"{self.config.strategy}.") and settings[key] in types:
-                setting = f'{key} = "{settings[key]}"'
-                self.declared.append(f"gradients are rounded between ranks ({setting})")
-                return types[settings[key]]
-        return None
-
     # --- steps ------------------------------------------------------------------------------------
 
     def _compare_steps(self) -> Iterator[VerificationCheck]:
@@ -249,11 +231,8 @@ class ReferenceComparer:
         scale = float(tap["precision"].get("scale", 1.0))
         self._plain.load(before["weights"], before["buffers"])
         earlier = [self._before(rank, step) for rank in range(self.plan.world_size)]
-        found = [
-            self._compute_gradients(earlier, own_buffers, pieces, whole, scale)
-            for own_buffers in self._possible_buffers(earlier)
-        ]
-        computed = min(found, key=lambda each: _distance(tap.get("gradients", {}), each[0]))
+        actual = tap.get("gradients", {})
+        computed = self._gradients.compute(earlier, pieces, whole, scale, actual)
         # Losses are larger where shares of ranks are averaged than where they are added up, so near
         # the largest number of fp16 only one of the two overflows. Both are right.
         alike = [each for each in computed if self._overflows(each) == tap["skipped"]]
@@ -272,74 +251,8 @@ class ReferenceComparer:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
 
-    def _possible_buffers(self, earlier: list[dict[str, Any]]) -> list[list[Tensors]]:
-        """Return with which buffers ranks may begin a step, where these are not those of rank 0.
-
-        DDP sends those of rank 0 first. A strategy of the user's may.
-        """
-        own = [each["buffers"] for each in earlier]
-        are_equal = len({digest(*buffers.values()) for buffers in own}) == 1
-        if are_equal or self.config.strategy == "ddp":
-            return [[]]
-        return [own, []] if ":" in self.config.strategy else [own]
-
     def _overflows(self, computed: Backward) -> bool:
         return self._plain.precision == "fp16" and not _all_finite(computed.gradients)
-
-    def _compute_gradients(
-        self,
-        earlier: list[dict[str, Any]],
-        own_buffers: list[Tensors],
-        pieces: list[MicroBatch],
-        whole: list[MicroBatch],
-        scale: float,
-    ) -> list[Backward]:
-        """Return the gradients of the plain process, then those of variants with other rounding.
-
-        `earlier`: the states of the ranks before the step; `own_buffers`: with which buffers they
-        begin it, if not with those of rank 0.
-        The plain process takes the parts of the ranks one after the other. Variants average means
-        instead of adding up shares, weigh gradients instead of losses, and start from weights that
-        are moved by an ulp. Kernels of a GPU and of torch.compile may differ from those of this
-        process; then variants also take the samples at once, and compute in fp64.
-        """
-        weights, buffers = earlier[0]["weights"], earlier[0]["buffers"]
-        states = [each["random"] for each in earlier] if self._probe.draws else []
-        if self.config.train.sync_batchnorm:
-            pieces, states = whole, states[:1]
-
-        def backward(
-            process: PlainProcess,
-            parts: list[MicroBatch],
-            how: Rounding = Rounding(),  # noqa: B008
-            start: Tensors = weights,
-        ) -> Backward:
-            process.load(start, buffers)
-            return process.backward(parts, how, states, scale, own_buffers)
-
-        dtype = self._gradient_dtype
-        size = self.plan.world_size
-        right = Rounding(size if dtype else 1, gradient_dtype=dtype)
-        expected = backward(self._plain, pieces, right)
-        hows = [Rounding(divisor=size)] if size > 1 else []
-        if dtype is not None:
-            hows += [Rounding(), Rounding(gradient_dtype=dtype)]
-        elif self._has_parts():
-            hows.append(Rounding(weighs_gradients=True))
-        variants = [backward(self._plain, pieces, how) for how in hows]
-        if size > 1:
-            reverse = sorted(pieces, key=lambda part: -part.rank)
-            variants.append(backward(self._plain, reverse, right))
-        if not self._has_same_kernels:
-            moved = {name: _move_by_ulp(tensor) for name, tensor in weights.items()}
-            variants.append(backward(self._plain, pieces, start=moved))
-            if not (self._probe.draws or self._probe.couples):
-                variants.append(backward(self._plain, whole))
-            exact = self._probe.exact
-            if exact is not None and not self._probe.draws:
-                doubled = [part._replace(batch=exact.convert(part.batch)) for part in pieces]
-                variants.append(backward(exact, doubled))
-        return [expected, *variants]
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -390,20 +303,6 @@ def _compare_rate(step: int, rates: list[float], expected: list[float]) -> Verif
     ]
     detail = "the optimizer has {:g}, the schedule {:g}".format(*wrong[0]) if wrong else ""
     return VerificationCheck(what="learning rates", step=step, passed=not wrong, detail=detail)
-
-
-def _distance(gradients: Tensors, computed: Backward) -> float:
-    """Return how far the gradients of a run are from those of the plain process."""
-    return max(relative_errors(gradients, computed.gradients).values(), default=0.0)
-
-
-def _move_by_ulp(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with each element moved to a neighbour, up or down at random."""
-    if not tensor.is_floating_point():
-        return tensor
-    draw = torch.Generator().manual_seed(tensor.numel())
-    up = torch.rand(tensor.shape, generator=draw) < 0.5
-    return torch.nextafter(tensor, torch.where(up, math.inf, -math.inf).to(tensor.dtype))
 
 
 def _all_finite(tensors: Tensors) -> bool:

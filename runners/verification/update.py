@@ -28,6 +28,16 @@ BETA_ROUNDINGS = 2.0  # of the fused Adam on GPUs: of each beta, and of its powe
 OptimizerState = Mapping[int, Mapping[str, Any]]
 
 
+class BeforeUpdate(NamedTuple):
+    """What an update depends on; `groups` have the numbers in the groups of the optimizer."""
+
+    weights: Tensors
+    gradients: Tensors
+    state: OptimizerState
+    rate: float
+    groups: Sequence[Mapping[str, Any]]
+
+
 class Updated(NamedTuple):
     """Weights and states of the optimizer after a step, by name; `limits` are absolute."""
 
@@ -61,30 +71,23 @@ class ExactUpdate:
             give_turn(self._task, turn)
         return optimizer
 
-    def step(
-        self,
-        weights: Tensors,
-        gradients: Tensors,
-        state: OptimizerState,
-        rate: float,
-        groups: Sequence[Mapping[str, Any]],
-    ) -> Updated:
+    def step(self, before: BeforeUpdate) -> Updated:
         """Return what the update gives, and how far rounding may move each element.
 
-        `groups` have the numbers in the groups of the optimizer before the step.
         Each of weights, gradients and states is changed by a small fraction of itself, one after
         the other. How much a result changes shows the size of the terms that it is computed from,
         also where they cancel each other. The limit is the error of 16 roundings of each term: of
         the weight itself (its ulp), and of what it moves by.
         """
-        values = self._step(weights, gradients, state, rate, groups, {})
+        weights = before.weights
+        values = self._step(before, {})
         moved = {name: value.abs() for name, value in values.items()}
         moved |= {name: (values[name] - widen(weights[name])).abs() for name in self.names}
         own = {name: values[name].abs() for name in self.names}
-        changeable = {key for each in state.values() for key in each}
+        changeable = {key for each in before.state.values() for key in each}
         for source in ("weights", "gradients", *sorted(changeable - {"step"})):
             sizes = own if source == "weights" else moved
-            changed = self._step(weights, gradients, state, rate, groups, {source: 1 + SHIFT})
+            changed = self._step(before, {source: 1 + SHIFT})
             for name, value in changed.items():
                 sizes[name] = sizes.get(name, 0.0) + (value - values[name]).abs() / SHIFT
         limits = {}
@@ -94,29 +97,22 @@ class ExactUpdate:
             limits[name] = (kind.eps / 2) * total + kind.tiny
         return Updated(values, limits)
 
-    def _step(
-        self,
-        weights: Tensors,
-        gradients: Tensors,
-        state: OptimizerState,
-        rate: float,
-        groups: Sequence[Mapping[str, Any]],
-        factors: Mapping[str, float],
-    ) -> Tensors:
+    def _step(self, before: BeforeUpdate, factors: Mapping[str, float]) -> Tensors:
+        """Return the values after the update, from sources that are multiplied by factors."""
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(widen(weights[name]) * factors.get("weights", 1.0))
+                parameter.copy_(widen(before.weights[name]) * factors.get("weights", 1.0))
                 parameter.grad = None
-                if name in gradients:
-                    gradient = widen(gradients[name]) * factors.get("gradients", 1.0)
+                if name in before.gradients:
+                    gradient = widen(before.gradients[name]) * factors.get("gradients", 1.0)
                     parameter.grad = gradient.view_as(parameter)
         optimizer = self._make_optimizer()
-        _load(optimizer, state, factors)
+        _load(optimizer, before.state, factors)
         options = option_names(optimizer)
-        for group, numbers in zip(optimizer.param_groups, groups, strict=True):
+        for group, numbers in zip(optimizer.param_groups, before.groups, strict=True):
             kept = {name: each for name, each in numbers.items() if name not in options}
             group.update(copy.deepcopy(kept))
-            group["lr"] = rate * group["lr_scale"]
+            group["lr"] = before.rate * group["lr_scale"]
         optimizer.step()
         values = {name: self._parameters[name].detach().clone() for name in self.names}
         return values | named_state(optimizer.state_dict()["state"], self.names)

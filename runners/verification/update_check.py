@@ -9,7 +9,7 @@ import torch
 
 from distrain.runners.training.tap import Tensors
 from distrain.runners.verification.result import VerificationCheck
-from distrain.runners.verification.update import ExactUpdate, Updated
+from distrain.runners.verification.update import BeforeUpdate, ExactUpdate, Updated
 from distrain.runners.verification.wide import widen
 
 
@@ -45,7 +45,9 @@ def compare_update(
             for name, gradient in (missing | tap["gradients"]).items()
             if used is None or name in used
         }
-        right = update.step(before["weights"], gradients, state, rate, before["groups"])
+        right = update.step(
+            BeforeUpdate(before["weights"], gradients, state, rate, before["groups"])
+        )
     actual = tap["weights"] | update.state_of(tap["optimizer"])
     worst, shown, error, limit = -1.0, "", 0.0, 0.0
     for name, value in right.values.items():
