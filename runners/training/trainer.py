@@ -35,13 +35,13 @@ from distrain.runners.training.batch_statistics import recompute_statistics
 from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
+from distrain.runners.training.fit import replaced_settings, require_fit
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.task_optimizer import (
     base_rate,
-    has_own_schedule,
     make_optimizer,
     make_rate,
 )
@@ -79,8 +79,7 @@ class Training:
         self.epochs = Epochs(task, config)
         self.epochs.require_usable(world.size)
         self.notices += self.epochs.notices()
-        self._require_evaluation_data()
-        self._require_dense_buffers()
+        require_fit(config, task, world.size)
         self._place_model()
         self._make_optimizer()
         self.precision = Precision(plan.precision, world.device)
@@ -104,30 +103,6 @@ class Training:
         if saved:
             self.state.restore_own(saved)
 
-    def _require_evaluation_data(self) -> None:
-        if self.task.eval is None:
-            self._require_no_metric()
-        elif not length(self.task.eval):
-            raise ConfigError([("data.name", "the evaluation set is empty")])
-
-    def _require_dense_buffers(self) -> None:
-        """Raise ConfigError where ranks would have to copy a sparse buffer, which torch cannot."""
-        for name, buffer in self.task.model.named_buffers():
-            if self.world.size > 1 and buffer.layout is not torch.strided:
-                problem = f"the buffer {name} is sparse, and cannot be copied between ranks: make "
-                problem += "it a plain attribute of its module, which each rank makes"
-                raise ConfigError([("model.name", problem)])
-
-    def _require_no_metric(self) -> None:
-        """Raise ConfigError where a setting needs evaluations, which the task has no data for."""
-        settings = {
-            "checkpoint.best": self.config.checkpoint.best,
-            "train.patience": self.config.train.patience,
-        }
-        problem = "the task has no evaluation data"
-        if problems := [(key, problem) for key, value in settings.items() if value is not None]:
-            raise ConfigError(problems)
-
     def _place_model(self) -> None:
         model = self.task.model.to(self.world.device)
         if self.config.train.channels_last:
@@ -139,9 +114,6 @@ class Training:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
         self._at_start = {*model.parameters()}
-        if not self.parameters:
-            problem = "no parameter of the model requires a gradient, so nothing can be trained"
-            raise ConfigError([("model.name", problem)])
 
     def _make_optimizer(self) -> None:
         config = self.config
@@ -151,7 +123,7 @@ class Training:
         if self.turns and config.strategy == "horovod":
             problem = "Horovod wraps a single optimizer, and the task has several; use ddp"
             raise ConfigError([("strategy", problem)])
-        self.notices += _notices(config, self.task, own_rate)
+        self.notices += replaced_settings(config, self.task, own_rate)
 
     def _wrap(self, resumed: bool) -> None:
         """Let the strategy wrap model and optimizer; all ranks then have equal weights."""
@@ -381,27 +353,6 @@ def make_training(
     # All ranks have the same weights, but each its own random numbers for dropout and the like.
     seed_generators(train.seed + 1 + world.rank)
     return Training(config, plan, world, task, reporter, folder)
-
-
-def _notices(config: RunConfig, task: Task, own_rate: float | None) -> list[str]:
-    """Return which settings the task replaces, and what is evaluated in place of the model."""
-    notices = []
-    if own_rate is not None:
-        notices.append(
-            f"the task has its own optimizer, with a learning rate of {own_rate:g}: "
-            "train.optimizer, lr, momentum and weight_decay are not used"
-        )
-    if has_own_schedule(task):
-        notices.append(
-            "the task has its own schedule: train.schedule and warmup_epochs are not used"
-        )
-    if config.train.ema:
-        notices.append("evaluations use the average of the weights (train.ema)")
-    if config.train.swa_share:
-        notices.append(
-            "evaluations use the average of the weights (train.swa_share), once it begins"
-        )
-    return notices
 
 
 def _library_versions() -> dict[str, str]:
