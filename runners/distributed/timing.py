@@ -175,6 +175,7 @@ class CudaClock:
         self._device = torch.cuda.current_device() if device is None else device
         self._free: list[torch.cuda.Event] = []  # those that were read, to be recorded again
         self._stride = 1  # steps from one that is measured to the next
+        self._is_measured = True
 
     def start(self, at: Stamp | None = None) -> None:
         first: Any = self._record() if at is None else at
