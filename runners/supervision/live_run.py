@@ -21,6 +21,7 @@ from distrain.runners.supervision.rank_connections import RankConnections
 from distrain.runners.supervision.script_checks import ScriptChecks
 from distrain.runners.supervision.script_evaluations import ScriptEvaluations
 from distrain.runners.supervision.stall_watch import StallWatch
+from distrain.runners.supervision.state_writer import SteadyTime
 
 MAX_JOINED = 65_536  # ranks that a program may start by itself
 STARTERS = ("spawn", "torchrun", "horovodrun")  # launchers that are the parents of all ranks
@@ -66,6 +67,7 @@ class LiveRun:
         self.script_evaluations = ScriptEvaluations(self.evidence)
         self.script_checks = ScriptChecks(self.evidence)
         self.is_replaying = False  # a journal, which has its notices already
+        self._clock = SteadyTime()
 
     @property
     def may_restart(self) -> bool:
@@ -131,7 +133,7 @@ class LiveRun:
     def is_out_of_time(self) -> bool:
         """Whether `train.max_time_s` has passed since the training began."""
         limit, facts = self.config.train.max_time_s, self.writer.state.facts
-        return limit is not None and facts is not None and time.time() >= facts.time + limit
+        return limit is not None and facts is not None and self._clock.now() >= facts.time + limit
 
     @property
     def absent_ranks(self) -> list[int]:

@@ -65,11 +65,11 @@ def find_steady_part(record: Record, unit: Unit = "samples/s") -> SteadyPart | N
     if unit == "steps/s":
         rates /= len(ranks)
     first = ranks[0]
-    start = float(np.interp(left_out * first.seconds[-1], first.seconds, first.time))
-    step = first.step[int(np.searchsorted(first.time, start))]
+    start_s = left_out * first.seconds[-1]  # not a Unix time: the clock may have been set back
+    step = first.step[int(np.searchsorted(first.seconds, start_s))]
     return SteadyPart(
         rates=rates.tolist(),
-        start=start,
+        start=float(np.interp(start_s, first.seconds, first.time)),
         end=float(first.time[-1]),
         step=int(step),
         left_out=left_out,

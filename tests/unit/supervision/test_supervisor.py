@@ -23,6 +23,7 @@ from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import (
     Event,
     Exited,
+    Facts,
     Failure,
     Finished,
     GpuSample,
@@ -38,7 +39,7 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
-from distrain.runners.supervision import background, launcher_process
+from distrain.runners.supervision import background, launcher_process, state_writer
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
@@ -159,6 +160,22 @@ def test_events_that_do_not_fit_the_run_are_refused(
     assert supervisor.writer.state.job is None
     assert not supervisor.coordinator.run.membership.has_unfinished
     assert "connection refused: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jump", [-7200.0, 7200.0])
+def test_the_limit_of_the_time_counts_what_has_passed_although_the_clock_is_set(
+    jump: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.from_dict({"devices": "cpu:1", "train": {"max_time_s": 3600.0}})
+    folder = create_run(tmp_path, config, plan=plan_here(config), word="ddp")
+    coordinator = Supervisor(folder).coordinator
+    now, clock = time.time, state_writer._uptime
+    facts = {"train_samples": 8, "eval_samples": 0, "steps_per_epoch": 8, "total_steps": 80}
+    coordinator.run.set_state(facts=Facts(time=now(), parameters=1, backend="gloo", **facts))
+    monkeypatch.setattr(time, "time", lambda: now() + jump)
+    assert not coordinator.run.is_out_of_time
+    monkeypatch.setattr(state_writer, "_uptime", lambda: clock() + 3600.0)
+    assert coordinator.run.is_out_of_time
 
 
 def test_only_node_agents_report_hosts_and_only_those_of_the_run(two_hosts: Supervisor) -> None:
