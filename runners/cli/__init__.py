@@ -28,6 +28,7 @@ from distrain.runners.errors import (
     is_current_folder_deleted,
 )
 from distrain.runners.system.limits import LIMITS, explain
+from distrain.runners.system.python_path import hidden_module
 
 INTERRUPTED = 130
 FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -52,6 +53,10 @@ def _execute(argv: Sequence[str] | None) -> int:
         return code
     except DistrainError as error:
         return _report(error)
+    except (ImportError, AttributeError):
+        if problem := hidden_module(among=sys.modules):
+            return _report(DistrainError(problem))
+        raise
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has exited

@@ -6,6 +6,7 @@ import asyncio
 
 from rich.text import Text
 from textual.app import App, ComposeResult
+from textual.content import Content
 
 from distrain.tui.widgets.text_pane import TextPane
 from tests.tui.app_driver import until
@@ -28,3 +29,8 @@ def test_lines_that_fit_exactly_need_no_scroll_bar() -> None:
             await until(pilot, lambda: not pane.show_vertical_scrollbar, timeout=10)
 
     asyncio.run(play())
+
+
+def test_a_title_is_not_markup() -> None:
+    title = "$ distrain run --set a='[/x]' '[red]'"
+    assert Content.from_markup(TextPane(title).border_title).plain == title

@@ -11,6 +11,7 @@ from threading import Event
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
@@ -127,7 +128,7 @@ class StacksScreen(AppScreen):
             self.distrain.refuse(event.problem)
         self._text = event.text
         heading, _, stacks = event.text.partition("\n")
-        pane.border_subtitle = heading.removeprefix("--- ")
+        pane.border_subtitle = Content(heading.removeprefix("--- "))
         pane.put([*_styled_lines(stacks.splitlines())])
 
     # --- actions --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rich.text import Text
+from textual.content import Content
 from textual.widgets import Static
 
 from distrain.runners import formatting
@@ -30,7 +31,7 @@ class FailureCard(Static):
         self.set_class(failure is not None, "-failed")
         if failure is not None and (failure, without_log) != self._shown:
             self._shown = failure, without_log
-            self.border_title = headline(failure)
+            self.border_title = Content(headline(failure))
             self.update(card(failure, without_log, lambda text: insert_keys(text, self.app)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.text import Text
 from textual.color import Color
+from textual.content import Content
 
 from distrain.runners import formatting
 from distrain.runners.protocol.events import GpuSample, HostSample
@@ -58,7 +59,7 @@ class HardwarePane(NodePane):
         nodes = frame.nodes
         straggler = frame.diagnosis.straggler
         self.border_title = f"{len(nodes):,} nodes"
-        self.border_subtitle = _hottest(nodes)
+        self.border_subtitle = Content(_hottest(nodes))
         columns = _columns(nodes, self.width)
         sections = [
             NodeSection(

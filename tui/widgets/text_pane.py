@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from rich.text import Text
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -34,7 +35,7 @@ class TextPane(ScrollView, can_focus=True):
 
     def __init__(self, title: str = "", *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
-        self.border_title = title
+        self.border_title = Content(title)  # not markup: it may be a command line
         self._lines: Sequence[Text] = ()
 
     @property
