@@ -22,6 +22,7 @@ from distrain.tui.data.typed_text import MOST_PASTED, single_line
 from distrain.tui.marks import RunMarks
 from distrain.tui.settings import Settings
 from distrain.tui.widgets.colours import visible_accent
+from distrain.tui.widgets.reliable_timers import ReliableTimers
 
 if TYPE_CHECKING:
     from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 SCREENS_CSS = Path(__file__).with_name("screens.tcss")  # of all screens but the table of runs
 
 
-class BaseApp(App[None]):
+class BaseApp(ReliableTimers, App[None]):
     """Settings, keys and messages. The app itself adds screens and the four controllers."""
 
     runs_dir: Path

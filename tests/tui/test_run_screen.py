@@ -918,6 +918,27 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
     watch(run, scenario)
 
 
+def test_names_with_markup_are_shown_as_they_are(make: Make) -> None:
+    run = make(hosts=["[/a]", "[@click=app.quit]b"]).steps(40)
+    for host in range(2):
+        gpu = GpuSample(
+            time=run.now, gpu=1000 * host, uuid="", name="[/G]", temperature=70.0 - host
+        )
+        run.writer.add(gpu)
+    error = RunError(rank=1, type="[/E]", message="[/e]", host="[@click=app.quit]b")
+    run.end("failed", error=error)
+    (run.dir / "logs").mkdir(exist_ok=True)
+    (run.dir / "logs" / "stacks.log").write_text("--- stacks at [/now]\n[/frame]\n")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await until(pilot, lambda: "rank 1 on [@click=app.quit]b failed first" in shown(app))
+        assert "hottest: GPU 0 of [/a], 70 °C" in shown(app)
+        await pilot.press("h")
+        await until(pilot, lambda: "stacks at [/now]" in shown(app) and "[/frame]" in shown(app))
+
+    watch(run, scenario)
+
+
 # --- a script -------------------------------------------------------------------------------------
 
 SCRIPT = {"path": "train.py", "args": ["--lr", "1"]}

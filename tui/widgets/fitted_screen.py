@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from textual.geometry import Size
 from textual.screen import Screen
 
+from distrain.tui.widgets.reliable_timers import ReliableTimers
+
 T = TypeVar("T")
 
 # Classes that a screen gets by its width and height, each from so many cells on.
@@ -16,7 +18,7 @@ BREAKPOINTS = (
 )
 
 
-class FittedScreen(Screen[T]):
+class FittedScreen(ReliableTimers, Screen[T]):
     """A screen that always has the size of the terminal and the classes for it.
 
     With the breakpoints of Textual, a screen whose terminal changes several times within a moment
