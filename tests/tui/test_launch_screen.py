@@ -284,6 +284,16 @@ def test_choices_switches_and_unset_fields() -> None:
     on_screen(steps)
 
 
+def test_an_arrow_in_a_terminal_that_has_lost_its_focus_goes_to_a_pane() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        screen.set_focus(None)
+        await pilot.press("right")
+        await pilot.pause()
+        assert screen.query_one(FormPane).has_focus_within
+
+    on_screen(steps)
+
+
 def test_arrows_move_between_panes_and_change_no_value() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         table, control = screen.query_one(FormTable), screen.query_one(LaunchControl)

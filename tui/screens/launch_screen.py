@@ -148,7 +148,7 @@ class LaunchScreen(AppScreen):
 
     def action_go(self, direction: int) -> None:
         """Go to the pane on the left or right, while no value is being edited."""
-        now = next(index for index, pane in enumerate(self._panes) if pane.has_focus_within)
+        now = next((n for n, pane in enumerate(self._panes) if pane.has_focus_within), 0)
         self._go_to_pane(max(0, min(now + direction, PREVIEW)))
 
     @property
