@@ -18,7 +18,7 @@ FLOOR = 8 * EPS  # added to each limit
 TOLERANCE = (
     f"for gradients and buffers, {CPU_FACTOR:g} × the difference between plain processes that "
     f"differ only in rounding, measured for each tensor ({FACTOR:g} × on GPUs and with "
-    "torch.compile); for weights, 16 roundings of each element (and on GPUs two of Adam's betas)"
+    "torch.compile); for weights, 16 roundings of each element (and on GPUs 8 of Adam's betas)"
 )
 
 
