@@ -7,20 +7,23 @@ import multiprocessing
 import multiprocessing.queues
 import os
 import random
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from functools import partialmethod
+from functools import partial, partialmethod
+from mmap import mmap
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import psutil
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset, get_worker_info
-from torch.utils.data._utils import worker
+from torch.utils.data._utils import signal_handling, worker
 
 from distrain.models.errors import TaskError
 from distrain.models.streams import StreamSamples
@@ -33,6 +36,8 @@ from distrain.runners.system.processes import (
     die_with_parent,
 )
 
+START_S = 10.0  # within which a process that was forked begins to work
+STARTS = 3  # of the processes of a loader, where some of them hang
 CHECK_S = 5.0  # between two looks for loader processes that have ended
 ENDING_S = 1.0  # from the end of its socket until a process has ended
 
@@ -69,10 +74,9 @@ def make_loader(
 def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
     """Yield the batches of a loader, each within so many seconds. Raises RuntimeError."""
     _check_idle_processes(loader)
-    batches = iter(loader)
     if not loader.num_workers:
-        return batches
-    return _retry(batches, timeout_s)
+        return iter(loader)
+    return _retry(_start(loader), timeout_s)
 
 
 def end_processes(loader: DataLoader[Any]) -> None:
@@ -93,6 +97,67 @@ def _check_idle_processes(loader: DataLoader[Any]) -> None:
     for process in getattr(loader._iterator, "_workers", ()):
         if not process.is_alive():
             raise _early_end(process, "after a pass over its data")
+
+
+def _start(loader: DataLoader[Any]) -> Any:
+    """Return torch's iterator; where a process hangs as it is forked, all of them start again.
+
+    A lock that another thread holds at a fork, such as that of torch's random numbers, is held for
+    ever in the child. Raises RuntimeError.
+    """
+    context: Any = loader.multiprocessing_context
+    if loader._iterator is not None or context.get_start_method() != "fork":
+        return iter(loader)
+    for _ in range(STARTS):
+        seeds = loader.generator.get_state()
+        begun = mmap(-1, loader.num_workers)
+        loader.worker_init_fn = partial(_begin, begun)
+        batches: Any = iter(loader)
+        hung = _hung(batches._workers, begun)
+        if not hung:
+            return batches
+        pids = ", ".join(str(process.pid) for process in hung)
+        print(f"hung as they were forked: loader processes {pids}", file=sys.stderr, flush=True)
+        _discard(batches, hung)
+        loader._iterator = None
+        loader.generator.set_state(seeds)
+    text = f"loader processes hung as they were forked, {STARTS} times"
+    raise RuntimeError(f'{text}; data.worker_context="forkserver" forks from a process of its own')
+
+
+def _begin(begun: mmap, number: int) -> None:
+    begun[number] = 1
+    _init_loader_process(number)
+
+
+def _hung(processes: Sequence[BaseProcess], begun: mmap) -> list[BaseProcess]:
+    """Return the processes that sleep and have not begun; wait for them to begin.
+
+    Those that are suspended, or have not had the time on a busy host, are none.
+    """
+    deadline = time.monotonic() + START_S
+    while not all(begun[:]) and all(process.is_alive() for process in processes):
+        if time.monotonic() > deadline:
+            waiting = [each for each, has in zip(processes, begun[:], strict=True) if not has]
+            return [each for each in waiting if _is_asleep(each)]
+        time.sleep(0.002)
+    return []
+
+
+def _is_asleep(process: BaseProcess) -> bool:
+    try:
+        return bool(psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _discard(batches: Any, hung: Sequence[BaseProcess]) -> None:
+    """End the processes of an iterator of torch, some of which hang."""
+    signal_handling._remove_worker_pids(id(batches))  # or their end is an error
+    batches._worker_pids_set = False
+    for process in hung:
+        process.kill()
+    batches._shutdown_workers()
 
 
 def _early_end(process: BaseProcess, when: str) -> RuntimeError:

@@ -54,11 +54,13 @@ class Batches:
         order: Sequence[int] = range(plan.samples)
         if not self._is_stream:
             order = epoch_permutation(epoch, self._seed, plan.samples)
-        slices = (order[piece] for piece in plan.slices(self._rank))
+        slices = partial(plan.slices, self._rank)
         if not self._is_stream and getattr(self._task.train, "wants_epoch", False):
-            self._sampler.batches = ([(epoch, index) for index in piece] for piece in slices)
+            self._sampler.batches = lambda: (
+                [(epoch, index) for index in order[piece]] for piece in slices()
+            )
         else:
-            self._sampler.batches = slices
+            self._sampler.batches = lambda: (order[piece] for piece in slices())
         self._generator.manual_seed(_mix_seed(self._seed, epoch, self._rank + 1))
         return self._mover.move(wait_for_batches(self._loader, self._timeout_s))
 
@@ -82,18 +84,18 @@ def epoch_permutation(epoch: int, seed: int, samples: int) -> list[int]:
 class _EpochSampler:
     """A batch sampler that gets new content for each epoch, so that loader processes persist."""
 
-    batches: Iterator[Sequence[Any]] = iter(())
+    batches: Callable[[], Iterator[Sequence[Any]]]
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
-        return self.batches
+        return self.batches()
 
 
 class EvaluationBatches:
     """This rank's consecutive share of the evaluation data, as (batch, samples) in each pass.
 
     A rank without a sample gets one batch with a count of 0. `first` are the indices of the first
-    batch. Loader processes persist: a process that forks while it has threads may hang, so it does
-    not fork again for each evaluation.
+    batch. Loader processes persist: a process that is forked from one with threads may hang, so
+    they are not forked again for each evaluation.
     """
 
     def __init__(

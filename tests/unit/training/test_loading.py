@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,50 @@ def test_no_evaluation_after_the_first_one_starts_processes() -> None:
     first, second = ({int(batch[0]) for batch, _ in batches} for _ in range(2))
     assert first == second
     assert os.getpid() not in first
+
+
+class Forks:
+    """Processes that hang as they are forked: a lock is held by a thread that they do not have."""
+
+    def __init__(self) -> None:
+        self.hanging = 0
+        self.count = mmap(-1, 1)
+        self.pid = os.getpid()
+        os.register_at_fork(after_in_child=self.hang)
+
+    def hang(self) -> None:
+        if os.getppid() == self.pid and self.count[0] < self.hanging:
+            self.count[0] += 1
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+
+
+FORKS = Forks()
+
+
+def test_where_a_loader_process_hangs_as_it_is_forked_all_start_again(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loader_processes, "START_S", 1.0)
+    drawn = []
+    for hanging in (0, 1):
+        monkeypatch.setattr(FORKS, "hanging", hanging)
+        batches = epoch_of(batches_of(0, Plain(Dice(SAMPLES)), data__workers=2), 0)
+        drawn.append([numbers for *numbers, _ in flatten(batches)])
+    assert drawn[0] == drawn[1]
+    assert FORKS.count[0] == 1
+    assert "hung as they were forked: loader processes" in capfd.readouterr().err
+
+
+def test_loader_processes_that_hang_at_each_start_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loader_processes, "START_S", 0.5)
+    monkeypatch.setattr(FORKS, "hanging", 9)
+    batches = batches_of(0, Plain(Indices(SAMPLES)), data__workers=2)
+    with pytest.raises(RuntimeError, match="hung as they were forked, 3 times; data"):
+        epoch_of(batches, 0)
 
 
 class Stuck(Indices):
