@@ -36,6 +36,7 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.FORWARD, "torch/nn/modules/module.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loading.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loader_processes.py", ()),
+    (RankPhase.DATA, "distrain/runners/training/loader_wait.py", ()),
     (RankPhase.FORWARD, "distrain/runners/training/loop.py", ("_step",)),
     (RankPhase.GPU, "torch/cuda/", ("synchronize",)),
     (RankPhase.EXIT, "threading.py", ("_shutdown",)),

@@ -17,7 +17,8 @@ from distrain.models.task import Task, overrides
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.training.batch_plan import BatchPlan
-from distrain.runners.training.loader_processes import end_processes, make_loader, wait_for_batches
+from distrain.runners.training.loader_processes import end_processes, make_loader
+from distrain.runners.training.loader_wait import wait_for_batches
 
 DIRECT_BYTES = 1 << 16
 

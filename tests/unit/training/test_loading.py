@@ -26,7 +26,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.system.devices import Device
-from distrain.runners.training import loader_processes
+from distrain.runners.training import loader_processes, loader_wait
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loader_check import require_picklable
 from distrain.runners.training.loading import (
@@ -382,7 +382,7 @@ def test_a_batch_that_a_suspended_process_has_announced_is_not_waited_for_withou
 def test_a_loader_process_that_pauses_between_two_epochs_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loader_processes, "CHECK_S", 0.2)
+    monkeypatch.setattr(loader_wait, "CHECK_S", 0.2)
     task = Plain(Indices(SAMPLES))
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
     batches = EvaluationBatches(task, config, plan, 0, make_mover(task))
@@ -404,7 +404,7 @@ class Leaving(Indices):
 def test_a_loader_process_that_exits_without_an_error_is_noticed_before_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loader_processes, "CHECK_S", 0.2)
+    monkeypatch.setattr(loader_wait, "CHECK_S", 0.2)
     task = Plain(Indices(SAMPLES))
     task.eval = Leaving(1)
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
@@ -461,7 +461,7 @@ def test_a_loader_process_that_ends_before_its_batch_was_received_is_named(
     end: Callable[[], None], how: str
 ) -> None:
     with pytest.raises(RuntimeError, match=f"{how} before all of its batches"):
-        next(loader_processes._retry(EndingBatches(end), 600))
+        next(loader_wait._retry(EndingBatches(end), 600))
 
 
 @pytest.mark.parametrize(("size", "is_ahead"), [(1_000, False), (20_000, True)])
