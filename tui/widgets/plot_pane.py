@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite, log10
+from math import isfinite
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -20,6 +20,7 @@ from textual.widget import Widget
 from distrain.tui.data.chart import Chart
 from distrain.tui.data.copying import CopyValue
 from distrain.tui.keymap import insert_keys
+from distrain.tui.plotting import zoom
 from distrain.tui.plotting.area import TWO
 from distrain.tui.plotting.canvas import BLANK, ColouredText
 from distrain.tui.plotting.chart_layout import (
@@ -32,18 +33,12 @@ from distrain.tui.plotting.chart_layout import (
     ChartLayout,
 )
 from distrain.tui.plotting.drawn_line import PlotLook
+from distrain.tui.plotting.zoom import Span
 from distrain.tui.widgets.border_text import fit_on_border
 from distrain.tui.widgets.colours import legible_colour
 
-XSpan = tuple[float, float]
-YSpan = tuple[float, float]
-
 _WHEEL = 0.8  # of the span stays in sight at one notch
 _DRAGGED = 2  # least cells of a drag
-_LEAST_WIDTH = {"step": 2.0, "time": 4.0, "duration": 4.0}
-_LEAST_PART = 1e-6  # of the whole x axis
-LEAST_Y = 1e-12
-_LEAST_Y_PART = 1e-9  # of the values: closer ones have no ticks, and in the end no difference
 _NAMES = {BLANK: "text", TEXT: "text", AXIS: "axis", GRID: "grid", CURSOR: "cursor"}
 
 
@@ -98,7 +93,7 @@ class PlotPane(Widget, can_focus=True):
     class Zoomed(Message):
         """The mouse selects a part of the x axis; None for all of it."""
 
-        def __init__(self, pane: PlotPane, span: XSpan | None) -> None:
+        def __init__(self, pane: PlotPane, span: Span | None) -> None:
             super().__init__()
             self.pane = pane
             self.span = span
@@ -110,7 +105,7 @@ class PlotPane(Widget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
         self._chart = Chart("", [])
-        self._whole: XSpan | None = None
+        self._whole: Span | None = None
         self._chart_layout: ChartLayout | None = None
         self._strips: list[Strip] = []
         self._styles: dict[int | tuple[str, bool], Style] = {}
@@ -179,73 +174,22 @@ class PlotPane(Widget, can_focus=True):
         before = [x for x, cell in zip(drawn, cells, strict=True) if cell < at]
         return before[-1] if before else drawn[0]
 
-    def zoomed(self, factor: float, about: float | None = None) -> XSpan | None:
-        """Return the span scaled around an x, the cursor or the middle; None for all."""
-        layout = self._current_layout()
-        low, high, _ = layout.x
-        if layout.extent is None:
-            return self._chart.span
+    def zoomed(self, factor: float, about: float | None = None) -> Span | None:
+        """Return the x span scaled around an x, the cursor or the middle; None for all."""
         about = self.cursor if about is None else about
-        if about is None or not low <= about <= high:
-            about = (low + high) / 2
-        whole = self._whole or (low, high)
-        least = _LEAST_WIDTH.get(self._chart.x_axis, _LEAST_PART * (whole[1] - whole[0]))
-        if factor < 1 and (high - low) * factor < least:
-            return self._chart.span
-        span = (about - (about - low) * factor, about + (high - about) * factor)
-        return None if span[0] <= whole[0] and span[1] >= whole[1] else span
+        return zoom.zoom_x(self._current_layout(), self._whole, factor, about)
 
-    def panned(self, direction: int) -> XSpan | None:
-        """Return the span moved by half its width to the right (1) or left (-1).
+    def panned(self, direction: int) -> Span | None:
+        """Return the x span moved to the right (1) or left (-1); None for all."""
+        return zoom.pan_x(self._current_layout(), self._whole, direction)
 
-        Its middle stays within the data. None if everything is shown.
-        """
-        if self._chart.span is None:
-            return None
-        low, high = self._chart.span
-        middle = (low + high) / 2
-        half = (high - low) / 2
-        first, last = self._whole or (low, high)
-        to = max(min(first, middle), min(middle + direction * half, max(last, middle)))
-        return to - half, to + half
+    def zoomed_y(self, factor: float) -> Span | None:
+        """Return the y range scaled around its middle; None for all."""
+        return zoom.zoom_y(self._current_layout(), factor)
 
-    def zoomed_y(self, factor: float) -> YSpan | None:
-        """Return the y range scaled around its middle; None if it would contain everything."""
-        if self._chart.stacked:
-            return None
-        low, high = self._y_ends()
-        half = factor * (high - low) / 2
-        middle = (low + high) / 2
-        whole = self._y_ends(self._lay_out_whole_y())
-        if middle - half <= whole[0] and middle + half >= whole[1]:
-            return None
-        if factor < 1 and half < max(LEAST_Y, _LEAST_Y_PART * max(abs(low), abs(high))):
-            return self.look.y_span
-        return self._from_ends(middle - half, middle + half)
-
-    def panned_y(self, direction: int) -> YSpan | None:
-        """Return the y range moved by a quarter up (1) or down (-1). Its middle stays within the
-        whole axis. None if all is shown.
-        """
-        if self.look.y_span is None:
-            return None
-        low, high = self._y_ends()
-        middle = (low + high) / 2
-        half = (high - low) / 2
-        first, last = self._y_ends(self._lay_out_whole_y())
-        to = max(min(first, middle), min(middle + direction * half / 2, max(last, middle)))
-        return self._from_ends(to - half, to + half)
-
-    def _y_ends(self, layout: ChartLayout | None = None) -> YSpan:
-        """Return the ends of the y axis; of a log axis their logarithms."""
-        low, high, is_log = (layout or self._current_layout()).y
-        return (log10(low), log10(high)) if is_log else (low, high)
-
-    def _from_ends(self, low: float, high: float) -> YSpan:
-        return (10**low, 10**high) if self._current_layout().y.log else (low, high)
-
-    def _lay_out_whole_y(self) -> ChartLayout:
-        return ChartLayout(self._chart, *self.size, self.look._replace(y_span=None))
+    def panned_y(self, direction: int) -> Span | None:
+        """Return the y range moved up (1) or down (-1); None for all."""
+        return zoom.pan_y(self._current_layout(), direction)
 
     @property
     def all_names(self) -> frozenset[str]:
@@ -394,7 +338,7 @@ class PlotPane(Widget, can_focus=True):
             if columns:
                 self.refresh(*(Region(column, top, 1, rows) for column in columns))
 
-    def _seen(self, chart: Chart) -> XSpan | None:
+    def _seen(self, chart: Chart) -> Span | None:
         """Return the whole x axis seen so far, which limits zooming out."""
         ends = [x for line in chart.lines if line.x for x in (line.x[0], line.x[-1])]
         if chart.span and self._whole and chart.x_axis == self._chart.x_axis:
