@@ -11,13 +11,8 @@ from textual.widgets import Input
 
 from distrain.runners import formatting
 from distrain.tui import keymap
-from distrain.tui.data.log_reader import (
-    PROCESS_LOGS,
-    LogPage,
-    LogSearch,
-    PageRequest,
-    SearchResult,
-)
+from distrain.tui.data.log_reader import PROCESS_LOGS, LogPage, LogSearch, PageRequest
+from distrain.tui.data.log_search import CurrentSearch
 from distrain.tui.keymap import LOG, LOG_SEARCH
 from distrain.tui.widgets.log_tabs import log_tabs
 from distrain.tui.widgets.log_view import LogView
@@ -97,10 +92,7 @@ class LogPane(Widget, can_focus=True):
         self._request = PageRequest(self._chosen, None, 0)
         self._page: LogPage | None = None
         self._lines_seen = 0
-        self._search_status = ""
-        self._count_status = ""
-        self._lines_without_match: int | None = None  # searched so far
-        self._searches = 0
+        self._search = CurrentSearch()
 
     def compose(self) -> ComposeResult:
         yield self._view
@@ -163,8 +155,7 @@ class LogPane(Widget, can_focus=True):
         if name != self._chosen:
             self._chosen = name
             self._page = None
-            self._search_status = ""
-            self._lines_without_match = None
+            self._search.forget()
             self._view.clear()
             self._lines_seen = 0
             self._request_page()
@@ -176,24 +167,12 @@ class LogPane(Widget, can_focus=True):
         if page.name != self._chosen:
             return
         if page.replaced:
-            self._search_status = ""
+            self._search.forget()
             self._lines_seen = 0
-            self._lines_without_match = None
         self._page = page
         self._lines_seen += page.shift
         self._view.put(page)
-        if page.counted is not None and page.counted.number == self._searches:
-            position, total = page.counted.position, page.counted.total
-            self._count_status = f"match {position:,} of {total:,}"
-        if page.found is not None and page.found.search.number == self._searches:
-            self._show_result(page.found, page.total)
-        elif self._lines_without_match is not None and page.total > self._lines_without_match:
-            # New lines may match. Without the focus on the search line the view must not move.
-            if self._input.has_focus:
-                self._start_search(max(self._lines_without_match - 1, 0), wraps=False)
-            else:
-                self._search_status = ""
-                self._lines_without_match = None
+        self._show_search(page)
         if self._view.lacks_lines:
             self._request_page()
         self._paint()
@@ -261,15 +240,9 @@ class LogPane(Widget, can_focus=True):
     def _status(self) -> str:
         view = self._view
         page = self._page
+        parts = self._search.describe(view.found, view.total)
         if page is None or not page.total:
-            return self._search_status
-        parts = []
-        if view.found is not None:
-            parts.append(f"line {view.found + 1:,} of {view.total:,}{self._search_status}")
-            if self._count_status:
-                parts.append(self._count_status)
-        elif self._search_status:
-            parts.append(self._search_status)
+            return " · ".join(parts)
         if not page.complete:
             parts.append("counting lines")
         elif view.following and not parts:
@@ -335,9 +308,7 @@ class LogPane(Widget, can_focus=True):
         start = view.top if view.found is None else view.found
         view.words = event.value
         view.found = None
-        self._search_status = self._count_status = ""
-        self._lines_without_match = None
-        self._searches += 1
+        self._search.cancel()
         if event.value:
             self._start_search(start)
         self._paint()
@@ -356,25 +327,26 @@ class LogPane(Widget, can_focus=True):
         else:
             self._start_search(view.found + direction, direction < 0)
 
-    def _start_search(self, line: int, backwards: bool = False, wraps: bool = True) -> None:
-        self._searches += 1
-        self._count_status = ""
-        self._lines_without_match = None
-        if wraps:
-            self._search_status = "" if self._view.found is not None else "searching …"
-        search = LogSearch(self._searches, self._view.words, line, backwards, wraps)
-        self._request_page(search)
+    def _start_search(self, line: int, backwards: bool = False) -> None:
+        view = self._view
+        has_match = view.found is not None
+        self._request_page(self._search.start(view.words, line, backwards, from_match=has_match))
 
-    def _show_result(self, found: SearchResult, total: int) -> None:
-        if found.line is None:
-            self._view.found = None
-            self._lines_without_match = total
-            yet = " yet" if self._live else ""
-            self._search_status = f"no match for “{found.search.words}” in this log{yet}"
-            return
-        end = "end" if found.search.backwards else "top"
-        self._search_status = f", continued from the {end}" if found.wrapped else ""
-        self._view.reveal(found.line)
+    def _show_search(self, page: LogPage) -> None:
+        """Go to the match that a page brings, or search what has been written since there was none.
+
+        Without the focus on the search line the view must not move.
+        """
+        view = self._view
+        result = self._search.take(page, self._live)
+        if result is not None and result.line is not None:
+            view.reveal(result.line)
+        elif result is not None:
+            view.found = None
+        elif self._search.may_match_now(page.total) and self._input.has_focus:
+            self._request_page(self._search.extend(view.words))
+        elif self._search.may_match_now(page.total):
+            self._search.forget()
 
     # --- copy and save --------------------------------------------------------------------------
 
