@@ -15,21 +15,22 @@ from distrain.tui import keymap
 from distrain.tui.data.copying import CopyValue, flat_values
 from distrain.tui.data.history import describe_unseen
 from distrain.tui.data.run_groups import GroupRow, TableRow
-from distrain.tui.data.run_listing import Order, RunListing
-from distrain.tui.data.run_rows import EARLIER_SORTS, METRIC, NUMBERS, RunRow, is_column
+from distrain.tui.data.run_listing import RunListing
+from distrain.tui.data.run_rows import RunRow
 from distrain.tui.data.run_scanner import FolderChanges
 from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.folder_reader import FolderReader
 from distrain.tui.screens.run_reports import RunReports
 from distrain.tui.screens.run_selection import RunSelection, open_session, open_sessions
+from distrain.tui.screens.runs_arrangement import RunsArrangement
 from distrain.tui.screens.runs_filter import RunsFilter
 from distrain.tui.widgets.filter_input import FilterInput
 from distrain.tui.widgets.group_line import group_line
 from distrain.tui.widgets.key_bar import KeyBar
-from distrain.tui.widgets.run_columns import DEFAULT_LAYOUT, TableLayout, column_title
+from distrain.tui.widgets.run_columns import column_title
 from distrain.tui.widgets.run_details import details
-from distrain.tui.widgets.run_table import RunTable, TableLook
+from distrain.tui.widgets.run_table import RunTable
 from distrain.tui.widgets.runs_header import RunsHeader
 
 if TYPE_CHECKING:
@@ -66,16 +67,16 @@ class RunsScreen(AppScreen):
     def __init__(self) -> None:
         super().__init__()
         self.listing = RunListing()
-        self._layout = DEFAULT_LAYOUT
         self._problems: dict[str, str] = {}
         self._selected_run: SelectedRun | None = None
         self._reports = RunReports(self)
         self._table = RunTable(self.distrain.run_marks)
         self._selection = RunSelection(self.distrain, self.listing, self._table)
+        self._arrangement = RunsArrangement(self.distrain, self.listing, self._table, self._paint)
         # It reads while the widgets are made, so that the first paint has rows.
         self._reader = FolderReader(
             self,
-            oldest_first=lambda: self._order[:2] == ("age", False),
+            oldest_first=lambda: self._arrangement.order[:2] == ("age", False),
             on_read=lambda: self.post_message(self.FolderRead()),
         )
 
@@ -151,26 +152,15 @@ class RunsScreen(AppScreen):
 
     # --- what is shown --------------------------------------------------------------------------
 
-    @property
-    def _order(self) -> Order:
-        settings = self.distrain.settings
-        by = EARLIER_SORTS.get(settings.sort, settings.sort)
-        group_by = settings.group_by if is_column(settings.group_by) else ""
-        return Order(by if is_column(by) else "age", settings.descending, group_by)
-
     def _paint(self) -> None:
-        order = self._order
+        order = self._arrangement.order
         lines = self.listing.arrange(self._filter.text, order)
-        chosen = self.distrain.settings.columns
-        names, has_changed = self.listing.columns(chosen, order.by)
-        if has_changed:
-            self._layout = TableLayout(names, self.listing.shown, bool(chosen), order.by)
         empty = ""
         if self.rows:
             empty = NO_MATCH
         elif self.is_complete:
             empty = keymap.insert_keys(NO_RUNS, self.app)
-        look = TableLook(self._layout, *order)
+        look = self._arrangement.look()
         self._table.show(lines, self._selection.marked, look, empty, hold=self.is_complete)
         self._paint_selected(self._table.line)
         self._filter.explain(self.listing.problem, self.rows.values(), self._problem)
@@ -201,7 +191,7 @@ class RunsScreen(AppScreen):
     def _paint_selected(self, line: TableRow | None) -> None:
         about = self.query_one("#runs-about", Static)
         if isinstance(line, GroupRow):
-            about.update(group_line(line, self._order.group_by))
+            about.update(group_line(line, self._arrangement.order.group_by))
         else:
             about.update(details(line, self.has_class("-short")))
         if self._selected_run is not None:
@@ -220,61 +210,22 @@ class RunsScreen(AppScreen):
     # --- the table ------------------------------------------------------------------------------
 
     def action_order(self) -> None:
-        columns = self._table.sortable
-        current = self._order.by
-        index = columns.index(current) + 1 if current in columns else 0
-        by = columns[index % len(columns)]
-        self._sort(by, _is_greatest_first(by))
+        self._arrangement.sort_by_next()
 
     def action_reverse(self) -> None:
-        self._sort(self._order.by, not self._order.descending)
+        self._arrangement.reverse()
 
     def on_run_table_sorted(self, event: RunTable.Sorted) -> None:
-        if event.by == self._order.by:
-            self.action_reverse()
-        else:
-            self._sort(event.by, _is_greatest_first(event.by))
-
-    def _sort(self, by: str, descending: bool) -> None:
-        self.distrain.remember(sort=by, descending=descending)
-        self._paint()
+        self._arrangement.sort_by(event.by)
 
     def action_columns(self) -> None:
-        from distrain.tui.data.column_choice import offered_columns
-        from distrain.tui.dialogs.pick_columns import ColumnsDialog
-
-        def change(columns: list[str]) -> None:
-            self.distrain.remember(columns=columns)
-            self._paint()
-
-        chosen = self.distrain.settings.columns
-        titles = {name: column_title(name) for name in offered_columns(self.rows.values())}
-        current = [name for name in self._table.sortable if name != "status"]
-        self.app.push_screen(ColumnsDialog(titles, chosen, current, change))
+        self._arrangement.choose_columns()
 
     def action_group(self) -> None:
-        from distrain.tui.data.column_choice import grouping_keys
-        from distrain.tui.dialogs.pick_one import PickOneDialog
-
-        def group(name: str | None) -> None:
-            if name is not None:
-                self.distrain.remember(group_by=name)
-                self._paint()
-
-        keys = grouping_keys(self.listing.shown)
-        options = [("", "no groups"), *((name, column_title(name)) for name in keys)]
-        dialog = PickOneDialog("Group by", options, self._order.group_by)
-        self.app.push_screen(dialog, group)
+        self._arrangement.choose_groups()
 
     def action_folds(self) -> None:
-        """Fold all groups, or unfold them if all are folded."""
-        lines = self.listing.arrange(self._filter.text, self._order)
-        groups = {line.id for line in lines if isinstance(line, GroupRow)}
-        if not groups:
-            self.distrain.refuse(keymap.insert_keys("{runs.group} groups the runs", self.app))
-        is_folded = groups <= self.listing.folded
-        self.listing.folded = set() if is_folded else groups
-        self._paint()
+        self._arrangement.toggle_folds()
 
     def action_preview(self) -> None:
         self.distrain.remember(preview=not self.distrain.settings.preview)
@@ -344,19 +295,15 @@ class RunsScreen(AppScreen):
     def action_open(self) -> None:
         """Open the run under the cursor, or fold the group."""
         if self._table.group:
-            self._fold(self._table.group)
+            self._arrangement.toggle_fold(self._table.group)
         elif session := self._selection.current():
             self.distrain.sessions.open(session)
 
     def on_run_table_opened(self, event: RunTable.Opened) -> None:
         if isinstance(event.row, GroupRow):
-            self._fold(event.row)
+            self._arrangement.toggle_fold(event.row)
         elif session := open_session(self.distrain, event.row):
             self.distrain.sessions.open(session)
-
-    def _fold(self, group: GroupRow) -> None:
-        self.listing.folded ^= {group.id}
-        self._paint()
 
     def action_compare(self) -> None:
         from distrain.runners.runs import Run
@@ -437,8 +384,3 @@ class RunsScreen(AppScreen):
     def folder(self) -> Path | None:
         row = self._table.row
         return self.distrain.runs_dir / row.id if row else None
-
-
-def _is_greatest_first(column: str) -> bool:
-    """Return whether a column is first sorted from its greatest value down."""
-    return column in NUMBERS or column.startswith(METRIC)
