@@ -13,12 +13,13 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group, find_group
 from distrain.runners.lookup import find_any
 from distrain.runners.records.state import TRASH
-from distrain.runners.records.trash import find_in_trash, restore
+from distrain.runners.records.trash import find_in_trash, require_unused, restore
+from distrain.runners.runs import Run
 from distrain.runners.session import Session, runs_folder
 
 
 def execute(arguments: Namespace) -> int:
-    """Move all of the named sessions to the trash, or none if one of them is live."""
+    """Move all of the named sessions to the trash, or none if one of them is live or needed."""
     runs_dir = runs_folder(arguments.runs_dir)
     if arguments.undo:
         return _restore(arguments.runs, runs_dir)
@@ -32,6 +33,8 @@ def execute(arguments: Namespace) -> int:
             raise DistrainError(
                 f"{session.id} is {session.status}; run `distrain stop {session.id}` first"
             )
+        if isinstance(session, Run):
+            require_unused(session.record)
     for session in sessions.values():
         session.remove()
     option = [] if arguments.runs_dir is None else ["--runs-dir", arguments.runs_dir]

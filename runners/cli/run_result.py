@@ -79,7 +79,8 @@ def print_failure(record: Record, state: RunState) -> None:
     if error is None:
         return
     if error.usage:
-        print_message(f"distrain: {error.message}")
+        where = f"{error.origin}: " if error.host else ""  # else it is the same for all ranks
+        print_message(f"distrain: {where}{error.message}")
         return
     print_message(f"distrain: {paint(describe_error(error), 'failed', sys.stderr)}")
     path = log_path(record.dir, error.log_name)

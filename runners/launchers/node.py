@@ -43,6 +43,7 @@ from distrain.runners.protocol.events import (
     Notice,
     OutsideRequest,
     Rendezvous,
+    Signalled,
     Stop,
     Welcome,
 )
@@ -199,6 +200,9 @@ class NodeAgent:
             # Not in this thread: the signal may have interrupted it while it was sending.
             threading.Thread(target=self._link.send, args=(Stop(),), daemon=True).start()
             return
+        if self._is_working and not self._is_ending:
+            report = Signalled(time=time.time(), signal=signal.SIGTERM)
+            threading.Thread(target=self._link.send, args=(report,), daemon=True).start()
         raise termination(SIGTERM_REASON)
 
     def _end_now(self) -> None:

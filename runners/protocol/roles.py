@@ -67,7 +67,7 @@ SENDERS: dict[type[Event], tuple[Role, ...]] = {
     Failure: (*RANK, *AGENTS),
     Notice: ROLES,
     Exited: (*LAUNCHER, *AGENTS),
-    Signalled: LAUNCHER,
+    Signalled: (*LAUNCHER, *AGENTS),
     Job: LAUNCHER,
     Rendezvous: AGENTS,
     Sampled: AGENTS,

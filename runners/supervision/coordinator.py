@@ -110,6 +110,8 @@ class Coordinator:
                 self.run.membership.set_meeting_place(connection, event.address)
             case NodeFinished():
                 self.run.membership.mark_finished(connection)
+            case Signalled() if host := self.run.membership.distant_host(connection):
+                self._disconnections.note_agent_signal(host, event.signal)
             case Stop():
                 self.control.handle(connection, event)
             case Stopping():

@@ -51,11 +51,19 @@ class DisconnectionHandler:
             return None
         if self._run.plan.tasks:
             return departure.rank
+        self._note_lost_agent(departure.host)
+        return None
+
+    def note_agent_signal(self, host: str, number: int) -> None:
+        """Note that somebody has ended the node agent of another host, which ends its ranks."""
+        self._evidence.agent_signals.setdefault(host, number)
+        self._note_lost_agent(host)
+
+    def _note_lost_agent(self, host: str) -> None:
         has_begun = self._run.plan.scheduled or self._run.ranks.any_has_greeted
         if has_begun and not self._conditions.all_finished.is_set():
-            self._evidence.lost_agents.setdefault(departure.host, time.monotonic())
+            self._evidence.lost_agents.setdefault(host, time.monotonic())
             self._conditions.trouble.set()
-        return None
 
     def _note_unreachable(self, host: str, since: float) -> None:
         if host not in self._evidence.unreachable:

@@ -31,6 +31,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     nonfinite: NonFinite | None = None
     hosts: dict[int, str] = {}  # of each rank, in a run on several hosts
     lost_agents: dict[str, float] = {}  # hosts whose node agent is gone
+    agent_signals: dict[str, int] = {}  # that somebody has sent to these agents to end them
     unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
     missing: str = ""  # which hosts or ranks did not join in time
     aborts: dict[int, str] = {}  # what C++ printed of the exceptions that ended ranks by SIGABRT
@@ -79,6 +80,15 @@ class Evidence(msgspec.Struct, kw_only=True):
     def first_report(self) -> float:
         """When the first of those failures was reported; infinity if none was."""
         return min(self.reported.values(), default=math.inf)
+
+    @property
+    def ended_by_signal(self) -> float:
+        """When somebody has ended the launcher or a node agent; infinity if nobody has.
+
+        What ranks do from then on is a consequence.
+        """
+        agents = [self.lost_agents.get(host, math.inf) for host in self.agent_signals]
+        return min([self.launcher_signalled, *agents])
 
     @property
     def aborted_by_watchdog(self) -> set[int]:

@@ -63,7 +63,7 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
     """
     suspects: dict[int, tuple[int, float]] = {}
     for rank, (when, failure) in evidence.failures.items():
-        if when > evidence.launcher_signalled:
+        if when > evidence.ended_by_signal:
             continue
         if failure.usage:  # every rank refuses the same config: report the lowest
             suspects[rank] = (USAGE_ERROR, rank)
@@ -72,7 +72,7 @@ def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:
     aborted = evidence.aborted_by_watchdog
     first_failure = evidence.first_report
     for rank, when in evidence.disconnected.items():
-        if rank in aborted or when > evidence.launcher_signalled:
+        if rank in aborted or when > evidence.ended_by_signal:
             continue
         code = evidence.exit_code(rank)
         if code == -signal.SIGKILL and when > first_failure + KILLS_S:

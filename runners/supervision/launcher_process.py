@@ -28,6 +28,7 @@ CHECK_S = 0.1
 SETTLE_S = 2.0  # long enough to learn how each rank ended
 RESTART_S = 60.0  # where ranks may be restarted
 SCRIPT_S = 30.0  # for the other ranks of a script that has failed on one
+EXIT_S = 5.0  # after the last of them: agents of several hosts wait longer for one that has failed
 END_SCRIPT = [(signal.SIGTERM, SCRIPT_S), (signal.SIGKILL, 3.0)]
 LEAVE_S = 30.0  # after the last rank has finished: for the launcher to notice
 
@@ -164,7 +165,7 @@ class LauncherProcess:
             return self._scheduler.end_launcher
         if self._conditions.end_now.is_set():
             return AT_ONCE
-        return END_SCRIPT if self._evidence.is_script else GENTLY
+        return END_SCRIPT if self._has_script_ranks else GENTLY
 
     def _has_left_job(self) -> bool:
         """Return whether the launcher was killed, and its job may still run."""
@@ -242,7 +243,7 @@ class LauncherProcess:
         them: a restart clears these conditions.
         """
         conditions = self._conditions
-        since = time.monotonic()
+        since = last_seen = time.monotonic()
         while not (exit_task.done() or conditions.end_now.is_set()):
             if conditions.interrupt.is_set():
                 return True
@@ -250,10 +251,23 @@ class LauncherProcess:
                 return True
             if self._coordinator.run.is_job_queued and not self._coordinator.run.is_complete:
                 since = time.monotonic()  # a requeued job may wait for any time
-            if time.monotonic() > since + self._grace_period_s():
+            if self._has_script_ranks:
+                last_seen = time.monotonic()
+            until = since + self._grace_period_s()
+            if self._evidence.is_script and not conditions.all_finished.is_set():
+                until = min(until, last_seen + EXIT_S)
+            if time.monotonic() > until:
                 return False
             await asyncio.wait([exit_task], timeout=CHECK_S)
         return False
+
+    @property
+    def _has_script_ranks(self) -> bool:
+        """Whether a rank of a script runs, or may run: it has not reported its end."""
+        run = self._coordinator.run
+        reported = self._evidence.finished.keys() | self._evidence.failures.keys()
+        are_gone = len(reported) == self._plan.world_size and not (run.ranks or run.ranks.leaving)
+        return self._evidence.is_script and not are_gone
 
     def _program_may_go_on(self) -> bool:
         """Return whether the ranks are processes of a program, which may have more to do."""

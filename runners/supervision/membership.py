@@ -128,6 +128,13 @@ class Membership:
         found = (agent for agent, member in self._members.items() if rank in member.ranks)
         return next(found, None)
 
+    def distant_host(self, connection: Connection) -> str:
+        """Return the name of the host of a node agent; empty for that of this host, or another
+        connection.
+        """
+        member = self._members.get(connection)
+        return self.hosts[member.node] if member and not member.is_leader else ""
+
     def _waiting_text(self, node: int, rank: int) -> str:
         run_id = self._welcome.run_id
         if self._plan.tasks:

@@ -38,6 +38,7 @@ from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.fit import replaced_settings, require_fit
 from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
 from distrain.runners.training.meter import Meter
+from distrain.runners.training.model_check import require_same_model
 from distrain.runners.training.precision import Precision
 from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.task_optimizer import (
@@ -127,6 +128,7 @@ class Training:
 
     def _wrap(self, resumed: bool) -> None:
         """Let the strategy wrap model and optimizer; all ranks then have equal weights."""
+        require_same_model(self.world, self.model)
         train = self.config.train
         rule = average_rule(train, self.total_steps)
         self.average = WeightAverage(self.model, rule) if rule else None

@@ -85,7 +85,9 @@ class Exited(Event, frozen=True, tag="exited"):
 
 
 class Signalled(Event, frozen=True, tag="signalled"):
-    """The launcher has received a signal to end, by its number, and ends its ranks."""
+    """The launcher or a node agent has received a signal to end, by its number, and ends its
+    ranks.
+    """
 
     time: float
     signal: Int

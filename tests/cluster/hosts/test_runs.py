@@ -83,17 +83,26 @@ def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair) -> No
     assert [pair.exit_code(process) for process in both] == [130, 130], pair.output
 
 
-def test_a_host_with_a_killed_agent_is_named(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "how"),
+    [(signal.SIGKILL, 137, "killed"), (signal.SIGTERM, 1, "ended by SIGTERM")],
+)
+def test_a_host_whose_agent_somebody_ends_is_named(
+    pair: Pair, number: signal.Signals, code: int, how: str
+) -> None:
     both = pair.train()
     (agent,) = [
         each
         for each in pair.second.processes()
         if "distrain.runners.launchers.joined_host" in each.cmdline()
     ]
-    agent.kill()
-    assert [pair.exit_code(process) for process in both] == [1, 137]
-    assert pair.record.state.reason.startswith("h1 left the run: the process that starts its ranks")
-    assert "the joining process was killed by SIGKILL" in pair.second.log_text(JOIN)
+    agent.send_signal(number)
+    assert [pair.exit_code(process) for process in both] == [1, code]
+    reason = f"h1 left the run: the process that starts its ranks was {how}; "
+    assert pair.record.state.reason.startswith(reason)
+    if number == signal.SIGKILL:
+        reason = "the joining process was killed by SIGKILL"
+    assert reason in pair.second.log_text(JOIN)
     pair.assert_nothing_left()
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from distrain.runners.cli.run_result import describe_error
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distrain.runners.cli.run_result import describe_error, print_failure
+from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
+from tests.support.records import RunBuilder
 
 
 def test_a_message_of_many_lines_with_colours_is_one_plain_line() -> None:
@@ -11,3 +18,14 @@ def test_a_message_of_many_lines_with_colours_is_one_plain_line() -> None:
     error = RunError(rank=0, type="UnpicklingError", message=message, traceback="Traceback …")
     expected = "rank 0 failed: UnpicklingError: Weights only load failed, do this."
     assert describe_error(error) == expected
+
+
+def test_a_config_that_does_not_suit_another_host_is_reported_with_the_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunBuilder(tmp_path)
+    error = RunError(rank=2, type="TaskError", message="model.name: no module 'net'", usage=True)
+    for host, where in (("", ""), ("h1", "rank 2 on h1: ")):
+        run.writer.set_state(error=msgspec.structs.replace(error, host=host))
+        print_failure(Record(run.dir), run.writer.state)
+        assert capsys.readouterr().err == f"distrain: {where}model.name: no module 'net'\n"

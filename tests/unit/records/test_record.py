@@ -924,6 +924,23 @@ def test_a_removed_run_can_be_restored_and_a_live_one_cannot_be_removed(tmp_path
         find_in_trash(tmp_path, "")
 
 
+def test_a_run_from_which_a_live_one_continues_is_removed_once_that_has_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    folder = create_run(tmp_path, CONFIG, word="ddp")
+    writer = RecordWriter(folder)
+    writer.set_state(status="stopped")
+    writer.close()
+    load = str(folder / "checkpoints" / "step-00000001.pt")
+    child = create_run(tmp_path, CONFIG.with_changes({"checkpoint.load": load}), word="child")
+    with pytest.raises(DistrainError, match=rf"from which {child.name} \(starting\) continues"):
+        remove(Record(folder))
+    (child / "checkpoints").mkdir(exist_ok=True)
+    (child / "checkpoints" / "step-00000002.pt").touch()
+    remove(Record(folder))
+    assert [record.id for record in list_records(tmp_path)] == [child.name]
+
+
 def test_reading_records_loads_neither_torch_nor_psutil_nor_the_app() -> None:
     heavy = "{'torch', 'psutil', 'textual', 'rich', 'numpy'}"
     code = f"import sys, distrain.runners.records.reader; print(*{heavy} & {{*sys.modules}})"

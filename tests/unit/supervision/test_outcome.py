@@ -104,6 +104,17 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
         [0, 1, 2],
     ),
+    "somebody ends a node agent by SIGTERM, which ends its ranks": (
+        {
+            "disconnected": {1: 5.0 + SOON},
+            "lost_agents": {"n1": 5.0},
+            "agent_signals": {"n1": signal.SIGTERM},
+            "failures": {0: (5.1, failure(0)), 2: (5.1, secondary_failure(2))},
+            "hosts": {0: "n1", 1: "n1", 2: "n2"},
+        },
+        None, "HostLost", "n1 left the run: the process that starts its ranks was ended by SIGTERM",
+        [0, 1, 2],
+    ),
     "a node agent is killed, and the ends of its ranks are noticed first": (
         {
             "disconnected": {1: 5.0, 0: 5.0},

@@ -34,6 +34,7 @@ from distrain.runners.protocol.events import (
     RankSample,
     Rendezvous,
     Sampled,
+    Signalled,
     Stop,
 )
 from distrain.runners.records.folder import create_run
@@ -206,6 +207,19 @@ def test_a_node_reports_the_ends_of_its_own_ranks_only(two_hosts: Supervisor) ->
     assert set(coordinator.run.evidence.exits) == {1}
 
 
+def test_a_host_whose_agent_somebody_ends_has_ended_the_run(two_hosts: Supervisor) -> None:
+    coordinator = two_hosts.coordinator
+    first, node = Connection(coordinator), Connection(coordinator)
+    coordinator.received(first, Hello(role="node", node=0, host="h0"))
+    coordinator.received(node, Hello(role="node", node=1, host="h1"))
+    coordinator.received(Connection(coordinator), Hello(rank=0, world_size=2, host="h0"))
+    coordinator.received(node, Signalled(time=1.0, signal=signal.SIGTERM))
+    assert coordinator.run.conditions.trouble.is_set()
+    assert coordinator.run.evidence.launcher_signal == 0
+    reason = judge(coordinator.run.evidence).reason
+    assert reason.startswith("h1 left the run: the process that starts its ranks was ended by SIG")
+
+
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
     two_hosts.coordinator.received(
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
@@ -310,6 +324,39 @@ def test_a_request_to_end_at_once_cuts_the_time_of_a_script_short(
 
     asyncio.run(run())
     assert supervisor.coordinator.run.evidence.launcher_code == -signal.SIGKILL
+
+
+def test_a_launcher_is_ended_early_once_all_ranks_of_a_failed_script_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "launcher_command", lambda *_: ["sleep", "600"])
+    monkeypatch.setattr(launcher_process, "EXIT_S", 0.5)
+    monkeypatch.setattr(launcher_process, "SCRIPT_S", 600.0)
+    config = RunConfig.from_dict(
+        {"script": {"path": "train.py"}, "launcher": "torchrun", "devices": "cpu:2"}
+    )
+    supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
+    coordinator = supervisor.coordinator
+    failure = Failure(time=1.0, rank=1, error="ValueError", message="mine")
+    connections = {rank: Connection(coordinator) for rank in range(2)}
+    for rank, connection in connections.items():
+        coordinator.received(connection, Hello(rank=rank, world_size=2))
+    coordinator.received(connections[1], failure)
+    coordinator.disconnected(connections[1])
+    coordinator.run.conditions.trouble.set()
+
+    async def run() -> None:
+        await supervisor.launcher.start(os.environ)
+        waiting = asyncio.create_task(supervisor.launcher.wait())
+        await asyncio.sleep(0.2)
+        assert not waiting.done()  # rank 0 still runs
+        coordinator.received(connections[0], Finished(time=1.0, rank=0, step=0))
+        coordinator.disconnected(connections[0])
+        await waiting
+        await supervisor.launcher.end()
+
+    asyncio.run(run())
+    assert judge(coordinator.run.evidence).reason == "rank 1: mine"
 
 
 def test_the_time_in_the_queue_is_no_time_of_starting(
