@@ -33,8 +33,7 @@ def execute(arguments: Namespace) -> int:
             raise DistrainError(
                 f"{session.id} is {session.status}; run `distrain stop {session.id}` first"
             )
-        if isinstance(session, Run):
-            require_unused(session.record)
+    require_unused([session.record for session in sessions.values() if isinstance(session, Run)])
     for session in sessions.values():
         session.remove()
     option = [] if arguments.runs_dir is None else ["--runs-dir", arguments.runs_dir]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError, RunsFolderError
-from distrain.runners.records.checkpoint_files import last_checkpoint
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.state import TRASH
 
@@ -18,34 +17,36 @@ _SEPARATOR = "~"  # before a number, where a folder of that name is in the trash
 def remove(record: Record) -> Path:
     """Move a record to the trash of its runs folder and return its new path.
 
-    Raises DistrainError while the run is live or another one needs it, RunsFolderError.
+    Raises DistrainError while the run is live, RunsFolderError. `require_unused` comes first.
     """
     if record.live:
         raise DistrainError(f"{record.id} is {record.status}; stop it before removing it")
-    require_unused(record)
     record.close()
     return move_to_trash(record.dir)
 
 
-def require_unused(record: Record) -> None:
-    """Raise DistrainError if a live run of the same folder begins with a checkpoint of this one.
+def require_unused(records: Sequence[Record]) -> None:
+    """Raise DistrainError if a live run of their folder begins with a checkpoint of one of them.
 
-    That run needs it until it has a checkpoint of its own.
+    That run needs it until it has a checkpoint of its own. Reads all records of the folder.
     """
-    for other in list_records(record.dir.parent):
-        if other.live and other.id != record.id and _begins_with(record, other):
-            text = (
-                f"{record.id} has the checkpoint from which {other.id} ({other.status}) continues"
-            )
-            raise DistrainError(f"{text}; `distrain stop {other.id}` ends it")
+    folders = {record.dir.resolve(): record for record in records}
+    for other in list_records(records[0].dir.parent) if records else ():
+        for folder in _needed_folders(other):
+            if folder in folders:
+                text = f"{folders[folder].id} has the checkpoint from which {other.id}"
+                text += f" ({other.status}) continues; `distrain stop {other.id}` ends it"
+                raise DistrainError(text)
 
 
-def _begins_with(record: Record, other: Record) -> bool:
-    with suppress(DistrainError):  # what cannot be read does not run
-        path = other.config.checkpoint.load or ""
-        is_of_record = path and Path(path).resolve().is_relative_to(record.dir.resolve())
-        return bool(is_of_record) and last_checkpoint(other.dir / "checkpoints") is None
-    return False
+def _needed_folders(record: Record) -> Sequence[Path]:
+    """Return the folders that hold the checkpoint with which a live run begins."""
+    try:
+        if record.live and record.config.checkpoint.load and not record.last_checkpoint:
+            return Path(record.config.checkpoint.load).resolve().parents
+    except DistrainError:  # what cannot be read does not run
+        pass
+    return ()
 
 
 def move_to_trash(folder: Path) -> Path:

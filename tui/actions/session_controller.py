@@ -11,7 +11,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.trust import describe
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.state import TRASH
-from distrain.runners.records.trash import restore
+from distrain.runners.records.trash import require_unused, restore
 from distrain.runners.runs import Run
 from distrain.runners.session import Session
 from distrain.tui.base_app import BaseApp
@@ -262,6 +262,11 @@ class SessionController:
                 name = label(session)
                 self._app.refuse(f"{name} is {session.status}; stop it before deleting it")
                 return
+        try:
+            require_unused([session.record for session in sessions if isinstance(session, Run)])
+        except DistrainError as error:
+            self._app.refuse(str(error))
+            return
 
         from distrain.tui.dialogs.dialog import Answer, ChoiceDialog
 

@@ -57,7 +57,7 @@ from distrain.runners.records.stacks import read_saved_stacks
 from distrain.runners.records.state import RunError
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
-from distrain.runners.records.trash import find_in_trash, remove, restore
+from distrain.runners.records.trash import find_in_trash, remove, require_unused, restore
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
 from tests.support import ROOT
@@ -924,7 +924,7 @@ def test_a_removed_run_can_be_restored_and_a_live_one_cannot_be_removed(tmp_path
         find_in_trash(tmp_path, "")
 
 
-def test_a_run_from_which_a_live_one_continues_is_removed_once_that_has_a_checkpoint(
+def test_a_run_from_which_a_live_one_continues_is_needed_until_that_has_a_checkpoint(
     tmp_path: Path,
 ) -> None:
     folder = create_run(tmp_path, CONFIG, word="ddp")
@@ -934,11 +934,10 @@ def test_a_run_from_which_a_live_one_continues_is_removed_once_that_has_a_checkp
     load = str(folder / "checkpoints" / "step-00000001.pt")
     child = create_run(tmp_path, CONFIG.with_changes({"checkpoint.load": load}), word="child")
     with pytest.raises(DistrainError, match=rf"from which {child.name} \(starting\) continues"):
-        remove(Record(folder))
+        require_unused([Record(folder)])
     (child / "checkpoints").mkdir(exist_ok=True)
     (child / "checkpoints" / "step-00000002.pt").touch()
-    remove(Record(folder))
-    assert [record.id for record in list_records(tmp_path)] == [child.name]
+    require_unused([Record(folder)])
 
 
 def test_reading_records_loads_neither_torch_nor_psutil_nor_the_app() -> None:
