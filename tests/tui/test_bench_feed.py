@@ -11,6 +11,8 @@ import pytest
 from rich.style import Style
 
 from distrain.runners.config.presets import load_preset
+from distrain.runners.errors import DistrainError
+from distrain.runners.records.trash import restore
 from distrain.tui.data.bench_feed import BenchFeed, bench_row, runs_of
 from distrain.tui.data.run_scanner import RunScanner
 from distrain.tui.widgets.bench_header import header
@@ -51,6 +53,19 @@ def test_a_live_bench_is_followed_until_it_has_ended(runs_dir: Path) -> None:
     assert (last_row().live, last_row().step) == (False, 9)
     bench.remove()
     assert [gone for news in lister.scan() for gone in news.gone] == [bench.id]
+
+
+def test_a_bench_that_was_moved_to_the_trash_is_missed_and_found_again(runs_dir: Path) -> None:
+    bench = make_bench(runs_dir)
+    feed = BenchFeed(bench)
+    feed.read()
+    trash = bench.remove()
+    assert feed.has_changed()
+    with pytest.raises(DistrainError, match="was moved to the trash"):
+        feed.read()
+    restore(trash)
+    assert feed.has_changed()
+    assert feed.read().state.status == "completed"
 
 
 def test_a_bench_whose_run_waits_in_the_queue_is_queued(runs_dir: Path) -> None:

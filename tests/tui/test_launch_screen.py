@@ -417,12 +417,19 @@ def test_a_saved_preset_is_the_same_run() -> None:
     assert load_preset("mine") == load_preset("ddp", {"train.lr": 0.05, **described})
 
 
-def test_a_users_preset_is_replaced_only_after_confirmation() -> None:
-    user_folder().mkdir(parents=True)
-    (user_folder() / "mine.toml").write_text('description = "old"\n')
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "saved meanwhile"])
+def test_a_users_preset_is_replaced_only_after_confirmation(is_listed: bool) -> None:
+    def write() -> None:
+        user_folder().mkdir(parents=True)
+        (user_folder() / "mine.toml").write_text('description = "old"\n')
+
+    if is_listed:
+        write()
 
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press("ctrl+s")
+        if not is_listed:
+            write()  # by another app
         await pilot.pause()
         pilot.app.screen.query_one(Input).value = "mine"
         await pilot.press("enter")

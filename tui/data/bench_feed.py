@@ -66,9 +66,13 @@ class BenchFeed:
 
     def has_changed(self) -> bool:
         """Return whether the bench has changed since the last call; True while it is live, because
-        its elapsed time changes.
+        its elapsed time changes, and while its state is missing: `read` says why.
         """
-        stat = (self.bench.dir / STATE).stat()
+        try:
+            stat = (self.bench.dir / STATE).stat()
+        except OSError:
+            self._last_stamp = None
+            return True
         stamp = stat.st_mtime_ns, stat.st_size
         changed = stamp != self._last_stamp
         self._last_stamp = stamp

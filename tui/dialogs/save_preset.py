@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual.app import App
@@ -31,9 +32,10 @@ def save_as(
     def named(name: str | None) -> None:
         if name is None:
             return
-        if name in presets_by_name:
+        path = presets.user_folder() / f"{name}.toml"
+        if path.exists():  # another app may have saved it
             save = partial(_save, app, draft, name, on_saved, force=True)
-            _ask_to_replace(app, presets_by_name[name], save)
+            _ask_to_replace(app, name, path, save)
         else:
             _save(app, draft, name, on_saved, force=False)
 
@@ -56,14 +58,14 @@ def find_problem(presets_by_name: Mapping[str, Preset], name: str) -> str:
     return ""
 
 
-def _ask_to_replace(app: App[Any], preset: Preset, save: Callable[[], None]) -> None:
+def _ask_to_replace(app: App[Any], name: str, path: Path, save: Callable[[], None]) -> None:
     def answer(choice: str | None) -> None:
         if choice:
             save()
 
-    text = f"A preset with this name exists: {preset.path}"
+    text = f"A preset with this name exists: {path}"
     answers = [Answer("yes", "Replace", "warning", "r")]
-    app.push_screen(ChoiceDialog(f"Replace {preset.name}?", text, answers), answer)
+    app.push_screen(ChoiceDialog(f"Replace {name}?", text, answers), answer)
 
 
 def _save(
