@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,8 +158,8 @@ class _Tap:
         """Write what is averaged after this step."""
         model = self._training.model
         content = {
-            "weights": _copy_to_cpu(dict(model.named_parameters())),
-            "buffers": _copy_to_cpu(dict(model.named_buffers())),
+            "weights": copy_to_cpu(model.named_parameters()),
+            "buffers": copy_to_cpu(model.named_buffers()),
             "frozen": list(self._training.frozen),
             "skipped": self._facts["skipped"],
         }
@@ -171,20 +171,19 @@ class _Tap:
         self._facts["skipped"] = found_inf is not None and float(found_inf) > 0
         self._facts["rates"] = _rates(optimizer)
         if self._step + 1 in self._compared:
-            gradients = {
-                name: parameter.grad
-                for name, parameter in self._training.model.named_parameters()
-                if parameter.grad is not None
-            }
-            self._facts["gradients"] = self._shortened(_copy_to_cpu(gradients))
+            parameters = self._training.model.named_parameters()
+            gradients = copy_to_cpu(
+                (name, each.grad) for name, each in parameters if each.grad is not None
+            )
+            self._facts["gradients"] = self._shortened(gradients)
 
     def _state(self) -> dict[str, Any]:
         """Return all that the next step depends on; digests of what is the same on all ranks."""
         training = self._training
         is_leader = training.world.is_leader
         return {
-            "weights": self._shortened(_copy_to_cpu(dict(training.model.named_parameters()))),
-            "buffers": _copy_to_cpu(dict(training.model.named_buffers())),
+            "weights": self._shortened(copy_to_cpu(training.model.named_parameters())),
+            "buffers": copy_to_cpu(training.model.named_buffers()),
             "optimizer": _copy_state(training.optimizer) if is_leader else {},
             "groups": _numbers_of_groups(training.optimizer) if is_leader else [],
             "random": get_random_state(training.world.device),
@@ -220,24 +219,22 @@ def digest(*tensors: torch.Tensor) -> str:
     """Return a digest of the tensors' bits; equal tensors have equal digests."""
     result = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
-        dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
-        plain = dense.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+        plain = _dense(tensor).detach().cpu().reshape(-1).contiguous().view(torch.uint8)
         result.update(plain.numpy().data)
     return result.hexdigest()
 
 
+def copy_to_cpu(tensors: Iterable[tuple[str, torch.Tensor]]) -> Tensors:
+    """Return dense copies of tensors by their names."""
+    return {name: _dense(tensor).detach().cpu().clone() for name, tensor in tensors}
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def _rates(optimizer: Optimizer) -> list[float]:
     return [float(group["lr"]) for group in optimizer.param_groups]
-
-
-def _copy_to_cpu(tensors: Tensors) -> Tensors:
-    return {
-        name: (tensor if tensor.layout is torch.strided else tensor.to_dense())
-        .detach()
-        .cpu()
-        .clone()
-        for name, tensor in tensors.items()
-    }
 
 
 def _copy_state(optimizer: Optimizer) -> dict[int, dict[str, Any]]:

@@ -33,6 +33,7 @@ from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.training.tap_files import FOLDER, tap_file, weights_file
 from distrain.runners.training.task_optimizer import base_rate, make_rate
 from distrain.runners.verification.average import average_weights, recompute_statistics
+from distrain.runners.verification.backward import Backward
 from distrain.runners.verification.digests import (
     BETWEEN_STEPS,
     OF_RANKS,
@@ -42,11 +43,7 @@ from distrain.runners.verification.digests import (
 from distrain.runners.verification.evaluation import compare_evaluation
 from distrain.runners.verification.gradients import ReferenceGradients
 from distrain.runners.verification.probe import Probe
-from distrain.runners.verification.reference import (
-    Backward,
-    MicroBatch,
-    PlainProcess,
-)
+from distrain.runners.verification.reference import MicroBatch, PlainProcess
 from distrain.runners.verification.result import RESULT_FILE, ReferenceComparison, VerificationCheck
 from distrain.runners.verification.task_rules import check_task
 from distrain.runners.verification.tolerance import (

@@ -9,8 +9,9 @@ import torch
 
 from distrain.runners.config.toml import flatten
 from distrain.runners.training.tap import Tensors, digest
+from distrain.runners.verification.backward import Backward, Rounding, backward
 from distrain.runners.verification.probe import Probe
-from distrain.runners.verification.reference import Backward, MicroBatch, PlainProcess, Rounding
+from distrain.runners.verification.reference import MicroBatch, PlainProcess
 from distrain.runners.verification.tolerance import relative_errors
 
 LOSSY = {
@@ -100,36 +101,36 @@ class ReferenceGradients:
         if self._syncs_batchnorm:
             pieces, states = whole, states[:1]
 
-        def backward(
+        def compute(
             process: PlainProcess,
             parts: list[MicroBatch],
             how: Rounding = Rounding(),  # noqa: B008
             start: Tensors = weights,
         ) -> Backward:
             process.load(start, buffers)
-            return process.backward(parts, how, states, scale, own_buffers)
+            return backward(process, parts, how, states, scale, own_buffers)
 
         plain, dtype, size = self._process, self._dtype, self._ranks
         right = Rounding(size if dtype else 1, gradient_dtype=dtype)
-        expected = backward(plain, pieces, right)
+        expected = compute(plain, pieces, right)
         hows = [Rounding(divisor=size)] if size > 1 else []
         if dtype is not None:
             hows += [Rounding(), Rounding(gradient_dtype=dtype)]
         elif self.has_parts:
             hows.append(Rounding(weighs_gradients=True))
-        variants = [backward(plain, pieces, how) for how in hows]
+        variants = [compute(plain, pieces, how) for how in hows]
         if size > 1:
             reverse = sorted(pieces, key=lambda part: -part.rank)
-            variants.append(backward(plain, reverse, right))
+            variants.append(compute(plain, reverse, right))
         if not self.has_same_kernels:
             moved = {name: _move_by_ulp(tensor) for name, tensor in weights.items()}
-            variants.append(backward(plain, pieces, start=moved))
+            variants.append(compute(plain, pieces, start=moved))
             if not (self._probe.draws or self._probe.couples):
-                variants.append(backward(plain, whole))
+                variants.append(compute(plain, whole))
             exact = self._probe.exact
             if exact is not None and not self._probe.draws:
                 doubled = [part._replace(batch=exact.convert(part.batch)) for part in pieces]
-                variants.append(backward(exact, doubled))
+                variants.append(compute(exact, doubled))
         return [expected, *variants]
 
 

@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
 from msgspec import structs
-from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
 from distrain.models.build import build_task
 from distrain.models.metric_state import move_metrics
@@ -26,16 +22,12 @@ from distrain.runners.distributed.process_group import World
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import MetricStates, in_evaluation_mode
 from distrain.runners.training.loading import Batches, BatchMover
-from distrain.runners.training.random_state import (
-    get_random_state,
-    seed_generators,
-    set_random_state,
-)
-from distrain.runners.training.tap import FixedBatchPlan, Tensors
+from distrain.runners.training.random_state import get_random_state, seed_generators
+from distrain.runners.training.tap import FixedBatchPlan, Tensors, copy_to_cpu
 from distrain.runners.training.task_optimizer import make_optimizer
 from distrain.runners.training.turns import Turns
 from distrain.runners.training.weights import has_weights, weight_of
-from distrain.runners.verification.wide import widen_module
+from distrain.runners.verification.wide import in_double, widen_batch, widen_module
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -50,31 +42,6 @@ class MicroBatch(NamedTuple):
 
 RandomState = dict[str, Any]
 """The states of the global generators of a rank."""
-
-
-class Backward(NamedTuple):
-    """What the forward and backward passes of a step leave behind, on the CPU.
-
-    Parameters that the loss does not use have no gradient.
-    """
-
-    gradients: Tensors
-    buffers: Tensors
-
-
-class Rounding(NamedTuple):
-    """One of several correct ways to compute the gradient of a step.
-
-    `divisor`: gradients are summed this many times too large and then divided, as by strategies
-    that average the means of ranks.
-    `weighs_gradients`: gradients are multiplied by the share of their samples, not losses.
-    `gradient_dtype`: type to which each rank's gradients are rounded before they are divided and
-    added.
-    """
-
-    divisor: int = 1
-    weighs_gradients: bool = False
-    gradient_dtype: torch.dtype | None = None
 
 
 class PlainProcess:
@@ -143,9 +110,7 @@ class PlainProcess:
 
     def state(self) -> tuple[Tensors, Tensors]:
         """Return copies of weights and buffers, on the CPU."""
-        weights = {name: copy_to_cpu(tensor) for name, tensor in self.model.named_parameters()}
-        buffers = {name: copy_to_cpu(tensor) for name, tensor in self.model.named_buffers()}
-        return weights, buffers
+        return copy_to_cpu(self.model.named_parameters()), copy_to_cpu(self.model.named_buffers())
 
     @torch.no_grad()
     def load(self, weights: Tensors, buffers: Tensors) -> None:
@@ -156,58 +121,8 @@ class PlainProcess:
                 tensor.copy_(value)
 
     def loss(self, batch: Any) -> torch.Tensor:
-        with self.autocast(), _in_double() if self.exact else nullcontext():
+        with self._in_precision():
             return self.task.loss(self.model, batch)
-
-    def backward(
-        self,
-        parts: Sequence[MicroBatch],
-        rounding: Rounding,
-        random_states: Sequence[RandomState] = (),
-        scale: float = 1.0,
-        buffers: Sequence[Tensors] = (),
-    ) -> Backward:
-        """Return the gradients of a step, unscaled and clipped.
-
-        `random_states`: those of the ranks before the step, for models that draw numbers.
-        `scale`: loss scale of fp16.
-        `buffers`: with which each rank begins the step, if not with those of this process.
-        """
-        parameters = [each for each in self.model.parameters() if each.requires_grad]
-        turns = self.optimizer if isinstance(self.optimizer, Turns) else None
-        stepped = {*(turns.parameters if turns else parameters)}
-        dtype = rounding.gradient_dtype
-        ranks = _Ranks(self, random_states, buffers)
-        self.model.zero_grad()
-        # If gradients are sent in fp32, those of all parts are simply added up, as one group.
-        for _, group in groupby(
-            enumerate(parts),
-            key=lambda part: part[0] if rounding.weighs_gradients else part[1].rank if dtype else 0,
-        ):
-            apart = rounding.weighs_gradients or dtype is not None
-            earlier = _detach_gradients(parameters) if apart else []
-            for _, part in group:
-                factor = 1.0 if rounding.weighs_gradients else part.share * rounding.divisor
-                with ranks.take_turn(part.rank):
-                    # In two products, as in the run: a loss in fp16 may overflow with the second.
-                    (self.loss(part.batch) * factor * scale).backward()
-                if rounding.weighs_gradients:
-                    _multiply_gradients(parameters, part.share)
-            if apart:
-                _add_rounded(parameters, earlier, dtype, rounding.divisor if dtype else 1)
-        divisor = 1 if dtype else rounding.divisor  # the rounded ones have been divided
-        _multiply_gradients(parameters, 1 / (scale * divisor))
-        if self.config.train.clip_norm is not None:
-            nn.utils.clip_grad_norm_(
-                [each for each in parameters if each in stepped], self.config.train.clip_norm
-            )
-        gradients = {
-            name: copy_to_cpu(parameter.grad)
-            for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None and parameter in stepped
-        }
-        ranks.load(0)
-        return Backward(gradients, self.state()[1])
 
     @torch.no_grad()
     def evaluate(
@@ -227,7 +142,7 @@ class PlainProcess:
                 fetch = getattr(data, "__getitems__", None)
                 items = fetch(list(piece)) if fetch else [data[index] for index in piece]
                 batch = self.convert(self.task.to(collate(items), self.device))
-                with self.autocast(), _in_double() if self.exact else nullcontext():
+                with self._in_precision():
                     metrics = self.task.metrics(self.model, batch)
                 for name, (value, count) in states.take(metrics).items():
                     found[name] = found.get(name, Metrics()).plus(float(value), int(count))
@@ -236,55 +151,17 @@ class PlainProcess:
 
     def convert(self, batch: Any) -> Any:
         """Return the batch in fp64 if the process is exact."""
-        return tree_map(_to_double, batch) if self.exact else batch
+        return widen_batch(batch) if self.exact else batch
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def _in_precision(self) -> AbstractContextManager[Any]:
+        if self.exact:
+            return in_double()
         dtype = AUTOCAST.get(self.precision)
         return torch.autocast(self.device.type, dtype=dtype) if dtype else nullcontext()
 
     def random_state(self) -> RandomState:
         """Return the states of this process's generators."""
         return get_random_state(self.device)
-
-
-class _Ranks:
-    """What each rank has of its own within a step of a plain process.
-
-    That is random numbers, and what `forward` may move: buffers and weights that are not trained.
-    """
-
-    def __init__(
-        self,
-        process: PlainProcess,
-        random_states: Sequence[RandomState],
-        buffers: Sequence[Tensors],
-    ) -> None:
-        self._process = process
-        self._random_states = dict(enumerate(random_states))
-        model = process.model
-        frozen = {name: each for name, each in model.named_parameters() if not each.requires_grad}
-        movable = frozen | dict(model.named_buffers())
-        self._movable = {n: each for n, each in movable.items() if each.layout is torch.strided}
-        self._start = {name: tensor.clone() for name, tensor in self._movable.items()}
-        self._own = {rank: self._start | own for rank, own in enumerate(buffers)}
-
-    @torch.no_grad()
-    def load(self, rank: int) -> None:
-        """Let the process have what this rank has."""
-        own = self._own.get(rank, self._start)
-        for name, tensor in self._movable.items():
-            tensor.copy_(own[name])
-
-    @contextmanager
-    def take_turn(self, rank: int) -> Iterator[None]:
-        """Compute as this rank does."""
-        self.load(rank)
-        if self._random_states:
-            set_random_state(self._random_states[rank], self._process.device)
-        yield
-        if self._random_states:
-            self._random_states[rank] = self._process.random_state()
-        self._own[rank] = {name: tensor.clone() for name, tensor in self._movable.items()}
 
 
 @dataclass(frozen=True)
@@ -307,26 +184,6 @@ class Metrics:
         return Metrics(self.total + value, self.count + count, self.magnitude + abs(value))
 
 
-@contextmanager
-def _in_double() -> Iterator[None]:
-    """Let a task compute in fp64 where it makes tensors, or converts them to fp32."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _FloatIsDouble():
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-class _FloatIsDouble(TorchFunctionMode):
-    """Within it, `float()` of a tensor is `double()`."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        function = torch.Tensor.double if func is torch.Tensor.float else func
-        return function(*args, **(kwargs or {}))
-
-
 def _build_task(config: RunConfig, device: torch.device) -> Task:
     seed_generators(config.train.seed)
     return build_task(
@@ -337,49 +194,3 @@ def _build_task(config: RunConfig, device: torch.device) -> Task:
         seed=config.train.seed,
         device=device,
     )
-
-
-def _detach_gradients(parameters: list[nn.Parameter]) -> list[torch.Tensor | None]:
-    """Return the gradients, and remove them from the parameters."""
-    gradients = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    return gradients
-
-
-def _add_rounded(
-    parameters: list[nn.Parameter],
-    earlier: list[torch.Tensor | None],
-    dtype: torch.dtype | None,
-    divisor: int,
-) -> None:
-    """Add earlier gradients to the current ones, which are rounded to `dtype` (None: not at all)
-    and then divided, as by torch's compressing hooks.
-    """
-    for parameter, other in zip(parameters, earlier, strict=True):
-        if parameter.grad is None:
-            parameter.grad = other
-            continue
-        total = parameter.grad.to(dtype or parameter.dtype) / divisor
-        if other is not None:
-            total = total + other.to(dtype or parameter.dtype)
-        parameter.grad.copy_(total)
-
-
-def _multiply_gradients(parameters: list[nn.Parameter], factor: float) -> None:
-    if factor == 1:
-        return
-    for parameter in parameters:
-        if parameter.grad is not None:
-            parameter.grad *= factor
-
-
-def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
-    return dense.detach().cpu().clone()
-
-
-def _to_double(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.double()
-    return value
