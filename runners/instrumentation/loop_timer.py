@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from distrain.runners.distributed.timing import Clock, CpuClock, CudaClock, PendingReading, Stamp
+from distrain.runners.distributed.timing import Clock, CpuClock, PendingReading, Stamp
 from distrain.runners.protocol.events import OTHER
 
 NOT_STARTED, BETWEEN_LOOPS, EVALUATION = "not started", "between loops", "evaluation"
@@ -41,6 +41,8 @@ class LoopTimer:
 
     def use_cuda(self, device: int) -> None:
         """Measure from now on with events of this device, because the script trains on it."""
+        from distrain.runners.distributed.cuda_timing import CudaClock  # it imports torch
+
         self._clock = CudaClock(device)
         self._mark = self._clock.mark
         self.uses_cuda = True

@@ -24,8 +24,9 @@ from distrain.models.task import Task, give_turn
 from distrain.runners import strategies
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.distributed.cuda_timing import CudaClock
 from distrain.runners.distributed.process_group import World
-from distrain.runners.distributed.timing import make_clock
+from distrain.runners.distributed.timing import CpuClock
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Evaluation, Facts, Notice, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
@@ -132,7 +133,7 @@ class Training:
         train = self.config.train
         rule = average_rule(train, self.total_steps)
         self.average = WeightAverage(self.model, rule) if rule else None
-        self.clock = make_clock(self.world.device)
+        self.clock = CudaClock() if self.world.device.type == "cuda" else CpuClock()
         self.strategy = strategies.build(self.config, self.world)
         self.wrapped = self.strategy.wrap(self.model, self.clock)
         self.optimizer = self.strategy.optimizer(self.optimizer, self.model, resumed)

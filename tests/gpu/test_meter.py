@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from distrain.runners.distributed.timing import CudaClock
+from distrain.runners.distributed.cuda_timing import CudaClock
 from distrain.runners.protocol.events import Window
 from distrain.runners.training.meter import Meter
 from tests.support.reporters import RecordingReporter

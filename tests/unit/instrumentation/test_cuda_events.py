@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from distrain.runners.distributed import timing
-from distrain.runners.distributed.timing import ClockReading, CudaClock
+from distrain.runners.distributed import cuda_timing
+from distrain.runners.distributed.cuda_timing import CudaClock
+from distrain.runners.distributed.timing import ClockReading
 
 
 class Event:
@@ -33,7 +34,7 @@ class Event:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> CudaClock:
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: Event.now))
+    monkeypatch.setattr(cuda_timing, "time", SimpleNamespace(perf_counter=lambda: Event.now))
     Event.made = Event.recorded = 0
     Event.now = 0.0
     clock = CudaClock(0)
