@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from distrain.runners.records.stacks import read_saved_stacks
 from distrain.runners.records.stall import RankPhase
 from distrain.runners.system.telemetry import GpuSampler
 from tests.gpu.conftest import ALONE, LONGEST_S, SHARED
+from tests.support.runs import wait_until
 
 HERE = Path(__file__).parent
 HANGING = """
@@ -41,18 +40,11 @@ def start(folder: Path, kind: str, **changes: Any) -> Run:
     return launch(preset, runs_dir=folder)
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.2)
-
-
 def assert_gpu_is_free_of(pids: set[int]) -> None:
     with GpuSampler() as sampler:
         wait_until(
             lambda: not pids & {pid for one in sampler.sample() for pid in one.processes},
-            "free",
+            LONGEST_S,
         )
 
 
@@ -91,7 +83,7 @@ def test_a_kernel_that_hangs_is_a_stall_and_the_run_can_be_stopped(
     how: dict[str, Any], tmp_path: Path
 ) -> None:
     run = start(tmp_path, "hang", **how)
-    wait_until(lambda: run.record.state.current_stall or not run.is_live, "stalled")
+    wait_until(lambda: run.record.state.current_stall or not run.is_live, LONGEST_S)
     stall = run.record.state.current_stall
     assert stall is not None
     (position,) = stall.positions
@@ -108,7 +100,7 @@ def test_a_kernel_of_a_script_that_hangs_is_a_stall(tmp_path: Path) -> None:
     script.write_text(HANGING)
     config = RunConfig.from_dict({"script": {"path": str(script)}})
     run = launch(config, runs_dir=tmp_path / "runs")
-    wait_until(lambda: run.record.state.current_stall or not run.is_live, "stalled")
+    wait_until(lambda: run.record.state.current_stall or not run.is_live, LONGEST_S)
     stall = run.record.state.current_stall
     assert stall is not None
     assert "train.py:13 in <module>" in stall.positions[0].place
@@ -118,7 +110,7 @@ def test_a_kernel_of_a_script_that_hangs_is_a_stall(tmp_path: Path) -> None:
 
 def test_a_killed_run_frees_the_gpu_and_continues(tmp_path: Path) -> None:
     run = start(tmp_path, "", **{"train.epochs": 20_000, "checkpoint.every_epochs": 5, **ALONE})
-    wait_until((run.dir / "checkpoints" / "last.pt").exists, "saved a checkpoint")
+    wait_until((run.dir / "checkpoints" / "last.pt").exists, LONGEST_S)
     pids = {rank.pid for rank in run.record.ranks()}
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from distrain import Record
-from tests.integration.runs.conftest import wait_until
+from tests.support.runs import wait_until
 
 DISTRAIN = (sys.executable, "-m", "distrain")
 ENDLESS = {"task.name": "faulty:make", "task.args": {"pace": 0.02}, "train.epochs": 100_000}

@@ -14,7 +14,7 @@ import pytest
 
 from distrain import Run
 from distrain.runners.records.state import RunError
-from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
+from tests.support.runs import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]
 LONG = {"train__epochs": 1000, "task__args": {"pace": 0.01}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distrain import Run, RunConfig, launch
-from tests.integration.runs.conftest import wait_until
 from tests.support.programs import SAVES
+from tests.support.runs import wait_until
 
 SUM = """
 import horovod.torch as hvd

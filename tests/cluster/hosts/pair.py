@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 
 from distrain.runners.protocol.events import Event, Notice
-from tests.integration.runs.conftest import wait_until
 from tests.support import ROOT
 from tests.support.commands import DISTRAIN, ENDLESS, Commands, dotted, sets
 from tests.support.namespaces import Host
+from tests.support.runs import wait_until
 
 FAULTY = ROOT / "tests" / "integration" / "runs" / "faulty.py"
 TWO = {"dist.nodes": 2, "devices": "cpu:2", "train.threads": 1, "report.sample_s": 0.5}

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.runs.conftest import wait_until
 from tests.support.namespaces import Host, network
+from tests.support.runs import wait_until
 
 SERVER = """
 import socket, sys

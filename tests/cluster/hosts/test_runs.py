@@ -17,10 +17,10 @@ import pytest
 
 from distrain.runners.protocol.events import Attempt
 from tests.cluster.hosts.pair import JOIN, RUN, TWO, Pair
-from tests.integration.runs.conftest import wait_until
 from tests.support.commands import ENDLESS, sets
 from tests.support.namespaces import Host, network
 from tests.support.programs import SAVES, SUM
+from tests.support.runs import wait_until
 
 
 @pytest.mark.parametrize("epochs", [0, 2])

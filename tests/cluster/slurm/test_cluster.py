@@ -13,8 +13,8 @@ import pytest
 
 from tests.cluster.slurm import network
 from tests.cluster.slurm.cluster import Cluster, ClusterError, node
-from tests.integration.runs.conftest import wait_until
 from tests.support import ROOT
+from tests.support.runs import wait_until
 
 PRINTS_STARTS = 'echo "start ${SLURM_RESTART_COUNT:-0}"\nexec sleep 600'
 PRINTS_SIGNALS = """

@@ -17,9 +17,10 @@ from distrain.runners.launchers.slurm.nodes import any_address, own_address
 from distrain.runners.protocol.events import Job, Notice
 from tests.cluster.slurm import network
 from tests.cluster.slurm.cluster import Cluster, node
-from tests.integration.runs.conftest import assert_nothing_left, start, user_folder, wait_until
+from tests.integration.runs.conftest import start, user_folder
 from tests.support import ROOT
 from tests.support.commands import DISTRAIN
+from tests.support.runs import assert_nothing_left, wait_until
 from tests.unit.launchers.slurm.conftest import kill_launcher
 
 __all__ = ["start", "user_folder"]

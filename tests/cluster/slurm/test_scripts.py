@@ -11,8 +11,8 @@ import pytest
 from distrain import Run, find
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.test_runs import LONG, distrain, ended, start, started, user_folder
-from tests.integration.runs.conftest import wait_until
 from tests.support.programs import SAVES, SUM
+from tests.support.runs import wait_until
 
 __all__ = ["start", "started", "user_folder"]
 

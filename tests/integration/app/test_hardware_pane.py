@@ -16,7 +16,6 @@ from collections.abc import Iterator
 import pytest
 
 from distrain.runners.records.reader import Record
-from tests.integration.runs.conftest import wait_until
 from tests.support.fake_nvml import (
     LOST,
     MEBIBYTE,
@@ -27,6 +26,7 @@ from tests.support.fake_nvml import (
     gpu,
     mig_instances,
 )
+from tests.support.runs import wait_until
 from tests.support.terminal import TIMEOUT_S, Terminal
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")

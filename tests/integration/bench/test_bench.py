@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,15 +23,9 @@ from distrain.runners.system.host import count_cores
 from distrain.runners.system.processes import is_suspended
 from tests.support import ROOT
 from tests.support.benches import config, definition, processes_of
+from tests.support.runs import wait_until
 
 TIMEOUT_S = 200.0
-
-
-def wait_until(condition: Callable[[], object], description: str = "") -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {description}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -94,10 +87,10 @@ def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Ben
     measured = start(definition(TWO, repeats=2), name="mine")
     stored = measured.dir / "bench.json"
     for damage in (stored.unlink, lambda: stored.write_text("{")):
-        wait_until(lambda: measured.current_run, "a run")
+        wait_until(lambda: measured.current_run, TIMEOUT_S)
         damage()
         assert measured.is_live
-        wait_until(lambda: bench.all_benches(), "that bench.json is written again")
+        wait_until(lambda: bench.all_benches(), TIMEOUT_S)
     found = measured.wait()
     state = measured.state
     assert (state.status, state.reason) == ("completed", "completed all 2 rounds")
@@ -119,19 +112,19 @@ def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Ben
     assert {run.record.status for run in all_runs(measured.dir / "runs")} == {"stopped"}
     assert all_runs(measured.dir.parent) == []
     assert {run.record.runs_dir for run in all_runs(measured.records_dir)} == {measured.dir.parent}
-    wait_until(lambda: not processes_of(measured), "that no process is left")
+    wait_until(lambda: not processes_of(measured), TIMEOUT_S)
 
 
 def test_a_stopped_bench_resumes_with_the_interrupted_round(
     start: Callable[..., Bench],
 ) -> None:
     measured = start(definition(TWO, repeats=2))
-    wait_until(lambda: measured.state.rounds == 1 or not measured.is_live, "the first round")
-    wait_until(lambda: measured.current_run or not measured.is_live, "a run of the second")
+    wait_until(lambda: measured.state.rounds == 1 or not measured.is_live, TIMEOUT_S)
+    wait_until(lambda: measured.current_run or not measured.is_live, TIMEOUT_S)
     measured.stop()
-    wait_until(lambda: not measured.is_live, "its end")
+    wait_until(lambda: not measured.is_live, TIMEOUT_S)
     assert measured.state.status == "stopped"
-    wait_until(lambda: not processes_of(measured), "that no process is left")
+    wait_until(lambda: not processes_of(measured), TIMEOUT_S)
     before, origin = measured.state.measurements[:2], measured.state.provenance
     was = origin["versions"]["torch"]
     rewritten = (measured.dir / "bench.json").read_text().replace(was, "1.0.0")
@@ -158,10 +151,10 @@ def test_a_bench_has_only_one_process(start: Callable[..., Bench]) -> None:
     )
     assert second.returncode == 1
     assert "another process runs this bench" in (measured.dir / "bench.log").read_text()
-    wait_until(lambda: measured.state.rounds, "a round")
+    wait_until(lambda: measured.state.rounds, TIMEOUT_S)
     measured.stop()
-    wait_until(lambda: not measured.is_live, "its end")
-    wait_until(lambda: not processes_of(measured), "that no process is left")
+    wait_until(lambda: not measured.is_live, TIMEOUT_S)
+    wait_until(lambda: not processes_of(measured), TIMEOUT_S)
     assert measured.resume().wait().candidates[0].rates
     assert measured.state.rounds == 3
 
@@ -181,11 +174,11 @@ def test_a_bench_whose_working_folder_is_gone_cannot_be_rerun(
 def test_a_killed_bench_leaves_no_run(start: Callable[..., Bench]) -> None:
     measured = start(definition(TWO, seconds=600.0))
     wait_until(
-        lambda: measured.current_run and measured.current_run.record.status == "running", "a run"
+        lambda: measured.current_run and measured.current_run.record.status == "running", TIMEOUT_S
     )
     assert measured.state.pid is not None
     os.kill(measured.state.pid, signal.SIGKILL)
-    wait_until(lambda: not processes_of(measured), "the end of its run")
+    wait_until(lambda: not processes_of(measured), TIMEOUT_S)
     assert measured.state.status == "failed"
     assert "is gone" in measured.state.reason
 
@@ -197,7 +190,7 @@ def test_a_bench_in_the_queue_tells_that_it_is_suspended_and_leaves_no_run_when_
     with DeviceLease(other):
         measured = start(definition(TWO), queue=True)
         wait_until(
-            lambda: measured.current_run and measured.current_run.status == "queued", "a queued run"
+            lambda: measured.current_run and measured.current_run.status == "queued", TIMEOUT_S
         )
         run = measured.current_run
         assert run is not None
@@ -205,13 +198,13 @@ def test_a_bench_in_the_queue_tells_that_it_is_suspended_and_leaves_no_run_when_
         for pid in pids:
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            wait_until(partial(is_suspended, pid))
+            wait_until(partial(is_suspended, pid), TIMEOUT_S)
         assert measured.reason.endswith(f"is suspended; `kill -CONT {pids[0]}` continues it")
         with pytest.raises(DistrainError, match="`kill -CONT {} {}` lets it stop".format(*pids)):
             measured.stop()
         os.kill(pids[0], signal.SIGKILL)
         os.kill(pids[1], signal.SIGCONT)
-        wait_until(lambda: not processes_of(measured), "the end of its run")
+        wait_until(lambda: not processes_of(measured), TIMEOUT_S)
 
 
 def test_a_failed_candidate_is_excluded_and_the_others_continue(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from distrain import Run
 from distrain.runners.records.timeseries.series import STEPS
-from tests.integration.runs.conftest import assert_nothing_left
+from tests.support.runs import assert_nothing_left
 
 Start = Callable[..., Run]
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from distrain.runners.system.scheduler_env import GIVEN
-from tests.integration.runs.conftest import processes_of
 from tests.support.commands import DISTRAIN, ENDLESS, Commands, dotted, sets
+from tests.support.runs import processes_of
 
 
 class Ranks(Commands):

@@ -12,7 +12,7 @@ from distrain import Run
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, send_to_supervisor
 from distrain.runners.protocol.events import Stop
-from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
+from tests.support.runs import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]
 OVER_TCP = {"report__listen": "127.0.0.1"}

@@ -23,9 +23,10 @@ from distrain.runners.records.meta import Meta
 from distrain.runners.supervision.queue_order import move, read_queue
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
-from tests.integration.runs.conftest import QUICK, assert_nothing_left, wait_until
+from tests.integration.runs.conftest import QUICK
 from tests.support import ROOT
 from tests.support.fake_nvml import FakeNvml, gpu, uuid_of
+from tests.support.runs import assert_nothing_left, wait_until
 
 CPU, GPU = Device(kind="cpu", index=0), Device(kind="cuda", index=0, uuid=uuid_of(0))
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from distrain import Run
 from distrain.runners.records.reader import Record
-
-from .conftest import assert_nothing_left, wait_until
+from tests.support.runs import assert_nothing_left, wait_until
 
 
 def test_a_run_ends_with_a_whole_record_whatever_was_deleted(start: Callable[..., Run]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from distrain import Run, all_runs, find
 from distrain.runners.protocol.events import Finished
-from tests.integration.runs.conftest import assert_nothing_left, processes_of, steps_of, wait_until
+from tests.support.runs import assert_nothing_left, processes_of, steps_of, wait_until
 
 PRESET = """
 strategy = "ddp"

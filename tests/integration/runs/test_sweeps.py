@@ -13,7 +13,8 @@ from distrain import ConfigError, DistrainError, Run, RunConfig, all_runs, launc
 from distrain.runners.checks import check
 from distrain.runners.config.sweep import Axis, combine
 from distrain.runners.groups import Group, find_group, launch_group
-from tests.integration.runs.conftest import QUICK, assert_nothing_left, wait_until
+from tests.integration.runs.conftest import QUICK
+from tests.support.runs import assert_nothing_left, wait_until
 
 DISTRAIN = (sys.executable, "-m", "distrain")
 CHANGES = {**QUICK, "strategy": "single", "launcher": "inline", "devices": "cpu:1"}

@@ -14,7 +14,7 @@ import pytest
 from distrain import DistrainError, Record, all_runs, find
 from distrain.runners.runs import Run
 from tests.integration.cli.conftest import Distrain, Start
-from tests.integration.runs.conftest import wait_until
+from tests.support.runs import wait_until
 
 from .conftest import Plain, Write, only_run
 

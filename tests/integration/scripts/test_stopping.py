@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distrain import Run, find
-from tests.integration.runs.conftest import wait_until
 from tests.support.programs import SAVES
+from tests.support.runs import wait_until
 
 from .conftest import Write, log_of, start
 

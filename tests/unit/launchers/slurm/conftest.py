@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from distrain import Run
-from tests.integration.runs.conftest import wait_until
+from tests.support.runs import wait_until
 
 Plays = Callable[[str, str], None]
 

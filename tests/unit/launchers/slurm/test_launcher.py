@@ -14,7 +14,8 @@ import pytest
 from distrain import Run
 from distrain.runners.protocol.events import Notice
 from distrain.runners.supervision.launcher_process import MAX_RESTARTS
-from tests.integration.runs.conftest import start, user_folder, wait_until
+from tests.integration.runs.conftest import start, user_folder
+from tests.support.runs import wait_until
 from tests.unit.launchers.slurm.conftest import Plays, kill_launcher, launcher_of
 
 __all__ = ["start", "user_folder"]
