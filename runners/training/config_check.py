@@ -1,4 +1,4 @@
-"""Whether a task fits the config of its run, and which settings it replaces."""
+"""Checks that a task fits the config of its run, and names the settings that it replaces."""
 
 from __future__ import annotations
 
