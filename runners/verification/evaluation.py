@@ -54,7 +54,6 @@ def _find_problems(
         yield _describe_count("samples", evaluation.samples, samples)
     pieces = _pieces_of_ranks(process, samples)
     expected = process.evaluate(pieces)
-    derived = set(evaluation.metrics) - set(expected)
     for name, metrics in expected.items():
         count = evaluation.metrics[name].count if name in evaluation.metrics else 0
         if count != metrics.count:
@@ -74,7 +73,15 @@ def _find_problems(
             yield (
                 f"{kind}{name} is {actual:.9g}, and {metrics.total:.9g} in the plain process{cause}"
             )
-    means = {name: metric.value for name, metric in evaluation.metrics.items() if name in expected}
+    yield from _find_wrong_derived(process, evaluation, set(expected))
+
+
+def _find_wrong_derived(
+    process: PlainProcess, evaluation: Evaluation, sums: set[str]
+) -> Iterator[str]:
+    """Yield the values of metrics other than sums that do not follow from the means of the run."""
+    derived = set(evaluation.metrics) - sums
+    means = {name: metric.value for name, metric in evaluation.metrics.items() if name in sums}
     known = {name: value for name, value in means.items() if value is not None}
     values = process.task.derived(known) if len(known) == len(means) else {}
     for name in derived | set(values):

@@ -17,7 +17,7 @@ from distrain.runners.training.data_check import content_of, leaves_of
 from distrain.runners.training.evaluation import in_evaluation_mode
 from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.weights import has_weights, weight_of
-from distrain.runners.verification.reference import PlainProcess
+from distrain.runners.verification.reference import Metrics, PlainProcess
 from distrain.runners.verification.result import TASK, VerificationCheck
 
 BLOCK = 8  # samples in each of three blocks
@@ -76,11 +76,14 @@ def _problem_of_loss(process: PlainProcess, has_random_samples: bool) -> str:
                 f"{place_of(process.task.weight)} must return a sum: the weight of {3 * size} "
                 f"samples is {weights['ABC']:.6g}, and those of their parts add up to {parts:.6g}"
             )
-    if _is_mean(losses, weights, TOLERANCE[process.exact]):
-        return ""
+    is_mean = _is_mean(losses, weights, TOLERANCE[process.exact])
+    return "" if is_mean else _describe_loss(process, losses, 3 * size)
+
+
+def _describe_loss(process: PlainProcess, losses: dict[str, float], count: int) -> str:
+    """Return how the loss of `count` samples, which is not their mean, depends on its parts."""
     place = place_of(process.task.loss)
     whole, parts = losses["ABC"], sum(losses[name] for name in "ABC")
-    count = 3 * size
     found = f"the loss of {count} samples is {whole:.6g}"
     if _is_close(whole, parts, parts, process.exact):
         return (
@@ -174,30 +177,45 @@ def _problem_of_metrics(process: PlainProcess) -> str:
         apart = parts.get(name)
         if apart is None or not (math.isfinite(together.total) and math.isfinite(apart.total)):
             continue
+        place = place_of(process.task.metrics)
         if together.is_of_state:
-            limit = STATE_TOLERANCE * max(abs(together.total), abs(apart.total))
-            if abs(together.total - apart.total) <= limit:
-                continue
-            return (
-                f"the state of {name} that {place_of(process.task.metrics)} returns is not merged "
-                f"right: {name} is {together.total:.6g} over {3 * size} samples in one batch, and "
-                f"{apart.total:.6g} over the same samples in three"
-            )
-        is_sum = _is_close(together.total, apart.total, apart.magnitude, process.exact)
-        if is_sum and together.count == apart.count:
-            continue
-        if together.count == 1 and all(
+            problem = _problem_of_state(name, together, apart, 3 * size, place)
+        elif together.count == 1 and all(
             process.evaluate([block])[name] == together for block in blocks
         ):
-            continue  # the same for each batch, such as a temperature: its mean is itself
-        wrong, right = ("count", "counts") if is_sum else ("sum", "sums")
-        values = (together.count, apart.count) if is_sum else (together.total, apart.total)
-        hint = ""
-        if not is_sum and _is_close(3 * together.total, apart.total, apart.magnitude, False):
-            hint = ", as if it were a mean"
-        place = place_of(process.task.metrics)
-        return (
-            f"{place} must return sums and counts: the {wrong} of {name} over {3 * size} samples "
-            f"is {values[0]:.6g}, and the {right} of its parts add up to {values[1]:.6g}{hint}"
-        )
+            problem = ""  # the same for each batch, such as a temperature: its mean is itself
+        else:
+            problem = _problem_of_sum(name, together, apart, 3 * size, place, process.exact)
+        if problem:
+            return problem
     return ""
+
+
+def _problem_of_state(
+    name: str, together: Metrics, apart: Metrics, samples: int, place: str
+) -> str:
+    limit = STATE_TOLERANCE * max(abs(together.total), abs(apart.total))
+    if abs(together.total - apart.total) <= limit:
+        return ""
+    return (
+        f"the state of {name} that {place} returns is not merged right: {name} is "
+        f"{together.total:.6g} over {samples} samples in one batch, and {apart.total:.6g} over the "
+        "same samples in three"
+    )
+
+
+def _problem_of_sum(
+    name: str, together: Metrics, apart: Metrics, samples: int, place: str, exact: bool
+) -> str:
+    is_sum = _is_close(together.total, apart.total, apart.magnitude, exact)
+    if is_sum and together.count == apart.count:
+        return ""
+    wrong, right = ("count", "counts") if is_sum else ("sum", "sums")
+    values = (together.count, apart.count) if is_sum else (together.total, apart.total)
+    hint = ""
+    if not is_sum and _is_close(3 * together.total, apart.total, apart.magnitude, False):
+        hint = ", as if it were a mean"
+    return (
+        f"{place} must return sums and counts: the {wrong} of {name} over {samples} samples "
+        f"is {values[0]:.6g}, and the {right} of its parts add up to {values[1]:.6g}{hint}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,42 +33,65 @@ def compare_update(
         return VerificationCheck(
             what="weights", step=step, passed=False, tensor=moved, detail=detail
         )
-    # A new optimizer has no state; that of the run may be zeros, which means the same.
-    state = before["optimizer"] if step > 1 else {}
-    if tap["skipped"]:
-        values = {name: widen(tensor) for name, tensor in before["weights"].items()}
-        right = Updated(values, {name: torch.zeros_like(t.abs()) for name, t in values.items()})
-    else:
-        missing = {name: torch.zeros_like(gradient) for name, gradient in (used or {}).items()}
-        gradients = {
-            name: gradient
-            for name, gradient in (missing | tap["gradients"]).items()
-            if used is None or name in used
-        }
-        right = update.step(
-            BeforeUpdate(before["weights"], gradients, state, rate, before["groups"])
-        )
+    right = _update_in_fp64(update, step, before, tap, rate, used)
     actual = tap["weights"] | update.state_of(tap["optimizer"])
-    worst, shown, error, limit = -1.0, "", 0.0, 0.0
-    for name, value in right.values.items():
-        errors = (widen(actual[name]) - value).abs() if name in actual else value.abs()
-        excess = (errors / right.limits[name]).nan_to_num(0.0, math.inf).flatten()
-        excess[errors.flatten().isnan()] = math.inf
-        if excess.numel() and float(excess.max()) > worst:
-            element = int(excess.argmax())
-            worst, shown = float(excess[element]), name
-            error = float(errors.flatten()[element])
-            limit = float(right.limits[name].flatten()[element])
-    passed = worst <= 1.0
+    worst = _find_worst(actual, right)
+    passed = worst.excess <= 1.0
     return VerificationCheck(
         what="weights",
         step=step,
         passed=passed,
-        tensor=shown,
-        error=error if math.isfinite(error) else None,
-        limit=limit,
-        detail="" if passed else _describe_update(shown, before, tap, right),
+        tensor=worst.tensor,
+        error=worst.error if math.isfinite(worst.error) else None,
+        limit=worst.limit,
+        detail="" if passed else _describe_update(worst.tensor, before, tap, right),
     )
+
+
+def _update_in_fp64(
+    update: ExactUpdate,
+    step: int,
+    before: dict[str, Any],
+    tap: dict[str, Any],
+    rate: float,
+    used: Tensors | None,
+) -> Updated:
+    """Return what the optimizer makes of the gradients of the run; nothing if it skips the step."""
+    if tap["skipped"]:
+        values = {name: widen(tensor) for name, tensor in before["weights"].items()}
+        return Updated(values, {name: torch.zeros_like(t.abs()) for name, t in values.items()})
+    # A new optimizer has no state; that of the run may be zeros, which means the same.
+    state = before["optimizer"] if step > 1 else {}
+    missing = {name: torch.zeros_like(gradient) for name, gradient in (used or {}).items()}
+    gradients = {
+        name: gradient
+        for name, gradient in (missing | tap["gradients"]).items()
+        if used is None or name in used
+    }
+    return update.step(BeforeUpdate(before["weights"], gradients, state, rate, before["groups"]))
+
+
+class _Deviation(NamedTuple):
+    """How far an element of a tensor is from its right value; `excess` is error / limit."""
+
+    tensor: str = ""
+    error: float = 0.0
+    limit: float = 0.0
+    excess: float = -1.0
+
+
+def _find_worst(actual: Tensors, right: Updated) -> _Deviation:
+    """Return the greatest deviation of all elements; a state that is missing means zeros."""
+    worst = _Deviation()
+    for name, value in right.values.items():
+        limits = right.limits[name].flatten()
+        errors = ((widen(actual[name]) - value) if name in actual else value).abs().flatten()
+        excess = (errors / limits).nan_to_num(0.0, math.inf)
+        excess[errors.isnan()] = math.inf
+        if excess.numel() and float(excess.max()) > worst.excess:
+            at = int(excess.argmax())
+            worst = _Deviation(name, float(errors[at]), float(limits[at]), float(excess[at]))
+    return worst
 
 
 def _find_moved(
