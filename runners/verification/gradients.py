@@ -92,16 +92,17 @@ class ReferenceGradients:
         """Return what `compute` does, for ranks that begin with these buffers.
 
         The plain process takes the parts of the ranks one after the other. Variants average means
-        instead of adding up shares, weigh gradients instead of losses, and start from weights that
-        are moved by an ulp. Kernels of a GPU and of torch.compile may differ from those of this
-        process; then variants also take the samples at once, and compute in fp64.
+        instead of adding up shares, weigh gradients instead of losses, and take the ranks in
+        reverse. Kernels of a GPU and of torch.compile may differ from those of this process; then
+        variants also start from weights that are moved by an ulp, take the samples at once, and
+        compute in fp64.
         """
         weights, buffers = earlier[0]["weights"], earlier[0]["buffers"]
         states = [each["random"] for each in earlier] if self._probe.draws else []
         if self._syncs_batchnorm:
             pieces, states = whole, states[:1]
 
-        def compute(
+        def attempt(
             process: PlainProcess,
             parts: list[MicroBatch],
             how: Rounding = Rounding(),  # noqa: B008
@@ -110,28 +111,34 @@ class ReferenceGradients:
             process.load(start, buffers)
             return backward(process, parts, how, states, scale, own_buffers)
 
-        plain, dtype, size = self._process, self._dtype, self._ranks
-        right = Rounding(size if dtype else 1, gradient_dtype=dtype)
-        expected = compute(plain, pieces, right)
-        hows = [Rounding(divisor=size)] if size > 1 else []
-        if dtype is not None:
-            hows += [Rounding(), Rounding(gradient_dtype=dtype)]
-        elif self.has_parts:
-            hows.append(Rounding(weighs_gradients=True))
-        variants = [compute(plain, pieces, how) for how in hows]
-        if size > 1:
+        plain = self._process
+        roundings = self._roundings()
+        found = [attempt(plain, pieces, how) for how in roundings]
+        if self._ranks > 1:
             reverse = sorted(pieces, key=lambda part: -part.rank)
-            variants.append(compute(plain, reverse, right))
+            found.append(attempt(plain, reverse, roundings[0]))
         if not self.has_same_kernels:
             moved = {name: _move_by_ulp(tensor) for name, tensor in weights.items()}
-            variants.append(compute(plain, pieces, start=moved))
+            found.append(attempt(plain, pieces, start=moved))
             if not (self._probe.draws or self._probe.couples):
-                variants.append(compute(plain, whole))
+                found.append(attempt(plain, whole))
             exact = self._probe.exact
             if exact is not None and not self._probe.draws:
                 doubled = [part._replace(batch=exact.convert(part.batch)) for part in pieces]
-                variants.append(compute(exact, doubled))
-        return [expected, *variants]
+                found.append(attempt(exact, doubled))
+        return found
+
+    def _roundings(self) -> list[Rounding]:
+        """Return the roundings of correct strategies; the first is that of the config."""
+        size, dtype = self._ranks, self._dtype
+        found = [Rounding(size if dtype else 1, gradient_dtype=dtype)]
+        if size > 1:
+            found.append(Rounding(divisor=size))
+        if dtype is not None:
+            found += [Rounding(), Rounding(gradient_dtype=dtype)]
+        elif self.has_parts:
+            found.append(Rounding(weighs_gradients=True))
+        return found
 
 
 def _distance(actual: Tensors, expected: Tensors) -> float:
