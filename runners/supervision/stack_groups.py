@@ -35,6 +35,7 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     (RankPhase.OPTIMIZER, "torch/optim/", ("step", "wrapper")),
     (RankPhase.FORWARD, "torch/nn/modules/module.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loading.py", ()),
+    (RankPhase.DATA, "distrain/runners/training/batch_mover.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loader_processes.py", ()),
     (RankPhase.DATA, "distrain/runners/training/loader_wait.py", ()),
     (RankPhase.FORWARD, "distrain/runners/training/loop.py", ("_step",)),

@@ -21,7 +21,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from distrain.models.task import give_turn
 from distrain.runners.distributed.process_group import World
-from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.batch_mover import BatchMover
+from distrain.runners.training.loading import Batches
 from distrain.runners.training.module_state import unchanged_modules
 from distrain.runners.training.random_state import (
     get_random_state,

@@ -1,26 +1,23 @@
-"""Batches of one rank: their samples and order, and the copy to the device."""
+"""The batches of one rank: their samples and their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from distrain.models.data import length
 from distrain.models.streams import StreamSamples, is_stream
-from distrain.models.task import Task, overrides
+from distrain.models.task import Task
 from distrain.runners.config.plan import Plan, share
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loader_processes import end_processes, make_loader
 from distrain.runners.training.loader_wait import wait_for_batches
-
-DIRECT_BYTES = 1 << 16
 
 
 class Batches:
@@ -129,81 +126,6 @@ class EvaluationBatches:
     def end(self) -> None:
         """End the loader processes."""
         end_processes(self._loader)
-
-
-class BatchMover:
-    """Moves batches to the device. On CUDA it copies one batch ahead, on its own stream.
-
-    Batches of less than `DIRECT_BYTES` are copied just before they are used, without pinned memory:
-    the device has the copy in its queue long before it gets there. `pins`: whether the memory of
-    the others is pinned here.
-    """
-
-    def __init__(
-        self, task: Task, device: torch.device, channels_last: bool, *, pins: bool = False
-    ) -> None:
-        layout = torch.channels_last if channels_last else torch.preserve_format
-        self.device = device
-        self._options: dict[str, Any] = {
-            "device": device,
-            "non_blocking": True,
-            "memory_format": layout,
-        }
-        self._move: Callable[[Any], Any] = partial(task.to, **self._options)
-        is_plain = not overrides(task, "to") and task.finish is None and not channels_last
-        self._has_nothing_to_do = is_plain and device.type == "cpu"
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._pins = pins
-
-    def move_now(self, task: Task, batch: Any) -> Any:
-        """Return one batch on the device, finished by this copy of the task."""
-        return batch if self._has_nothing_to_do else task.to(batch, **self._options)
-
-    def move(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches on the device, finished by the task."""
-        if self._has_nothing_to_do:
-            return batches
-        if self._stream is None:
-            return map(self._move, batches)
-        return self._move_to_gpu(batches, self._stream)
-
-    def _move_to_gpu(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
-        for first in batches:
-            rest = chain((first,), batches)
-            if sum(tensor.nbytes for tensor in tensors_in(first)) < DIRECT_BYTES:
-                yield from map(self._move, rest)
-            else:
-                yield from self._move_ahead(map(pin_memory, rest) if self._pins else rest, stream)
-
-    def _move_ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
-        """Copy the next batch while the device computes with the current one."""
-        # Data that already lies on the device may not be complete yet.
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        ahead = self._copy(next(batches, None))
-        while (batch := ahead) is not None:
-            compute = torch.cuda.current_stream(self.device)
-            compute.wait_stream(stream)
-            for tensor in tensors_in(batch):
-                # The allocator must not reuse the memory before the compute stream is done.
-                tensor.record_stream(compute)
-            ahead = self._copy(next(batches, None))
-            yield batch
-
-    def _copy(self, batch: Any) -> Any:
-        with torch.cuda.stream(self._stream):
-            return None if batch is None else self._move(batch)
-
-
-def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    """Yield all tensors of a batch, in nested tuples, lists and dicts."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, dict):
-        for item in batch.values():
-            yield from tensors_in(item)
-    elif isinstance(batch, list | tuple):
-        for item in batch:
-            yield from tensors_in(item)
 
 
 def _mix_seed(*numbers: int) -> int:

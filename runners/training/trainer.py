@@ -31,13 +31,14 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Evaluation, Facts, Notice, Phase
 from distrain.runners.protocol.reporter import NullReporter, Reporter
 from distrain.runners.training.average import WeightAverage, average_rule
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.batch_statistics import recompute_statistics
 from distrain.runners.training.best import BestScore, Patience
 from distrain.runners.training.config_check import replaced_settings, require_fit
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
-from distrain.runners.training.loading import Batches, BatchMover, EvaluationBatches
+from distrain.runners.training.loading import Batches, EvaluationBatches
 from distrain.runners.training.meter import Meter
 from distrain.runners.training.model_check import require_same_model
 from distrain.runners.training.precision import Precision

@@ -217,10 +217,7 @@ class ReferenceComparer:
     ) -> Iterator[VerificationCheck]:
         tap = self._tap(0, step)
         before = self._before(0, step)
-        rate = self._rate(step - 1)
-        if not self._has_plain_schedule:
-            scale, rate = max(zip(self._update.scales, tap["rates"], strict=True))
-            rate = rate / scale if scale else 0.0
+        rate = self._rate_of_step(step, tap["rates"])
         yield _compare_rate(step, tap["rates"], [rate * scale for scale in self._update.scales])
         for process in (self._plain, self._probe.exact):
             if process is not None:
@@ -234,8 +231,8 @@ class ReferenceComparer:
         # the largest number of fp16 only one of the two overflows. Both are right.
         alike = [each for each in computed if self._overflows(each) == tap["skipped"]]
         if not alike:
-            actual, right = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
-            detail = f"the run has {actual} the step, the plain process has {right} it"
+            done, right = ("skipped", "taken") if tap["skipped"] else ("taken", "skipped")
+            detail = f"the run has {done} the step, the plain process has {right} it"
             yield VerificationCheck(what="overflows", step=step, passed=False, detail=detail)
             return
         expected, *variants = alike
@@ -247,6 +244,16 @@ class ReferenceComparer:
         if expected.buffers and self._probe.is_repeatable:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
+
+    def _rate_of_step(self, step: int, rates: list[float]) -> float:
+        """Return the rate of the schedule, or that of the run if it depends on more than the step.
+
+        `rates` are those of the groups of the run's optimizer.
+        """
+        if self._has_plain_schedule:
+            return self._rate(step - 1)
+        scale, rate = max(zip(self._update.scales, rates, strict=True))
+        return rate / scale if scale else 0.0
 
     def _overflows(self, computed: Backward) -> bool:
         return self._plain.precision == "fp16" and not _all_finite(computed.gradients)

@@ -19,9 +19,10 @@ from distrain.models.task import Task, collate_of, give_turn
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import MetricStates, in_evaluation_mode
-from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.loading import Batches
 from distrain.runners.training.random_state import get_random_state, seed_generators
 from distrain.runners.training.tap import FixedBatchPlan, Tensors, copy_to_cpu
 from distrain.runners.training.task_optimizer import make_optimizer

@@ -10,8 +10,9 @@ from distrain.models.build import build_task
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.system.devices import Device
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.batch_plan import BatchPlan
-from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.loading import Batches
 
 
 def test_batches_that_are_copied_ahead_are_complete_when_they_are_used(

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from mmap import mmap
 from typing import Any
 
@@ -27,15 +27,10 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.system.devices import Device
 from distrain.runners.training import loader_processes, loader_wait
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.loader_check import require_picklable
-from distrain.runners.training.loading import (
-    Batches,
-    BatchMover,
-    EvaluationBatches,
-    epoch_permutation,
-    tensors_in,
-)
+from distrain.runners.training.loading import Batches, EvaluationBatches, epoch_permutation
 
 # Python 3.12 warns where a process with threads forks; loader processes take it into account.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -462,30 +457,6 @@ def test_a_loader_process_that_ends_before_its_batch_was_received_is_named(
 ) -> None:
     with pytest.raises(RuntimeError, match=f"{how} before all of its batches"):
         next(loader_wait._retry(EndingBatches(end), 600))
-
-
-@pytest.mark.parametrize(("size", "is_ahead"), [(1_000, False), (20_000, True)])
-def test_on_gpus_only_large_batches_are_copied_ahead(
-    size: int, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mover = make_mover(Plain(Indices(1)))
-    ahead: list[bool] = []
-
-    def move_ahead(batches: Iterator[Any], stream: Any) -> Iterator[Any]:
-        ahead.append(True)
-        return batches
-
-    monkeypatch.setattr(mover, "_move_ahead", move_ahead)
-    batches = [torch.full((size,), number, dtype=torch.float32) for number in range(3)]
-    stream: Any = None
-    moved = list(mover._move_to_gpu(iter(batches), stream))
-    assert [int(batch[0]) for batch in moved] == [0, 1, 2]
-    assert bool(ahead) is is_ahead
-
-
-def test_tensors_are_found_in_nested_containers() -> None:
-    a, b, c = (torch.tensor(number) for number in range(3))
-    assert list(tensors_in({"x": [a, (b, "text")], "y": {"z": c, "n": 1}})) == [a, b, c]
 
 
 class Joining(Task):

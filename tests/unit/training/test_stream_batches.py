@@ -22,9 +22,10 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.errors import ConfigError
 from distrain.runners.system.devices import Device
+from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.data_check import check_stream
 from distrain.runners.training.epochs import Epochs
-from distrain.runners.training.loading import Batches, BatchMover
+from distrain.runners.training.loading import Batches
 
 # Python 3.12 warns where a process with threads forks; loader processes take it into account.
 pytestmark = [

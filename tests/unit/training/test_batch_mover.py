@@ -1,0 +1,45 @@
+"""Batches on their way to the device; `tests/gpu/test_loading.py` has those that reach a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from distrain.models.task import Task
+from distrain.runners.training.batch_mover import BatchMover, tensors_in
+
+
+class Plain(Task):
+    model = nn.Identity()
+    train = eval = (1, 2)  # type: ignore[assignment]
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        raise AssertionError("the batches of this task are only moved")
+
+
+@pytest.mark.parametrize(("size", "is_ahead"), [(1_000, False), (20_000, True)])
+def test_on_gpus_only_large_batches_are_copied_ahead(
+    size: int, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mover = BatchMover(Plain(), torch.device("cpu"), channels_last=False)
+    ahead: list[bool] = []
+
+    def move_ahead(batches: Iterator[Any], stream: Any) -> Iterator[Any]:
+        ahead.append(True)
+        return batches
+
+    monkeypatch.setattr(mover, "_move_ahead", move_ahead)
+    batches = [torch.full((size,), number, dtype=torch.float32) for number in range(3)]
+    stream: Any = None
+    moved = list(mover._move_to_gpu(iter(batches), stream))
+    assert [int(batch[0]) for batch in moved] == [0, 1, 2]
+    assert bool(ahead) is is_ahead
+
+
+def test_tensors_are_found_in_nested_containers() -> None:
+    a, b, c = (torch.tensor(number) for number in range(3))
+    assert list(tensors_in({"x": [a, (b, "text")], "y": {"z": c, "n": 1}})) == [a, b, c]
