@@ -69,7 +69,8 @@ class BatchMover:
             compute.wait_stream(stream)
             for tensor in tensors_in(batch):
                 # The allocator must not reuse the memory before the compute stream is done.
-                tensor.record_stream(compute)
+                if tensor.is_cuda:
+                    tensor.record_stream(compute)
             ahead = self._copy(next(batches, None))
             yield batch
 

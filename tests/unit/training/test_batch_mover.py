@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
 from distrain.models.task import Task
 from distrain.runners.training.batch_mover import BatchMover, tensors_in
@@ -38,6 +40,18 @@ def test_on_gpus_only_large_batches_are_copied_ahead(
     moved = list(mover._move_to_gpu(iter(batches), stream))
     assert [int(batch[0]) for batch in moved] == [0, 1, 2]
     assert bool(ahead) is is_ahead
+
+
+def test_what_stays_on_the_cpu_of_a_batch_that_is_copied_ahead_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given a stream that orders nothing, and lengths that torch keeps on the CPU
+    stream: Any = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    mover = BatchMover(Plain(), torch.device("cpu"), channels_last=False)
+    batches = [pack_sequence([torch.ones(3), torch.ones(2)]) for _ in range(2)]
+    moved = list(mover._move_ahead(iter(batches), stream))
+    assert [batch.batch_sizes.tolist() for batch in moved] == [[2, 2, 1]] * 2
 
 
 def test_tensors_are_found_in_nested_containers() -> None:
