@@ -15,7 +15,8 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from distrain.runners.cli.error_text import format_error
@@ -99,9 +100,17 @@ def _discard_stdout() -> None:
 
 
 def _check_encoding(arguments: Sequence[str]) -> Sequence[str]:
-    for argument in arguments:
+    for what, text in [*(("argument", each) for each in arguments), *_recorded_folders()]:
         try:
-            argument.encode()
+            text.encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"the argument {argument!a} is not valid UTF-8") from None
+            raise ConfigError(f"the {what} {text!a} is not valid UTF-8") from None
     return arguments
+
+
+def _recorded_folders() -> Iterator[tuple[str, str]]:
+    """Yield the folders whose paths are in the record of a run."""
+    with suppress(OSError):  # it was deleted
+        yield "current folder", os.getcwd()
+    for name in ("DISTRAIN_RUNS_DIR", "TMPDIR"):
+        yield f"folder ${name}", os.environ.get(name, "")
