@@ -23,6 +23,7 @@ from distrain.runners.system.home_folders import config_folder
 # Next to this package, in a checkout as in an installed wheel.
 BUILT_IN = Path(__file__).resolve().parents[2] / "presets"
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+MOST_CHARACTERS = 100  # of a name
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +114,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
 
     Raises ConfigError if the name cannot be used or exists, or if the file cannot be written.
     """
-    if not re.fullmatch(NAME, name) or len(name) > 100 or name.endswith(".toml"):
+    if not re.fullmatch(NAME, name) or len(name) > MOST_CHARACTERS or name.endswith(".toml"):
         raise ConfigError(
             f"{name!r} cannot name a preset: use letters, digits, '-', '_' and '.', without .toml"
         )

@@ -404,6 +404,9 @@ def test_a_saved_preset_is_the_same_run() -> None:
         name.value = "ddp"
         await pilot.press("enter")
         assert pilot.app.screen is not screen, "a built-in preset keeps its name"
+        name.value = "x" * 300
+        await pilot.press("enter")
+        assert pilot.app.screen is not screen, "a name has at most 100 characters"
         name.value = "mine"
         await pilot.press("enter")
         await until(pilot, lambda: screen.query_one(PresetList).name_now == "mine")

@@ -404,6 +404,21 @@ def test_the_measurements_are_exported_while_the_screen_is_left(
     watch(run, scenario)
 
 
+def test_an_export_whose_name_is_too_long_fails_with_a_message(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app.screen, PickOneDialog), "asked for a format")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "asked for a name")
+        app.screen.query_one(Input).value = "x" * 300
+        await pilot.press("enter")
+        await until(pilot, lambda: has_message(app, "File name too long"), "reported")
+        await until(pilot, lambda: app.screen is screen, "closed")
+        assert not app.internal_errors
+
+    watch(make().steps(5).end(), scenario)
+
+
 def test_quitting_during_an_export_shows_its_progress_and_can_be_taken_back(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

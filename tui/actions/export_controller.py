@@ -143,7 +143,7 @@ def _describe(current: Export) -> str:
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of the files in a folder."""
     size = 0
-    for file in path.iterdir() if path.is_dir() else [path]:
-        with suppress(OSError):  # it is renamed at its end
+    for file in path.iterdir() if os.path.isdir(path) else [path]:
+        with suppress(OSError):  # it is renamed at its end, or its name is too long
             size += file.stat().st_size
     return size

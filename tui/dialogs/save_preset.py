@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,7 +34,7 @@ def save_as(
         if name is None:
             return
         path = presets.user_folder() / f"{name}.toml"
-        if path.exists():  # another app may have saved it
+        if os.path.lexists(path):  # another app may have saved it
             save = partial(_save, app, draft, name, on_saved, force=True)
             _ask_to_replace(app, name, path, save)
         else:
@@ -53,6 +54,8 @@ def find_problem(presets_by_name: Mapping[str, Preset], name: str) -> str:
         return "enter a name"
     if not re.fullmatch(presets.NAME, name) or name.endswith(".toml"):
         return "use letters, digits, '-', '_' and '.', beginning with a letter or digit"
+    if len(name) > presets.MOST_CHARACTERS:
+        return f"use at most {presets.MOST_CHARACTERS} characters"
     if name in presets_by_name and presets_by_name[name].origin == "built-in":
         return f"{name} is a built-in preset; choose another name"
     return ""
