@@ -67,33 +67,6 @@ class RunSelection:
             return [current] if current else []
         return open_sessions(self._app, marked)
 
-    def compared(self, is_filtered: bool) -> list[RunRow]:
-        """Return the runs to compare: the marked ones, the group under the cursor, what the filter
-        shows, or the run under the cursor with the pinned one.
-        """
-        if self.marked:
-            return [self._listing.rows[id] for id in self.marked]
-        if self._table.group:
-            return list(self._table.group.rows)
-        if is_filtered:
-            return [row for row in self._listing.shown if row.kind != BENCH]
-        pinned, row = self.pinned, self._table.row
-        return [each for each in (pinned, row if row != pinned else None) if each is not None]
-
-    def sweep(self, is_filtered: bool) -> str:
-        """Return the id of the sweep under the cursor, or of that whose runs the group or the
-        filter shows, all of them; "" if other runs are to be compared.
-        """
-        if self.marked:
-            return ""
-        if self._table.group or is_filtered:
-            ids = {row.group for row in self.compared(is_filtered)}
-            all_ids = {row.id for row in self._listing.rows.values() if row.group in ids}
-            is_whole = all_ids == {row.id for row in self.compared(is_filtered)}
-            return ids.pop() if len(ids) == 1 and is_whole else ""
-        row = self._table.row
-        return row.group if row and not self.pinned else ""
-
 
 def open_session(app: BaseApp, row: RunRow) -> Session | None:
     """Return the run or bench of a row; show a message where it cannot be read."""

@@ -22,8 +22,9 @@ from distrain.tui.keymap import RUNS
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.folder_reader import FolderReader
 from distrain.tui.screens.run_reports import RunReports
-from distrain.tui.screens.run_selection import RunSelection, open_session, open_sessions
+from distrain.tui.screens.run_selection import RunSelection, open_session
 from distrain.tui.screens.runs_arrangement import RunsArrangement
+from distrain.tui.screens.runs_comparison import RunsComparison
 from distrain.tui.screens.runs_filter import RunsFilter
 from distrain.tui.widgets.filter_input import FilterInput
 from distrain.tui.widgets.group_line import group_line
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 NO_RUNS = "No runs yet. {app.new} launches one."
 NO_MATCH = "No run matches the filter. esc clears it."
-MOST_COMPARED = 32  # runs, by one key
 ACTIONS_OF_LETTERS = {key.action for key in keymap.KEYMAP if key.group == RUNS} - {"save"}
 # What the actions on a run, unlike those on the table, need under the cursor.
 OF_A_RUN = ("open", "mark", "rerun", "resume", "stop", "edit", "delete", "pin")
@@ -73,6 +73,7 @@ class RunsScreen(AppScreen):
         self._table = RunTable(self.distrain.run_marks)
         self._selection = RunSelection(self.distrain, self.listing, self._table)
         self._arrangement = RunsArrangement(self.distrain, self.listing, self._table, self._paint)
+        self._comparison = RunsComparison(self.distrain, self.listing, self._table, self._selection)
         # It reads while the widgets are made, so that the first paint has rows.
         self._reader = FolderReader(
             self,
@@ -306,39 +307,7 @@ class RunsScreen(AppScreen):
             self.distrain.sessions.open(session)
 
     def action_compare(self) -> None:
-        from distrain.runners.runs import Run
-        from distrain.tui.screens.compare_screen import CompareScreen
-
-        is_filtered = bool(self._filter.text.strip())
-        if sweep := self._selection.sweep(is_filtered):
-            self._open_group(sweep)
-            return
-        rows = self._selection.compared(is_filtered)
-        sessions = open_sessions(self.distrain, rows[:MOST_COMPARED])
-        runs = [session for session in sessions if isinstance(session, Run)]
-        if len(runs) < len(sessions):
-            self.distrain.refuse("a bench already compares its candidates: open it")
-        elif len(rows) > MOST_COMPARED:
-            self.distrain.refuse(
-                f"{len(rows):,} runs are too many for one comparison; at most {MOST_COMPARED}"
-            )
-        elif len(runs) > 1:
-            self.app.push_screen(CompareScreen(runs))
-        else:
-            hint = "mark two or more runs with {runs.mark}; then {runs.compare} compares them"
-            self.distrain.refuse(keymap.insert_keys(hint, self.app))
-
-    def _open_group(self, id: str) -> None:
-        """Open the table and the curves of the runs of a sweep."""
-        from distrain.runners.groups import Group
-        from distrain.runners.runs import Run
-
-        rows = [row for row in self.rows.values() if row.group == id]
-        rows.sort(key=lambda row: (row.created, row.id))
-        sessions = open_sessions(self.distrain, rows)
-        runs = [session for session in sessions if isinstance(session, Run)]
-        if runs:
-            self.distrain.sessions.open(Group(id, runs))
+        self._comparison.open(is_filtered=bool(self._filter.text.strip()))
 
     def action_queue(self) -> None:
         from distrain.tui.screens.queue_screen import QueueScreen
