@@ -21,8 +21,7 @@ from distrain.runners.protocol.reporter import Reporter
 SIGNAL_S = 0.2  # from the end of a child's connections to the signal of its end
 MAX_LOADERS = 16  # that raise, once each, in one program
 LATE_ERROR = (
-    "it may come from an earlier call than the traceback shows, which it does not with "
-    "CUDA_LAUNCH_BLOCKING=1"
+    "the failed call may be earlier than the traceback shows: set CUDA_LAUNCH_BLOCKING=1 to see it"
 )
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters

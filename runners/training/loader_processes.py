@@ -84,12 +84,15 @@ def start_processes(loader: DataLoader[Any]) -> Any:
         if not hung:
             return batches
         pids = ", ".join(str(process.pid) for process in hung)
-        print(f"hung as they were forked: loader processes {pids}", file=sys.stderr, flush=True)
+        text = f"loader processes {pids} hung as they were forked: all of them start again"
+        print(text, file=sys.stderr, flush=True)
         _discard(batches, hung)
         loader._iterator = None
         loader.generator.set_state(seeds)
-    text = f"loader processes hung as they were forked, {STARTS} times"
-    raise RuntimeError(f'{text}; data.worker_context="forkserver" forks from a process of its own')
+    raise RuntimeError(
+        f"loader processes hung as they were forked, {STARTS} times; "
+        'data.worker_context="forkserver" forks from a process of its own'
+    )
 
 
 def end_processes(loader: DataLoader[Any]) -> None:

@@ -112,8 +112,8 @@ def test_an_error_of_cuda_is_one_sentence_of_what_it_means() -> None:
     )
     failure = make_failure(0, error)
     assert failure.message == (
-        "CUDA error: device-side assert triggered; it may come from an earlier call than the "
-        "traceback shows, which it does not with CUDA_LAUNCH_BLOCKING=1"
+        "CUDA error: device-side assert triggered; the failed call may be earlier than the "
+        "traceback shows: set CUDA_LAUNCH_BLOCKING=1 to see it"
     )
     assert "Search for" in failure.traceback
 

@@ -296,7 +296,7 @@ def test_where_a_loader_process_hangs_as_it_is_forked_all_start_again(
         drawn.append([numbers for *numbers, _ in flatten(batches)])
     assert drawn[0] == drawn[1]
     assert FORKS.count[0] == 1
-    assert "hung as they were forked: loader processes" in capfd.readouterr().err
+    assert "hung as they were forked: all of them start again" in capfd.readouterr().err
 
 
 def test_loader_processes_that_hang_at_each_start_are_an_error(
