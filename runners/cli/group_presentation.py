@@ -227,6 +227,9 @@ class GroupPicture:
         results = GroupResults(self._group)
         lines: Sequence[str] = align_columns(*results.table(), self._console.width)
         shown = [f"{self._group.id}  {self._group.reason}", *lines, results.best.sentence]
+        queued = next((run for run in self._group.runs if run.status == "queued"), None)
+        if queued and (reason := _waiting(queued)):
+            shown.append(f"{queued.name} is waiting: {reason}")
         return Text("\n".join(shown), no_wrap=True, overflow="ellipsis")
 
     def message(self, text: str) -> None:

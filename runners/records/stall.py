@@ -56,7 +56,8 @@ class RankPosition(msgspec.Struct, frozen=True, kw_only=True):
         """Return where it is, such as "in data (data.py:7 in load)"."""
         if self.condition == Condition.EXITED:
             return "has exited"
-        parts = [self.condition or f"in {self.phase or 'other code'}"]
+        activity = "exiting" if self.phase == RankPhase.EXIT else f"in {self.phase or 'other code'}"
+        parts = [self.condition or activity]
         if self.condition and self.phase:
             parts.append(f"in {self.phase}")
         if self.call:

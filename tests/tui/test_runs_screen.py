@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from textual.color import Color
 from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Label, OptionList, Static
@@ -24,12 +25,14 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions import launch_controller
 from distrain.tui.app import DistrainApp
+from distrain.tui.data.run_rows import RunRow
 from distrain.tui.dialogs.copy import CopyDialog
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.edit import EditDialog
 from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
+from distrain.tui.marks import first_marks
 from distrain.tui.screens.compare_screen import CompareScreen
 from distrain.tui.screens.config_screen import ConfigScreen, page
 from distrain.tui.screens.run_screen import RunScreen
@@ -640,6 +643,16 @@ def test_columns_use_the_width_and_keep_the_important_ones(width: int) -> None:
     if width >= 65:
         used = 5 + sum(column.width + 1 for column in found)
         assert used <= width if found[-1].right else used == width
+
+
+def test_a_cell_cuts_the_name_of_a_metric_and_never_its_value() -> None:
+    ended = RunRow(id="1", created=0, status="completed", metric="top1", value=1.0)
+    other = RunRow(id="2", created=0, status="completed", metric="bits_per_byte", value=2.239)
+    layout = TableLayout(["name", "metric"], [ended, other])
+    mark, background = first_marks(1)[0], Color(0, 0, 0)
+    lines = [layout.row_line(row, mark, 40, False, background).plain for row in (ended, other)]
+    assert "to… 100.00 %" in lines[0]
+    assert "bits_… 2.239" in lines[1]
 
 
 # --- the comparison ---

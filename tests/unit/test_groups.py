@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from distrain import Record, Run
 from distrain.runners.cli import main
+from distrain.runners.cli.group_presentation import GroupPicture
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group
 from tests.support.records import RunBuilder
@@ -90,3 +92,17 @@ def test_a_group_is_removed_and_restored_as_a_whole_and_not_run_again(
     assert not any((tmp_path / run).exists() for run in runs)
     assert main(["rm", "--undo", *options]) == 0
     assert all((tmp_path / run).exists() for run in runs)
+
+
+def test_the_picture_of_a_sweep_tells_what_its_next_run_waits_for(tmp_path: Path) -> None:
+    builders = [RunBuilder(tmp_path, name, begun=False) for name in ("lr-0.1", "lr-0.05")]
+    reasons = ["CPU: 2 cores in use by run gpt; needs 2 of 2", "CPU: run lr-0.1 is ahead"]
+    for builder, reason in zip(builders, reasons, strict=True):
+        builder.writer.set_state(status="queued", waiting_for=[reason])
+    group = Group("sweep", [Run(builder.record) for builder in builders])
+    output = StringIO()
+    picture = GroupPicture(group, output)
+    picture.update()
+    picture.close()
+    assert output.getvalue().endswith(f"\nlr-0.1 is waiting: {reasons[0]}")
+    assert reasons[1] not in output.getvalue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from rich.text import Text
 from textual.color import Color
@@ -132,12 +131,13 @@ class TableLayout:
         line.append(f"{mark.shape} ", legible_style(mark.colour, background))
         line.append(f"{dot} ", colour)
         for column in self.fitted(width):
-            line.append_text(align(self._cell(row, column.name), column)).append(" ")
+            line.append_text(align(self._cell(row, column), column)).append(" ")
         return line
 
-    def _cell(self, row: RunRow, name: str) -> Text:
+    def _cell(self, row: RunRow, column: TableColumn) -> Text:
+        name = column.name
         if name == "metric":
-            return _metric(row, with_name=not self.metric)
+            return _metric(row, 0 if self.metric else column.width)
         return CELLS[name](row) if name in CELLS else Text(_setting(row, name))
 
 
@@ -220,11 +220,16 @@ def _rounds(row: RunRow) -> Text:
     return Text(formatting.plural(row.step or 0, "round"))
 
 
-def _metric(row: RunRow, with_name: bool) -> Text:
+def _metric(row: RunRow, width: int) -> Text:
+    """Return the main metric, with its name if `width` is not 0: the name is cut to fit."""
     if not row.metric:
         return Text(formatting.MISSING)
     value = formatting.metric_value(row.metric, row.value)
-    return Text.assemble((f"{row.metric} " if with_name else "", "dim"), value)
+    if not width:
+        return Text(value)
+    name = Text(row.metric, "dim")
+    name.truncate(max(width - len(value) - 1, 1), overflow="ellipsis")
+    return Text(" ").join([name, Text(value)])
 
 
 CELLS: dict[str, Callable[[RunRow], Text]] = {
@@ -233,7 +238,6 @@ CELLS: dict[str, Callable[[RunRow], Text]] = {
     "setup": lambda row: Text(f"{row.launcher} {row.precision}".strip(), "dim"),
     "progress": _progress,
     "samples/s": rate_text,
-    "metric": partial(_metric, with_name=True),
     "duration": lambda row: Text(formatting.duration(row.seconds), "dim"),
     "age": lambda row: Text(formatting.age(row.created), "dim"),
     "model": lambda row: Text(f"{row.model} on {row.data}" if row.data else row.model, "dim"),

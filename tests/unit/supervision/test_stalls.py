@@ -297,6 +297,8 @@ def test_a_stall_is_described_in_a_sentence() -> None:
     gone = Stall(since=100.0, ranks=[1], waiting="collective", positions=exited)
     text = "no progress for 9.0 s: rank 1 has exited; the others wait in collective"
     assert gone.describe(109.0) == text
+    lingering = Stall(since=100.0, ranks=[0, 1], positions=[at(0, "exit"), at(1, "exit")])
+    assert lingering.describe(109.0) == "no progress for 9.0 s: ranks 0–1 are exiting"
     assert stopped.as_json(101.0)["since_s"] == 1.0
 
 
