@@ -65,6 +65,19 @@ def test_the_palette_lists_what_is_possible_here(ended: Make, runs_dir: Path) ->
     play(scenario, runs_dir, ended("mine"))
 
 
+def test_enter_in_a_palette_that_has_just_opened_does_nothing(runs_dir: Path, ended: Make) -> None:
+    ended("mine")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await listed(pilot)
+        await pilot.press("enter")
+        assert isinstance(app.screen, PaletteDialog)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen), "opened by the first entry")
+
+    play(scenario, runs_dir)
+
+
 def test_a_read_only_palette_changes_nothing(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 

@@ -45,7 +45,8 @@ class PaletteDialog(SearchListDialog[str]):
         width = options.size.width - MARGIN
         options.clear_options()
         options.add_options(self._option(line, width, bool(query.strip())) for line in lines)
-        options.action_first()
+        if query.strip():  # Enter in a palette that has just opened does nothing
+            options.action_first()
 
     def _option(self, line: PaletteLine, width: int, with_group: bool) -> Option:
         entry = line.entry
