@@ -57,7 +57,7 @@ COMMON_CHANGES = {
 
 
 class TooShortError(DistrainError):
-    """A script has ended before its speed was measured."""
+    """A script has ended, or a run was stopped, before its speed was measured."""
 
 
 class BenchStoppedError(Exception):
@@ -109,8 +109,13 @@ def measure(
         try:
             on_launch(run.id)
             part = _wait_until_measured(run, definition, is_stopping)
+            was_stopped = part is None and run.status == "stopped"
         finally:
             _end(run)
+        if was_stopped:  # by a person, who may have stopped the bench as well
+            if is_stopping():
+                raise BenchStoppedError
+            raise TooShortError(f"its run {run.id} was stopped")
         if (error := record.state.error) is not None:
             is_raised = config.is_script and error.traceback
             raise DistrainError(f"{error.type}: {error.message}" if is_raised else error.message)
