@@ -81,16 +81,19 @@ def folder_of(data: str, root: str | None, download: bool = False) -> Path:
     if root is None:
         raise TaskError("data.root", f"{data} is read from a folder; set data.root to its path")
     folder = Path(os.path.expanduser(root))
-    if download and data != "imagefolder":
+    can_download = data != "imagefolder"
+    if download and can_download:
         return folder
     if not os.path.isdir(folder):
-        raise TaskError("data.root", f"there is no folder {folder}")
-    if data == "imagefolder":
-        absent = [f"{name}/" for name in ("train", "val") if not os.path.isdir(folder / name)]
-        fix = "it needs train/ and val/, each with a folder per class"
-    else:
+        fix = "set data.root to the folder of the files"
+        fix += ", or data.download = true to download them" if can_download else ""
+        raise TaskError("data.root", f"there is no folder {folder}; {fix}")
+    if can_download:
         absent = missing(data, folder)
         fix = "put the files there, or set data.download = true to download them"
+    else:
+        absent = [f"{name}/" for name in ("train", "val") if not os.path.isdir(folder / name)]
+        fix = "it needs train/ and val/, each with a folder per class"
     if absent:
         raise TaskError("data.root", f"{folder} has no {', '.join(absent)}; {fix}")
     return folder

@@ -17,6 +17,7 @@ from distrain.models.errors import nearest
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.fairness import Reported, Settings, compare_candidates
 from distrain.runners.analysis.comparison.model import Difference
+from distrain.runners.analysis.comparison.sentences import format_setting
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, MOST
 from distrain.runners.checks import check
 from distrain.runners.config import toml
@@ -230,7 +231,7 @@ def _check_measurable(config: RunConfig, target: Target | None) -> None:
 
 def _format_values(difference: Difference, names: Sequence[str]) -> str:
     pairs = zip(names, difference.values, strict=True)
-    return ", ".join(f"{value} in {name}" for name, value in pairs)
+    return ", ".join(f"{format_setting(value)} in {name}" for name, value in pairs)
 
 
 def _read_table(data: dict[str, Any], key: str) -> dict[str, Any]:

@@ -166,6 +166,8 @@ class BenchPicture:
         lines = [format_progress(self._bench, state)]
         if state.measurements:
             lines += format_results(self._bench.comparison(), self._console.width)
+        if not state.live:  # the result follows
+            lines = []
         self._area.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
         return state.live
 

@@ -184,6 +184,11 @@ def test_other_differences_make_it_unequal(key: str, value: object) -> None:
     assert f"{value}".lower() in text[key.replace("__", ".")].lower()
 
 
+def test_a_key_that_one_candidate_does_not_set_is_reported_as_unset() -> None:
+    defined = definition({"one": config(), "two": config(train__clip_norm=1.0)})
+    assert problems(defined)["train.clip_norm"] == "unset in one, 1.0 in two"
+
+
 def test_threads_are_compared_in_total() -> None:
     """Two ranks of one thread count as much as one rank of two threads."""
     two = {"strategy": "ddp", "launcher": "spawn", "devices": "cpu:2", "train__threads": 1}

@@ -234,7 +234,10 @@ def test_a_missing_folder_is_reported(data, tmp_path):
     unset = f"{data} is read from a folder; set data.root to its path"
     assert sentence("data.root", data=data) == unset
     gone = str(tmp_path / "gone")
-    assert sentence("data.root", data=data, root=gone) == f"there is no folder {gone}"
+    fix = "set data.root to the folder of the files"
+    if data != "imagefolder":
+        fix += ", or data.download = true to download them"
+    assert sentence("data.root", data=data, root=gone) == f"there is no folder {gone}; {fix}"
 
 
 def test_missing_files_of_a_folder_are_reported_with_the_fix(tmp_path):
