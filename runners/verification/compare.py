@@ -128,7 +128,10 @@ class ReferenceComparer:
                 "the schedule depends on more than the step: learning rates are those of the run"
             )
         if self._probe.has_random_metrics:
-            self.declared.append("metrics have random numbers in evaluation: sums not compared")
+            self.declared.append(
+                "the same samples have other metrics the second time (random numbers in "
+                "evaluation, or statistics that move in evaluation): sums not compared"
+            )
         yield from check_task(
             self._probe.exact or self._plain,
             has_plain_loss=self._probe.has_plain_loss,

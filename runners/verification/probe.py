@@ -28,7 +28,8 @@ class Probe:
     `remembers`: in training, the loss depends on state of the task that is no buffer of its model,
     such as a generator of its own or a counter of its steps.
     `has_random_samples`: training samples differ from read to read.
-    `has_plain_loss`: in evaluation mode, the loss neither draws nor remembers.
+    `has_plain_loss`: in evaluation mode, the loss neither draws, remembers nor moves buffers, as
+    observers of quantization do.
     `couples`: in training, the loss of a batch is not the mean of its parts' (BatchNorm).
     `exact`: a process of the same task that computes in fp64; None if the task cannot.
     """
@@ -40,6 +41,8 @@ class Probe:
         self.remembers = _remembers(plain)
         with in_evaluation_mode(plain.model):
             self.has_plain_loss = not (_draws(plain) or _remembers(plain))
+            plain.load(weights, buffers)
+            self.has_plain_loss &= not _moves_buffers(plain)
         self.has_random_samples = _has_random_samples(plain, is_seeded=False)
         self.has_plain_loss &= not _has_random_samples(plain, is_seeded=True)
         self.has_random_metrics = _has_random_metrics(plain)
@@ -121,6 +124,13 @@ def _remembers(process: PlainProcess) -> bool:
         math.isclose(first, again, rel_tol=MAX_REPEATED_DIFFERENCE)
         or (math.isnan(first) and math.isnan(again))
     )
+
+
+def _moves_buffers(process: PlainProcess) -> bool:
+    (part,) = next(process.steps([[_sample_count(process)]], 1, 1))
+    before = content_of(process.state()[1])
+    process.loss(part.batch)
+    return content_of(process.state()[1]) != before
 
 
 def _has_random_samples(process: PlainProcess, *, is_seeded: bool) -> bool:

@@ -569,6 +569,28 @@ def complex_weights(shape: Sequence[int], classes: int) -> nn.Module:
     return Magnitudes(math.prod(shape), classes)
 
 
+class Observed(nn.Module):
+    """A network with an observer as for quantization, which follows its activations always."""
+
+    limit: torch.Tensor
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs, 16)
+        self.last = nn.Linear(16, classes)
+        self.register_buffer("limit", torch.tensor(0.0))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(images.flatten(1)).relu()
+        with torch.no_grad():
+            self.limit.lerp_(hidden.max().to(self.limit.dtype), 0.5)
+        return self.last(hidden.clamp(max=self.limit))
+
+
+def observed(shape: Sequence[int], classes: int) -> nn.Module:
+    return Observed(math.prod(shape), classes)
+
+
 class Embedded(nn.Module):
     """A network whose first gradient is sparse."""
 
