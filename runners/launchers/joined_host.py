@@ -30,6 +30,9 @@ SILENT = (
     "the first host accepts the connection and does not answer: the run's supervisor is suspended, "
     "or something else listens there"
 )
+NOT_ACCEPTED = (
+    "the connection was closed: the token is not that of this run, or something else listens there"
+)
 FIRST_HOST_LOST = "the first host has ended or does not answer; the ranks here were ended"
 COMPARED_VERSIONS = ("distrain", "python", "torch", "horovod")
 
@@ -45,7 +48,7 @@ class JoinedHost(NodeAgent):
         super().__init__(identity, devices=devices, meeting_place=meeting_place)
         self._has_run_ended = False
         self._is_answered = threading.Event()
-        self._reason_if_lost = "the connection was closed: the token is not that of this run"
+        self._reason_if_lost = NOT_ACCEPTED
 
     def work(self) -> int:
         try:

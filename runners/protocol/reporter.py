@@ -288,7 +288,11 @@ class Reporter:
         *lines, rest = received.split(b"\n")
         received[:] = rest
         for line in lines:
-            self._handle(decode(line))
+            try:
+                event = decode(line)
+            except (ValueError, RecursionError):  # of a newer version, or not of a supervisor
+                continue
+            self._handle(event)
         return bool(data)
 
     def _handle(self, event: Event) -> None:

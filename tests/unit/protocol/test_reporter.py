@@ -83,6 +83,12 @@ class Server:
             with contextlib.suppress(OSError):
                 link.sendall(encode(event))
 
+    def say_line(self, line: bytes) -> None:
+        with self._grown:
+            assert self._grown.wait_for(lambda: self._links, PATIENCE_S)
+        for link in self._links:
+            link.sendall(line + b"\n")
+
     def hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._listening.shutdown(
@@ -475,6 +481,18 @@ def test_a_process_that_is_not_a_rank_receives_a_stop_without_answering(server: 
     assert heard == [Stop(restart=True), Notice(time=1.0, text="and more"), Stop(now=True)]
     server.wait_for(lambda events: notice("still here") in events)
     assert not any(isinstance(event, Stopping) for event in server.events)
+
+
+@pytest.mark.parametrize(
+    "line", [b"HTTP/1.0 400 Bad request\r", b'{"type":"of the future"}', b"\xff", b"[" * 100_000]
+)
+def test_a_line_that_is_no_message_is_skipped(line: bytes, server: Server) -> None:
+    with Reporter(server.address, Hello(rank=0)) as reporter:
+        server.say_line(line)
+        server.say(Stop())
+        while reporter.should_continue(1):  # until the stop, which is answered
+            server.wait_for(lambda events: any(isinstance(each, Stopping) for each in events))
+            server.say(StopAt(step=1))
 
 
 @pytest.mark.parametrize("seed", range(20))
