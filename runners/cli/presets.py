@@ -25,7 +25,7 @@ COLUMNS = (
     TextColumn("from", drop_order=3),
     TextColumn("setup"),
     TextColumn("task", drop_order=2),
-    TextColumn("description", drop_order=1),
+    TextColumn("description", drop_order=1, least=30),
 )
 
 

@@ -34,12 +34,13 @@ class TextColumn(NamedTuple):
     """A column of a text table.
 
     Where the terminal is too narrow, columns are dropped in descending order of `drop_order`;
-    those with 0 always stay.
+    those with 0 always stay. A last column with `least` is cut to that width before it is dropped.
     """
 
     title: str
     right: bool = False
     drop_order: int = 0
+    least: int = 0
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -90,13 +91,24 @@ def align_columns(
     lines = [[column.title for column in columns], *rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     kept = list(range(len(columns)))
-    while width is not None and _line_length(widths, kept) > width:
+    while width is not None and (excess := _line_length(widths, kept) - width) > 0:
+        last = kept[-1]
+        if columns[last].least and widths[last] - excess >= columns[last].least:
+            widths[last] -= excess
+            break
         next_dropped = max(reversed(kept), key=lambda i: columns[i].drop_order)
         if columns[next_dropped].drop_order == 0:
             break
         kept.remove(next_dropped)
     align = [str.rjust if column.right else str.ljust for column in columns]
-    return [_GAP.join(align[i](line[i], widths[i]) for i in kept).rstrip() for line in lines]
+    return [
+        _GAP.join(align[i](_cut(line[i], widths[i]), widths[i]) for i in kept).rstrip()
+        for line in lines
+    ]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _line_length(widths: Sequence[int], kept: Sequence[int]) -> int:
