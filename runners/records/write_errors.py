@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from distrain.runners.errors import DistrainError, RunsFolderError
 from distrain.runners.system.limits import explain, limit_hint
 
+SQLITE_PATH = 512
+LONGEST_NAME = len("/metrics.db-journal")
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -37,7 +40,9 @@ def _code(error: Exception) -> int:
 
 
 def _why_no_new_file(folder: Path) -> str:
-    """Return why no file can be created in a folder; empty where one can."""
+    """Return why SQLite can create no file in a folder; empty where it can."""
+    if len(os.fsencode(folder.absolute())) + LONGEST_NAME > SQLITE_PATH:
+        return f"SQLite opens no file whose path has more than {SQLITE_PATH} bytes"
     try:
         with tempfile.NamedTemporaryFile(dir=folder):
             return ""

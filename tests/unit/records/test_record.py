@@ -940,6 +940,13 @@ def test_a_run_from_which_a_live_one_continues_is_needed_until_that_has_a_checkp
     require_unused([Record(folder)])
 
 
+def test_a_path_that_sqlite_cannot_open_is_reported_with_its_limit(tmp_path: Path) -> None:
+    runs_dir = tmp_path / ("long" * 50) / ("long" * 50) / ("long" * 50)
+    folder = create_run(runs_dir, CONFIG, word="ddp")
+    with pytest.raises(RunsFolderError, match="whose path has more than 512 bytes"):
+        RecordWriter(folder)
+
+
 def test_reading_records_loads_neither_torch_nor_psutil_nor_the_app() -> None:
     heavy = "{'torch', 'psutil', 'textual', 'rich', 'numpy'}"
     code = f"import sys, distrain.runners.records.reader; print(*{heavy} & {{*sys.modules}})"
