@@ -78,6 +78,19 @@ def test_enter_in_a_palette_that_has_just_opened_does_nothing(runs_dir: Path, en
     play(scenario, runs_dir)
 
 
+def test_a_palette_that_finds_nothing_says_so(runs_dir: Path, ended: Make) -> None:
+    ended("mine")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        assert await listed(pilot, "zzzz") == {}
+        (found,) = app.screen.query_one(OptionList).options
+        assert str(found.prompt) == "no action or theme matches"
+        await pilot.press("enter")
+        assert isinstance(app.screen, PaletteDialog)
+
+    play(scenario, runs_dir)
+
+
 def test_a_read_only_palette_changes_nothing(ended: Make, runs_dir: Path) -> None:
     ended("mine")
 

@@ -45,6 +45,8 @@ class PaletteDialog(SearchListDialog[str]):
         width = options.size.width - MARGIN
         options.clear_options()
         options.add_options(self._option(line, width, bool(query.strip())) for line in lines)
+        if not lines:
+            options.add_option(Option(Text("no action or theme matches", "dim"), disabled=True))
         if query.strip():  # Enter in a palette that has just opened does nothing
             options.action_first()
 
