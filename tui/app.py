@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -343,6 +344,7 @@ def main() -> int:
             print(f"distrain-tui: {line}", file=sys.stderr)
         return error.exit_code
     read_terminal_safely()
+    write_terminal_safely()
     app.run(mouse=not arguments.no_mouse)
     return app.return_code or 0
 
@@ -365,6 +367,14 @@ def read_terminal_safely() -> None:
     from distrain.tui.data.terminal_input import TerminalDecoder
 
     vars(linux_driver)["getincrementaldecoder"] = lambda encoding: TerminalDecoder
+
+
+def write_terminal_safely() -> None:
+    """Write "?" for what the encoding of the terminal lacks: Python's escapes such as \\u25b2 have
+    another width.
+    """
+    if isinstance(sys.__stderr__, io.TextIOWrapper):  # what Textual writes to
+        sys.__stderr__.reconfigure(errors="replace")
 
 
 def _find(name: str, runs_dir: Path | None) -> Session | Group:
