@@ -23,7 +23,7 @@ from distrain.runners.analysis.comparison.figures import (
     reports_steps,
     step_kind,
 )
-from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
+from distrain.runners.analysis.comparison.model import Candidate, Comparison, Difference, Unit
 from distrain.runners.analysis.comparison.provenance_diff import compare_provenance
 from distrain.runners.analysis.comparison.steady_state import SteadyPart, find_steady_part
 from distrain.runners.analysis.diagnosis import diagnose
@@ -84,7 +84,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
         kind="runs",
         baseline=names[base],
         candidates=candidates,
-        results=_describe_results(candidates, base, unit),
+        results=_describe_results(candidates, base, unit, settings.differences),
         unit=unit,
         equal=_common_group(records) | settings.equal,
         unchecked=settings.unchecked,
@@ -239,10 +239,14 @@ def _ratio(candidate: Candidate, other: Candidate, comparisons: int) -> Interval
     return ratio_of_medians(candidate.rates, other.rates, comparisons)
 
 
-def _describe_results(candidates: Sequence[Candidate], base: int, unit: Unit) -> list[str]:
+def _describe_results(
+    candidates: Sequence[Candidate], base: int, unit: Unit, differences: Sequence[Difference]
+) -> list[str]:
+    """Return the result sentences; none says which run is best where their data differ."""
     pairs = _pair_count(candidates)
     found = sentences.describe_results(
         candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
-    best = sentences.describe_best(candidates)
+    has_one_data_set = all(each.key != "data.name" for each in differences)
+    best = sentences.describe_best(candidates) if has_one_data_set else []
     return [*best, *found, ONE_RUN_EACH] if found else best
