@@ -165,6 +165,10 @@ class RunsScreen(AppScreen):
         self._table.show(lines, self._selection.marked, look, empty, hold=self.is_complete)
         self._paint_selected(self._table.line)
         self._filter.explain(self.listing.problem, self.rows.values(), self._problem)
+        self._paint_header()
+
+    def _paint_header(self) -> None:
+        order = self._arrangement.order
         self.query_one(RunsHeader).show(
             list(self.rows.values()),
             len(self.listing.shown),
@@ -280,7 +284,8 @@ class RunsScreen(AppScreen):
 
     def action_mark(self) -> None:
         self._selection.toggle_mark()
-        self._paint()
+        self._table.mark(self._selection.marked)
+        self._paint_header()
 
     def obstacle(self, id: str) -> str:
         row = self._table.row

@@ -148,6 +148,11 @@ class RunTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in differing))
         self._point()
 
+    def mark(self, marked: Collection[str]) -> None:
+        """Show which rows are marked, by their ids."""
+        self._marked = frozenset(marked)
+        self.refresh()
+
     def _painted(self) -> list[tuple[TableRow, bool, bool] | None]:
         """Return what the visible rows show."""
         top = round(self.scroll_y)
