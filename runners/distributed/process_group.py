@@ -26,13 +26,15 @@ LEADER_TIMEOUT = timedelta(days=1)
 class World:
     """The `size` ranks of a run, seen from one of them. All ranks must call each collective.
 
-    Under the strategy `dp` the single rank uses all visible GPUs.
+    A collective fails where another rank is missing for longer than `timeout`. Under the strategy
+    `dp` the single rank uses all visible GPUs.
     """
 
     rank: int
     local_rank: int
     size: int
     device: torch.device
+    timeout: timedelta = timedelta(minutes=30)
 
     @property
     def is_leader(self) -> bool:
@@ -79,7 +81,7 @@ class World:
         """Let all ranks wait at the end of the block until rank 0 has finished its own.
 
         The wait then does not count as part of a step. A slow disk may keep rank 0 for longer
-        than a collective may take, so `dist.timeout_s` does not bound this wait.
+        than a collective may take, so `timeout` bounds only its own wait for the others.
         """
         group = self._leader_group if self.size > 1 else None
         yield
@@ -88,7 +90,8 @@ class World:
 
     @cached_property
     def _leader_group(self) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=LEADER_TIMEOUT)
+        timeout = self.timeout if self.is_leader else LEADER_TIMEOUT
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
         return group
 
 
@@ -100,12 +103,12 @@ def join(config: RunConfig, plan: Plan, device: torch.device) -> Iterator[World]
     from the environment. Raises ConfigError where torch is built without the backend.
     """
     rank = int(os.environ.get("RANK", "0"))
-    world = World(rank, int(os.environ.get("LOCAL_RANK", "0")), plan.world_size, device)
+    timeout = timedelta(seconds=config.dist.timeout_s)
+    world = World(rank, int(os.environ.get("LOCAL_RANK", "0")), plan.world_size, device, timeout)
     if plan.backend == "none":
         yield world
         return
     _require_backend(plan.backend)
-    timeout = timedelta(seconds=config.dist.timeout_s)
     dist.init_process_group(
         plan.backend,
         timeout=timeout,

@@ -114,11 +114,13 @@ def start(
     code.
 
     A Ctrl-C in the terminal is for the caller only: if one hits the module before it is in its own
-    session, the module is started again. Where the caller was started without stdout or stderr, the
+    session, the module is started again. KeyboardInterrupt in the caller kills the module, and
+    after any other exception it goes on. Where the caller was started without stdout or stderr, the
     module gets the null device, so that no file which it opens takes their place.
     """
-    while True:
-        code = subprocess.run(
+    code = -signal.SIGINT
+    while code == -signal.SIGINT:
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             cwd=cwd,
             env={**os.environ, **(environment or {})},
@@ -126,9 +128,13 @@ def start(
             start_new_session=True,
             stdout=None if sys.__stdout__ else subprocess.DEVNULL,
             stderr=None if sys.__stderr__ else subprocess.DEVNULL,
-        ).returncode
-        if code != -signal.SIGINT:
-            return code
+        )
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            process.kill()
+            raise
+    return code
 
 
 def process_identity() -> dict[str, float | None]:

@@ -7,33 +7,38 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from distrain.runners.distributed.process_group import World
 
-TIMEOUT_S = 5.0
+TIMEOUT = timedelta(seconds=5)
 
 
 def _rank(rank: int, folder: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=2,
-        timeout=timedelta(seconds=TIMEOUT_S),
-    )
-    world = World(rank, rank, 2, torch.device("cpu"))
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=TIMEOUT)
+    world = World(rank, rank, 2, torch.device("cpu"), TIMEOUT)
     written = Path(folder) / "written"
     with world.waiting_for_leader():
         if world.is_leader:
-            time.sleep(TIMEOUT_S + 1)
+            time.sleep(TIMEOUT.total_seconds() + 1)
             written.touch()
     assert written.exists()
-    dist.destroy_process_group()
+
+    noticed = Path(folder) / "noticed"
+    if world.is_leader:
+        with pytest.raises(RuntimeError, match="Timed out"), world.waiting_for_leader():
+            pass
+        noticed.touch()
+    while not noticed.exists():
+        time.sleep(0.1)
 
 
-def test_ranks_wait_for_the_leader_longer_than_for_a_collective(tmp_path: Path) -> None:
+def test_only_the_leader_may_keep_the_others_waiting_for_longer_than_a_collective(
+    tmp_path: Path,
+) -> None:
     mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)

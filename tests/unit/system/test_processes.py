@@ -22,6 +22,7 @@ from distrain.runners.system.processes import (
     start,
     start_times,
 )
+from tests.support.runs import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 
@@ -266,6 +267,29 @@ def test_ctrl_c_during_the_start_of_a_detached_process_reaches_only_the_caller(
     code = start("interrupted_once", "7", cwd=str(tmp_path))
     assert code == 7
     assert (tmp_path / "begun").read_text() == "xx"
+
+
+@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # it is not waited for
+def test_an_error_in_the_caller_meanwhile_does_not_end_a_detached_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ArithmeticError
+
+    (tmp_path / "signalling.py").write_text(
+        "import os, signal, time\n"
+        "os.kill(os.getppid(), signal.SIGUSR1)\n"
+        "time.sleep(1)\n"
+        "os.mkdir('gone_on')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    default = signal.signal(signal.SIGUSR1, fail)
+    try:
+        with pytest.raises(ArithmeticError):
+            start("signalling", cwd=str(tmp_path))
+    finally:
+        signal.signal(signal.SIGUSR1, default)
+    wait_until((tmp_path / "gone_on").exists)
 
 
 @pytest.mark.parametrize("closed", ["", ">&-", "2>&-", "<&- >&- 2>&-"])
