@@ -53,6 +53,9 @@ class ExactUpdate:
         self._task = process.task
         self._model = copy.deepcopy(process.model).cpu()
         widen_module(self._model)
+        for parameter in self._model.parameters():
+            if not parameter.is_leaf:  # as in the copy of a model in TorchScript
+                parameter.detach_().requires_grad_()
         self._parameters = dict(self._model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         groups = self._make_optimizer().param_groups

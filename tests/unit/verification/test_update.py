@@ -81,6 +81,14 @@ def test_on_gpus_the_betas_of_adam_may_be_rounded(device: str, factor: float, pa
     assert all(found) is passes
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_update_of_a_scripted_model_can_be_computed() -> None:
+    process = plain_process()
+    names = list(process.state()[0])
+    process.model = torch.jit.script(process.model)
+    assert ExactUpdate(process).names == names
+
+
 def test_the_exact_process_leaves_the_precision_of_the_other_one() -> None:
     plain_process("tf32")
     plain_process("tf32", exact=True)
