@@ -51,11 +51,11 @@ class ExactUpdate:
     def __init__(self, process: PlainProcess) -> None:
         self._config = process.config.train
         self._task = process.task
-        self._model = copy.deepcopy(process.model).cpu()
-        widen_module(self._model)
+        self._model = copy.deepcopy(process.model)
         for parameter in self._model.parameters():
             if not parameter.is_leaf:  # as in the copy of a model in TorchScript
                 parameter.detach_().requires_grad_()
+        widen_module(self._model.cpu())
         self._parameters = dict(self._model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         groups = self._make_optimizer().param_groups
