@@ -54,7 +54,7 @@ from distrain.runners.verification.tolerance import (
     relative_errors,
 )
 from distrain.runners.verification.update import ExactUpdate
-from distrain.runners.verification.update_check import compare_update
+from distrain.runners.verification.update_check import StepOfRun, compare_update
 
 UNEQUAL = "the ranks start from unequal states"
 MAX_RATE_ERROR = 1e-6  # relative
@@ -243,7 +243,7 @@ class ReferenceComparer:
             others = [each.gradients for each in variants]
             yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
         used = None if tap["skipped"] else expected.gradients
-        yield compare_update(self._update, step, before, tap, rate, used)
+        yield compare_update(self._update, StepOfRun(step, before, tap, rate, used))
         if expected.buffers and self._probe.is_repeatable:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)

@@ -13,62 +13,61 @@ from distrain.runners.verification.update import BeforeUpdate, ExactUpdate, Upda
 from distrain.runners.verification.wide import widen
 
 
-def compare_update(
-    update: ExactUpdate,
-    step: int,
-    before: dict[str, Any],
-    tap: dict[str, Any],
-    rate: float,
-    used: Tensors | None,
-) -> VerificationCheck:
-    """Compare the state of a run after a step with what the optimizer makes of its gradients.
+class StepOfRun(NamedTuple):
+    """A step of a run: its state `before`, what its `tap` gave after it, and its learning rate.
 
-    `used`: the gradients of the plain process. A parameter without one must stay as it is, also
-    where the run has zeros. None if they overflow.
+    `used`: the gradients of the plain process, None if they overflow. A parameter without one must
+    stay as it is, also where the run has zeros.
     """
-    if moved := _find_moved(update.names, before, tap, used):
+
+    number: int
+    before: dict[str, Any]
+    tap: dict[str, Any]
+    rate: float
+    used: Tensors | None
+
+
+def compare_update(update: ExactUpdate, step: StepOfRun) -> VerificationCheck:
+    """Compare the state of a run after a step with what the optimizer makes of its gradients."""
+    if moved := _find_moved(update.names, step):
         detail = (
             f"no rank uses {moved}, but the optimizer steps it: its gradient is zero, and not none"
         )
         return VerificationCheck(
-            what="weights", step=step, passed=False, tensor=moved, detail=detail
+            what="weights", step=step.number, passed=False, tensor=moved, detail=detail
         )
-    right = _update_in_fp64(update, step, before, tap, rate, used)
-    actual = tap["weights"] | update.state_of(tap["optimizer"])
+    right = _update_in_fp64(update, step)
+    actual = step.tap["weights"] | update.state_of(step.tap["optimizer"])
     worst = _find_worst(actual, right)
     passed = worst.excess <= 1.0
     return VerificationCheck(
         what="weights",
-        step=step,
+        step=step.number,
         passed=passed,
         tensor=worst.tensor,
         error=worst.error if math.isfinite(worst.error) else None,
         limit=worst.limit,
-        detail="" if passed else _describe_update(worst.tensor, before, tap, right),
+        detail="" if passed else _describe_update(worst.tensor, step, right),
     )
 
 
-def _update_in_fp64(
-    update: ExactUpdate,
-    step: int,
-    before: dict[str, Any],
-    tap: dict[str, Any],
-    rate: float,
-    used: Tensors | None,
-) -> Updated:
+def _update_in_fp64(update: ExactUpdate, step: StepOfRun) -> Updated:
     """Return what the optimizer makes of the gradients of the run; nothing if it skips the step."""
-    if tap["skipped"]:
+    before, used = step.before, step.used
+    if step.tap["skipped"]:
         values = {name: widen(tensor) for name, tensor in before["weights"].items()}
         return Updated(values, {name: torch.zeros_like(t.abs()) for name, t in values.items()})
     # A new optimizer has no state; that of the run may be zeros, which means the same.
-    state = before["optimizer"] if step > 1 else {}
+    state = before["optimizer"] if step.number > 1 else {}
     missing = {name: torch.zeros_like(gradient) for name, gradient in (used or {}).items()}
     gradients = {
         name: gradient
-        for name, gradient in (missing | tap["gradients"]).items()
+        for name, gradient in (missing | step.tap["gradients"]).items()
         if used is None or name in used
     }
-    return update.step(BeforeUpdate(before["weights"], gradients, state, rate, before["groups"]))
+    return update.step(
+        BeforeUpdate(before["weights"], gradients, state, step.rate, before["groups"])
+    )
 
 
 class _Deviation(NamedTuple):
@@ -94,10 +93,9 @@ def _find_worst(actual: Tensors, right: Updated) -> _Deviation:
     return worst
 
 
-def _find_moved(
-    names: list[str], before: dict[str, Any], tap: dict[str, Any], used: Tensors | None
-) -> str:
+def _find_moved(names: list[str], step: StepOfRun) -> str:
     """Return a parameter that the plain process does not use, and the run has stepped."""
+    before, tap, used = step.before, step.tap, step.used
     if used is None or tap["skipped"]:
         return ""
     for index, name in enumerate(names):
@@ -117,16 +115,14 @@ def _differs(old: Any, new: Any) -> bool:
     return bool(new.any()) if old is None else not torch.equal(old, new)
 
 
-def _describe_update(
-    name: str, before: dict[str, Any], tap: dict[str, Any], update: Updated
-) -> str:
+def _describe_update(name: str, step: StepOfRun, update: Updated) -> str:
     """Return how the update of a tensor differs: by a factor, or in how many elements."""
-    if name not in tap["weights"]:
+    if name not in step.tap["weights"]:
         parameter, _, key = name.partition(":")
         return f"{key} of the optimizer for {parameter} is not what its gradient gives"
-    start = widen(before["weights"][name])
+    start = widen(step.before["weights"][name])
     expected = update.values[name] - start
-    actual = widen(tap["weights"][name]) - start
+    actual = widen(step.tap["weights"][name]) - start
     beyond = int(((actual - expected).abs() > update.limits[name]).sum())
     square = float(torch.vdot(expected.flatten(), expected.flatten()).real)
     product = float(torch.vdot(expected.flatten(), actual.flatten()).real)

@@ -13,7 +13,7 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.verification.reference import PlainProcess
 from distrain.runners.verification.update import ExactUpdate
-from distrain.runners.verification.update_check import compare_update
+from distrain.runners.verification.update_check import StepOfRun, compare_update
 
 BETAS = (0.9, 0.999)
 RATE = 0.001
@@ -76,7 +76,8 @@ def test_on_gpus_the_betas_of_adam_may_be_rounded(device: str, factor: float, pa
         }
         after = fused_adam(state, {name: factor * each for name, each in gradients.items()}, step)
         tap = after | {"gradients": gradients, "skipped": False}
-        found.append(compare_update(update, step, state, tap, RATE, gradients).passed)
+        after_step = StepOfRun(step, state, tap, RATE, gradients)
+        found.append(compare_update(update, after_step).passed)
         state = after
     assert all(found) is passes
 
