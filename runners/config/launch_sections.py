@@ -76,6 +76,14 @@ class DistConfig(Section, frozen=True):
         float,
         Meta(gt=0, le=LONGEST_S, description="Seconds that a collective waits for an absent rank."),
     ] = 300.0
+    leader_timeout_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=LONGEST_S,
+            description="Seconds that ranks wait for rank 0 to save or to merge metrics.",
+        ),
+    ] = 1800.0
     interface: Annotated[
         Text | None,
         Meta(description="Network interface of gloo and NCCL; unset: chosen by the route."),

@@ -19,14 +19,12 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.system.rank_identity import HAS_STORE
 from distrain.runners.system.scheduler_env import FILE
 
-LEADER_TIMEOUT = timedelta(days=1)
-
 
 @dataclass(frozen=True)
 class World:
     """The `size` ranks of a run, seen from one of them. All ranks must call each collective.
 
-    A collective fails where another rank is missing for longer than `timeout`. Under the strategy
+    `patience` is how long this rank waits at the end of `waiting_for_leader`. Under the strategy
     `dp` the single rank uses all visible GPUs.
     """
 
@@ -34,7 +32,7 @@ class World:
     local_rank: int
     size: int
     device: torch.device
-    timeout: timedelta = timedelta(minutes=30)
+    patience: timedelta = timedelta(minutes=5)
 
     @property
     def is_leader(self) -> bool:
@@ -81,7 +79,7 @@ class World:
         """Let all ranks wait at the end of the block until rank 0 has finished its own.
 
         The wait then does not count as part of a step. A slow disk may keep rank 0 for longer
-        than a collective may take, so `timeout` bounds only its own wait for the others.
+        than a collective may take: the others have more patience than rank 0.
         """
         group = self._leader_group if self.size > 1 else None
         yield
@@ -90,8 +88,7 @@ class World:
 
     @cached_property
     def _leader_group(self) -> dist.ProcessGroup:
-        timeout = self.timeout if self.is_leader else LEADER_TIMEOUT
-        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=self.patience)
         return group
 
 
@@ -103,8 +100,10 @@ def join(config: RunConfig, plan: Plan, device: torch.device) -> Iterator[World]
     from the environment. Raises ConfigError where torch is built without the backend.
     """
     rank = int(os.environ.get("RANK", "0"))
-    timeout = timedelta(seconds=config.dist.timeout_s)
-    world = World(rank, int(os.environ.get("LOCAL_RANK", "0")), plan.world_size, device, timeout)
+    limits = config.dist
+    timeout = timedelta(seconds=limits.timeout_s)
+    patience = timedelta(seconds=limits.leader_timeout_s) if rank else timeout
+    world = World(rank, int(os.environ.get("LOCAL_RANK", "0")), plan.world_size, device, patience)
     if plan.backend == "none":
         yield world
         return

@@ -22,7 +22,7 @@ from typing import Any
 from distrain.runners.horovod import problem as horovod_problem
 from tests.cluster.slurm.cluster import Cluster
 from tests.faults import page
-from tests.faults.cases import SLURM, Case, covering_set, repeats
+from tests.faults.cases import SLURM, WRITING, Case, covering_set, repeats
 from tests.faults.special import SPECIAL
 from tests.support import ROOT
 
@@ -31,7 +31,7 @@ LIMIT_S = 400.0  # of one case
 
 def matrix() -> list[Case]:
     """Return all cases that can be tried here, in an order that mixes long and short ones."""
-    cases = [*covering_set(), *repeats()]
+    cases = [*covering_set(), *repeats(), *WRITING]
     if horovod_problem():
         cases = [case for case in cases if case.launcher != "horovod"]
     if Cluster.found():

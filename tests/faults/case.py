@@ -80,6 +80,7 @@ def carry_out(case: Case, folder: Path, is_private: bool) -> Result:
         data__workers=workers,
         data__timeout_s=timeout_s,
         dist__timeout_s=timeout_s,
+        dist__leader_timeout_s=timeout_s,
     )
     with Trial(folder, held) as trial:
         try:

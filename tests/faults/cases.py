@@ -99,4 +99,6 @@ def repeats() -> list[Case]:
     return cases
 
 
+# Rank 0 is frozen while it writes, and the others wait for it.
+WRITING = [Case("rank", "SIGSTOP", "checkpoint", launcher) for launcher in ("torchrun", "horovod")]
 SLURM = [Case("rank", "SIGKILL", "training", "slurm")]
