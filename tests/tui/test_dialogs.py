@@ -138,6 +138,26 @@ def test_escape_asks_before_it_discards_a_long_text(runs_dir: Path) -> None:
     play(runs_dir, scenario)
 
 
+def test_ctrl_q_quits_from_a_dialog_and_asks_before_it_discards_a_long_text(
+    runs_dir: Path,
+) -> None:
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        await app.push_screen(AddEntryDialog())
+        await pilot.press(*"train.py --lr 0.1 --epochs 3", "ctrl+q")
+        assert isinstance(app.screen, ChoiceDialog)
+        assert not app._exit
+        await pilot.press("d")
+        await until(pilot, lambda: app._exit, "quit")
+
+    async def without_text(pilot: Pilot[None], app: WatchedApp) -> None:
+        await app.push_screen(ChoiceDialog("Delete it?", "", [Answer("yes", "Delete", "error")]))
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: app._exit, "quit")
+
+    play(runs_dir, scenario)
+    play(runs_dir, without_text)
+
+
 def test_letters_are_typed_and_do_nothing_else_in_a_field(make: Make, runs_dir: Path) -> None:
     run = make("mine").steps(3)
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")

@@ -156,6 +156,13 @@ def test_a_span_shows_only_its_part(make: Make) -> None:
     assert frame.charts["loss"].span == (10.0, 20.0)
 
 
+def test_a_part_without_values_does_not_say_that_the_run_has_none(make: Make) -> None:
+    view = ChartView(plots=("loss",), span=(50.0, 60.0))
+    run = make().steps(40)
+    for feed in RunFeed(run.record), ComparisonFeed([run.record], [RUN_MARK]):
+        assert feed.read(view).charts["loss"].empty_text == "no values in this range"
+
+
 @pytest.mark.parametrize("is_script", [False, True])
 def test_samples_by_time_are_placed_on_the_axis_of_steps(is_script: bool, make: Make) -> None:
     if is_script:  # it reports no steps, but logs one value in each

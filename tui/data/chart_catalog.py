@@ -93,11 +93,13 @@ def draw_chart(name: str, source: ChartSource) -> Chart:
         unit=kind.unit,
         format_value=format_value,
         span=source.view.span,
-        empty_text=empty_text(kind, source.is_live),
+        empty_text=empty_text(kind, source.is_live, source.view.span),
         stacked=kind.stacked,
     )
 
 
-def empty_text(kind: ChartKind, live: bool) -> str:
+def empty_text(kind: ChartKind, live: bool, span: tuple[float, float] | None) -> str:
     """Return what to show in place of a chart without lines."""
+    if span:
+        return f"{kind.empty_text} in this range"
     return f"{kind.empty_text} yet" if live else kind.empty_text

@@ -221,7 +221,7 @@ def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart
         unit=kind.unit,
         format_value=format_value,
         span=view.span,
-        empty_text=empty_text(kind, any(run.row.live for run in runs)),
+        empty_text=empty_text(kind, any(run.row.live for run in runs), view.span),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple, TypeVar
 
 from textual import events
@@ -55,6 +55,7 @@ class Dialog(FittedScreen[T], ModalScreen[T]):
     LOOK = ""  # further CSS classes of the window
     BINDINGS = [  # noqa: RUF012
         Binding("escape", "dismiss_without", "Back", show=False),
+        keymap.make_hidden_binding("ctrl+q", "quit", "app.quit"),
         Binding("left", "next_button(-1)", show=False),
         Binding("right", "next_button(1)", show=False),
     ]
@@ -117,17 +118,24 @@ class Dialog(FittedScreen[T], ModalScreen[T]):
 
     def action_dismiss_without(self) -> None:
         """Close without an answer; ask first where a long text would be lost."""
+        self._discard(self.dismiss)
+
+    def action_quit(self) -> None:
+        """Quit the app; ask first where a long text would be lost."""
+        self._discard(lambda: self.app.call_later(self.app.action_quit))
+
+    def _discard(self, leave: Callable[[], object]) -> None:
         texts = self._texts_before.items()
         typed = [line.value for line, before in texts if is_much(before, line.value)]
         if typed and self._answers:
-            self._ask_to_discard(typed)
+            self._ask_to_discard(typed, leave)
         else:
-            self.dismiss(None)
+            leave()
 
-    def _ask_to_discard(self, typed: Sequence[str]) -> None:
+    def _ask_to_discard(self, typed: Sequence[str], leave: Callable[[], object]) -> None:
         def answered(choice: str | None) -> None:
             if choice:
-                self.dismiss(None)
+                leave()
 
         if self.app.screen is not self:
             return  # several presses of Escape ask once
