@@ -11,7 +11,7 @@ from pathlib import Path
 from distrain.runners.records.database import create_database
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.series import SERIES
-from distrain.runners.system.files import free_name
+from distrain.runners.system.files import free_name, move_folder_aside
 
 _DRAFT = ".metrics.salvaged"
 
@@ -40,9 +40,15 @@ def salvage(damaged: sqlite3.Connection, path: Path) -> list[str]:
             os.rename(path, free_name(path, "damaged"))
     # Before the copy has its name: SQLite would take a log of the old database for its own.
     for ending in ("-wal", "-shm"):
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+        _make_room(path.with_name(path.name + ending))
+    move_folder_aside(path)
     draft.replace(path)
     return incomplete
+
+
+def _make_room(path: Path) -> None:
+    move_folder_aside(path)
+    path.unlink(missing_ok=True)
 
 
 def _copy_table(

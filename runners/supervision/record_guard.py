@@ -8,7 +8,12 @@ from pathlib import Path
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.writer import RecordWriter
-from distrain.runners.system.files import encode_json, read_regular, write_atomically
+from distrain.runners.system.files import (
+    encode_json,
+    move_folder_aside,
+    read_regular,
+    write_atomically,
+)
 
 _Stamp = tuple[int, int, int, int]
 
@@ -70,6 +75,7 @@ class RecordGuard:
             return ""
         done = _damage_of(path, content)
         if done:
+            move_folder_aside(path)
             write_atomically(path, content)
             stamp = _stamp(path)
         self._checked[name] = content, stamp

@@ -129,6 +129,12 @@ def lock_within(descriptor: int, seconds: float) -> bool:
         time.sleep(LOCK_POLL_S)
 
 
+def move_folder_aside(path: Path) -> None:
+    """Rename a folder to `PATH.damaged-N`, because no file can replace one. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(free_name(path, "damaged"))
+
+
 @contextlib.contextmanager
 def open_replacement(path: Path) -> Iterator[IO[str]]:
     """Open a UTF-8 file that takes the place of `path` at the end of the block, not after an error.

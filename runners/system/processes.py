@@ -116,14 +116,17 @@ def start(
     A Ctrl-C in the terminal is for the caller only: if one hits the module before it is in its own
     session, the module is started again. KeyboardInterrupt in the caller kills the module, and
     after any other exception it goes on. Where the caller was started without stdout or stderr, the
-    module gets the null device, so that no file which it opens takes their place.
+    module gets the null device, so that no file which it opens takes their place. With
+    PYTHONINSPECT, the module and its ranks would end with another exit code than their own.
     """
+    variables = {**os.environ, **(environment or {})}
+    variables.pop("PYTHONINSPECT", None)
     code = -signal.SIGINT
     while code == -signal.SIGINT:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             cwd=cwd,
-            env={**os.environ, **(environment or {})},
+            env=variables,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             stdout=None if sys.__stdout__ else subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from distrain.runners.protocol.events import Notice
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
+from distrain.runners.supervision import record_guard
 from distrain.runners.supervision.record_guard import RecordGuard
 from tests.support.records import make_window
 
@@ -169,11 +171,39 @@ def test_small_files_are_written_again_and_said_once(writer: RecordWriter) -> No
     assert before == {name: (writer.dir / name).read_bytes() for name in before}
     writer.set_state(status="stopping")
     assert guard.restore() == []
+    writer.close()
+
+
+def test_what_cannot_be_written_again_is_said_once(
+    writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = RecordGuard(writer)
     (writer.dir / "run.json").unlink()
-    (writer.dir / "run.json").mkdir()
-    assert "cannot be restored" in guard.restore()[0]
+
+    def refuse(path: Path, _content: bytes) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(record_guard, "write_atomically", refuse)
+    assert "cannot be restored: Read-only file system" in guard.restore()[0]
     assert guard.restore() == []
     writer.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "config.toml", "metrics.db", "metrics.db-wal", "metrics.db-shm"]
+)
+def test_a_folder_at_the_place_of_a_file_is_kept_and_nothing_is_lost(
+    writer: RecordWriter, name: str
+) -> None:
+    guard = RecordGuard(writer)
+    (writer.dir / name).unlink()
+    (writer.dir / name).mkdir()
+    (writer.dir / name / "theirs").touch()
+    assert len(guard.restore()) == 1
+    assert guard.restore() == []
+    assert (writer.dir / f"{name}.damaged-1" / "theirs").exists()
+    writer.close()
+    assert Record(writer.dir).totals()[0]["steps"] == STEPS
 
 
 def test_another_folder_at_the_same_path_is_left_alone(writer: RecordWriter) -> None:

@@ -319,6 +319,15 @@ def test_a_detached_process_prints_to_its_log_whatever_its_caller_has_closed(
     assert (tmp_path / "log").read_text() == "out\nerr\nchild\n"
 
 
+def test_a_started_module_ends_with_its_own_exit_code_despite_pythoninspect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONINSPECT", "1")
+    assert start("leaving") == 0
+
+
 def test_a_process_can_raise_its_limit_of_file_descriptors() -> None:
     code = """
 import resource
