@@ -323,15 +323,19 @@ def queue_folder() -> Path:
 def exclusive_access(folder: Path, patience_s: float | None = None) -> Iterator[None]:
     """Keep the other processes of this user from reading or changing entries meanwhile.
 
-    Raises DistrainError where the folder cannot be opened, or where another process does not let
-    go of the queue within `patience_s` seconds (default: LOCK_S).
+    Raises DistrainError where the folder cannot be opened or locked, or where another process does
+    not let go of the queue within `patience_s` seconds (default: LOCK_S).
     """
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise unusable(folder, error.strerror) from None
     try:
-        if not lock_within(lock, LOCK_S if patience_s is None else patience_s):
+        try:
+            is_locked = lock_within(lock, LOCK_S if patience_s is None else patience_s)
+        except OSError as error:  # not every file system has locks
+            raise unusable(folder, error.strerror) from None
+        if not is_locked:
             holder = f"process {pid}" if (pid := lock_holder(lock)) else "another process"
             raise DistrainError(f"{holder} holds the lock of the queue {folder}")
         yield

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distrain.runners.errors import DistrainError
+from distrain.runners.errors import DistrainError, RunsFolderError
 from distrain.runners.launchers.batch_scheduler import batch_scheduler
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.protocol.client import ServerAddresses
@@ -299,7 +299,8 @@ def _provenance(folder: Path, environment: dict[str, str]) -> dict[str, Any]:
 def _lock(descriptor: int, folder: Path) -> None:
     """Lock the record's folder; wait for a supervisor that was killed but still exists.
 
-    Raises BlockingIOError where another supervisor runs.
+    Raises BlockingIOError where another supervisor runs, and RunsFolderError where the file system
+    has no locks.
     """
     deadline = time.monotonic() + LOCK_S
     while True:
@@ -308,6 +309,11 @@ def _lock(descriptor: int, folder: Path) -> None:
         except BlockingIOError:
             if is_supervised(read_state(folder)) or time.monotonic() > deadline:
                 raise
+        except OSError as error:
+            raise RunsFolderError(
+                f"cannot lock the record {folder}: {error.strerror}; choose a runs folder on a file"
+                " system with locks (--runs-dir or $DISTRAIN_RUNS_DIR)"
+            ) from None
         time.sleep(LOCK_CHECK_S)
 
 

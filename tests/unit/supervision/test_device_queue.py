@@ -394,6 +394,17 @@ def test_a_gpu_is_identified_by_its_uuid(fake_nvml: FakeNvml, start: Start) -> N
     assert obstacles_on(fake_nvml, gpus=2) == [["GPU 1: in use by run other"]]
 
 
+def test_a_file_system_without_locks_is_named_with_the_variable_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DistrainError, match=r"claims cannot be used: No locks .*DISTRAIN_CLAIMS"):
+        queue_order.read_queue()
+
+
 def test_a_process_that_keeps_the_queue_locked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_queue, "LOCK_S", 0.1)
     folder = device_queue.queue_folder()

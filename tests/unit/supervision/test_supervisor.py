@@ -17,7 +17,7 @@ import pytest
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
-from distrain.runners.errors import DistrainError
+from distrain.runners.errors import DistrainError, RunsFolderError
 from distrain.runners.launchers import command
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import (
@@ -44,7 +44,7 @@ from distrain.runners.supervision import background, launcher_process, state_wri
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
-from distrain.runners.supervision.supervisor import Supervisor
+from distrain.runners.supervision.supervisor import Supervisor, _lock
 from distrain.runners.system.processes import AT_ONCE, is_running
 from tests.support.connections import SentEvents
 from tests.support.records import make_window
@@ -600,3 +600,14 @@ def test_nobody_takes_the_place_of_the_launcher_or_of_a_rank(supervisor: Supervi
     successor = SentEvents(coordinator)
     coordinator.received(successor, Hello(role="launcher"))
     assert coordinator.run.launcher is successor
+
+
+def test_a_runs_folder_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(RunsFolderError, match=r"/ddp: Function not implemented.*--runs-dir"):
+        _lock(0, tmp_path / "ddp")
