@@ -9,8 +9,7 @@ import os
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
+from distrain.tui.screen_threads import ScreenThreads
 from distrain.tui.screens.app_screen import AppScreen
 from distrain.tui.screens.error_boundary import ErrorBoundary, explain
 from distrain.tui.settings import Settings, SettingsError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from distrain.tui.actions.session_controller import SessionController
 
 MOST_FOLDERS = 50  # of which the app knows until when their history was seen
-MOST_THREADS = 256  # up to two for each open screen, as long as it is open
 
 
 class DistrainApp(ErrorBoundary, BaseApp):
@@ -115,15 +114,11 @@ class DistrainApp(ErrorBoundary, BaseApp):
         self.history_changed.publish(None)
 
     def on_load(self) -> None:
-        # By default there are four threads more than cores: too few for some screens, which would
-        # stay empty.
-        executor = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="screen")
-        asyncio.get_running_loop().set_default_executor(executor)
+        asyncio.get_running_loop().set_default_executor(ScreenThreads())
 
     def on_mount(self) -> None:
         # On SIGTERM the terminal is restored. SIGHUP ends the process: the terminal is gone.
-        leave = partial(self.exit, return_code=128 + signal.SIGTERM)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         self.app_resume_signal.subscribe(self, self._repaint)
         self.set_keymap(self.settings.keys)
         self.theme = self.settings.theme
@@ -139,6 +134,12 @@ class DistrainApp(ErrorBoundary, BaseApp):
             self.action_new()
         if self._wants_tour:
             self.call_after_refresh(self._show_tour)
+
+    def _terminate(self) -> None:
+        code = 128 + signal.SIGTERM
+        if self._exit:  # it waits for threads
+            os._exit(code)
+        self.exit(return_code=code)
 
     def _repaint(self, _: object) -> None:
         """Paint all that a suspension has cleared; Textual alone paints only what changes then."""
@@ -345,7 +346,10 @@ def main() -> int:
         return error.exit_code
     read_terminal_safely()
     write_terminal_safely()
-    app.run(mouse=not arguments.no_mouse)
+    try:
+        app.run(mouse=not arguments.no_mouse)
+    except KeyboardInterrupt:  # the terminal is restored, but a thread does not end
+        os._exit(128 + signal.SIGINT)
     return app.return_code or 0
 
 

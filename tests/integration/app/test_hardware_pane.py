@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -53,6 +54,22 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
     yield program
     program.kill()
     program.wait()
+
+
+def test_the_app_can_be_left_while_the_driver_does_not_answer(
+    terminal: Terminal, machine: FakeNvml
+) -> None:
+    (terminal.folder / "runs").mkdir()
+    machine.state.unlink()
+    os.mkfifo(machine.state)  # reading it does not return
+    for signal_, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        terminal.open(shell=True)
+        terminal.until("Presets", "Palette")
+        terminal.press("C-q")
+        terminal.until("waiting for reads and writes in progress; Ctrl-C quits at once")
+        terminal.app().children()[0].send_signal(signal_)
+        assert "Traceback" not in terminal.until(f"it left with {code}")
+        terminal.close()
 
 
 def train(terminal: Terminal, *words: str) -> list[int]:
