@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable
+import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +17,9 @@ from typing import BinaryIO
 from distrain.runners import formatting
 from distrain.runners.system.files import open_regular
 
-ABORT_BYTES = 1 << 14  # at the end of the log of a rank
+LAST_WORDS = 1 << 14  # bytes at the end of the log of a rank
+MAX_WORDS = 300  # characters of them that are shown
+_LINE = re.compile(r"^.*\S.*$", re.MULTILINE)
 _WHAT = re.compile(r"^  what\(\):\s+(.+)$", re.MULTILINE)
 CRASH_BYTES = 1 << 16  # at the end of the log of the supervisor: the stacks of its threads
 # What faulthandler prints.
@@ -57,14 +60,20 @@ def check_log_folder(path: Path) -> None:
         raise OSError(errno.ELOOP, "its folder is a symbolic link, which is not followed")
 
 
-def read_aborts(folder: Path, ranks: Iterable[int]) -> dict[int, str]:
-    """Return what the exceptions of C++ said that aborted these ranks, as far as it was printed."""
+def read_last_words(folder: Path, codes: Mapping[int, int]) -> dict[int, str]:
+    """Return what ranks with these exit codes have printed of their end.
+
+    Of a rank that aborted it is what an exception of C++ said, of one that exited its last line.
+    """
     found = {}
-    for rank in ranks:
+    for rank, code in codes.items():
+        pattern = _LINE if code > 0 else _WHAT if code == -signal.SIGABRT else None
+        if pattern is None:
+            continue
         with suppress(OSError):
-            log = read_end(log_path(folder, f"rank-{rank}"), ABORT_BYTES)
-            if texts := _WHAT.findall(log.decode(errors="replace")):
-                found[rank] = formatting.printable(texts[-1])
+            log = read_end(log_path(folder, f"rank-{rank}"), LAST_WORDS)
+            if texts := pattern.findall(log.decode(errors="replace")):
+                found[rank] = formatting.printable(texts[-1][:MAX_WORDS])
     return found
 
 

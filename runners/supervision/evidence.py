@@ -22,6 +22,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     world_size: int
     is_script: bool = False  # a program of the user's: its exit code decides how it ended
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
+    launcher_is_rank: bool = False  # and not a process that starts ranks
     reports_exits: bool = False  # whether the launcher reports how each rank failed, then fails
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
@@ -34,7 +35,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     agent_signals: dict[str, int] = {}  # that somebody has sent to these agents to end them
     unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
     missing: str = ""  # which hosts or ranks did not join in time
-    aborts: dict[int, str] = {}  # what C++ printed of the exceptions that ended ranks by SIGABRT
+    last_words: dict[int, str] = {}  # what ranks that aborted or exited have printed of it
     launcher_code: int | None = None
     launcher_log: str = ""
     launcher_killed: bool = False
@@ -114,6 +115,7 @@ class Evidence(msgspec.Struct, kw_only=True):
             world_size=self.world_size,
             is_script=self.is_script,
             watchdog_aborts=self.watchdog_aborts,
+            launcher_is_rank=self.launcher_is_rank,
             reports_exits=self.reports_exits,
             **kept,
         )

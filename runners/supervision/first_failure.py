@@ -105,7 +105,7 @@ def _unexplained_exits(evidence: Evidence) -> list[int]:
     that ended so is only to blame where no other exit explains it.
     """
     expected = [0]
-    if not evidence.is_script:
+    if evidence.launcher_is_rank and not evidence.is_script:
         expected.append(evidence.launcher_code or 0)
     silent = [each.code for rank, each in evidence.exits.items() if rank not in evidence.failures]
     was_sent = set(silent) <= {0, -signal.SIGTERM} and not evidence.launcher_ended

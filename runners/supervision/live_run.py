@@ -60,6 +60,7 @@ class LiveRun:
             world_size=plan.world_size,
             is_script=config.is_script,
             watchdog_aborts=plan.backend in ("nccl", "horovod"),
+            launcher_is_rank=config.launcher == "inline",
             reports_exits=config.launcher in STARTERS and config.dist.nodes == 1,
             queued=writer.state.status == "queued",
         )

@@ -49,12 +49,14 @@ def _silent_end(evidence: Evidence, rank: int, others: list[int]) -> RunError:
     elif code >= 0:
         kind = "Exit"
         message = f"exited with code {code} {when} without reporting an error"
+        if cause := evidence.last_words.get(rank):
+            message += f"; its last output: {cause}"
     else:
         kind = formatting.signal_name(-code)
         message = f"killed by {kind} {when}".rstrip()
         if kind == "SIGKILL":
             message += f" ({_who_kills()})"
-        elif cause := evidence.aborts.get(rank):
+        elif cause := evidence.last_words.get(rank):
             message += f": {cause}"
     message = " ".join(message.split())
     return RunError(rank=rank, type=kind, message=message, step=step, secondary=others)

@@ -26,7 +26,7 @@ from distrain.runners.launchers.batch_scheduler import batch_scheduler
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import RunEnded
-from distrain.runners.records.logs import read_aborts
+from distrain.runners.records.logs import read_last_words
 from distrain.runners.records.meta import read_meta
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import is_supervised, read_state
@@ -171,8 +171,8 @@ class Supervisor:
         await self._receive_last_events()
         evidence = self.coordinator.run.evidence
         evidence.launcher_log = self.launcher.log_tail()
-        aborted = [rank for rank, each in evidence.exits.items() if each.code == -signal.SIGABRT]
-        evidence.aborts.update(read_aborts(self.folder, aborted))
+        codes = {rank: each.code for rank, each in evidence.exits.items()}
+        evidence.last_words.update(read_last_words(self.folder, codes))
 
     def _set_first_status(self) -> None:
         if self.coordinator.run.is_stopping:

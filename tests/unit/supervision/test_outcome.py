@@ -259,6 +259,25 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         {"exits": exits(r1=1), "launcher_code": -signal.SIGTERM, "launcher_killed": True},
         1, "Exit", "exited with code 1 before its first step", [],
     ),
+    "a rank cannot even connect, and its launcher exits with the same code": (
+        {
+            "reports_exits": True,
+            "disconnected": {0: 5.0},
+            "exits": exits(r1=1, r0=-signal.SIGTERM),
+            "launcher_code": 1,
+            "last_words": {1: "can't start new thread"},
+        },
+        1, "Exit", "without reporting an error; its last output: can't start new thread", [],
+    ),
+    "the only rank, which is the launcher, exits before it connects": (
+        {
+            "launcher_is_rank": True,
+            "exits": exits(r0=1),
+            "launcher_code": 1,
+            "launcher_log": "no torch",
+        },
+        None, "LauncherFailed", "before its ranks did; its last output: no torch", [],
+    ),
     "a rank is ended by a signal that has no name": (
         {"disconnected": {1: 5.0}, "exits": exits(r1=-40)},
         1, "signal 40", "killed by signal 40", [],
