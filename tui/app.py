@@ -23,6 +23,7 @@ from textual.worker import WorkerFailed
 from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session, runs_folder
+from distrain.runners.system.limits import require_proc
 from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
 from distrain.tui.data.history import History
@@ -337,6 +338,7 @@ def main() -> int:
     # Also under nohup: without its terminal the app has to end.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
+        require_proc()
         session = None if arguments.run is None else _find(arguments.run, arguments.runs_dir)
         wants_tour = session is None and not arguments.readonly
         app = DistrainApp(arguments.runs_dir, arguments.readonly, session, wants_tour)

@@ -28,7 +28,7 @@ from distrain.runners.errors import (
     RunsFolderError,
     is_current_folder_deleted,
 )
-from distrain.runners.system.limits import LIMITS, explain
+from distrain.runners.system.limits import LIMITS, explain, require_proc
 from distrain.runners.system.python_path import hidden_module
 
 INTERRUPTED = 130
@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _execute(argv: Sequence[str] | None) -> int:
     _open_closed_streams()
     try:
+        require_proc()
         arguments = _parse(_check_encoding(sys.argv[1:] if argv is None else argv))
         command = import_module(f"{__name__}.{arguments.command}")
         code: int = command.execute(arguments)

@@ -1,15 +1,25 @@
-"""Limits that this user has (`ulimit`), as reasons of what the system refused."""
+"""What the system lacks or refuses: /proc, and limits that this user has (`ulimit`)."""
 
 from __future__ import annotations
 
 import errno
+import os
 import resource
+import sys
+
+from distrain.runners.errors import DistrainError
 
 LIMITS = {  # by errno: the limit, the option of ulimit and its unit
     errno.EMFILE: (resource.RLIMIT_NOFILE, "-n", 1),
     errno.EFBIG: (resource.RLIMIT_FSIZE, "-f", 1024),
     errno.EAGAIN: (resource.RLIMIT_NPROC, "-u", 1),
 }
+
+
+def require_proc() -> None:
+    """Raise DistrainError where Linux shows no processes, as in a chroot without /proc."""
+    if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+        raise DistrainError("/proc is not mounted, through which distrain watches processes")
 
 
 def explain(error: OSError) -> str:

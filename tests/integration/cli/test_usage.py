@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from distrain.runners.cli.command_table import GROUPS
+from tests.support import namespaces
 
 from .conftest import Distrain, SampledRun
 
@@ -175,6 +176,21 @@ def test_a_full_disk_behind_stdout_is_one_sentence(
         )
     assert done.returncode == 1
     assert done.stderr == "distrain: No space left on device\n"
+
+
+@pytest.mark.skipif(bool(namespaces.problem()), reason=str(namespaces.problem()))
+def test_a_system_without_proc_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    hide = 'mount -t tmpfs none /proc && exec "$@"'
+    command = [sys.executable, "-m", "distrain", "runs"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hide, "sh", *command],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("distrain: /proc is not mounted, ")
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:
