@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from distrain.runners.cli.command_table import GROUPS
+from distrain.runners.errors import RunsFolderError
+from distrain.runners.session import runs_folder
 from tests.support import namespaces
 
 from .conftest import Distrain, SampledRun
@@ -160,6 +162,15 @@ def test_a_current_folder_that_was_deleted_is_one_sentence(
     )
     assert done.returncode == 2
     assert done.stderr == "distrain: the current folder has been deleted; go to another\n"
+
+
+def test_a_runs_folder_on_a_disk_that_is_not_mounted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").symlink_to("/mnt/not-there")
+    monkeypatch.delenv("DISTRAIN_RUNS_DIR", raising=False)
+    with pytest.raises(RunsFolderError, match="is a link to /mnt/not-there, which does not exist"):
+        runs_folder(cwd=str(tmp_path))
 
 
 def test_a_full_disk_behind_stdout_is_one_sentence(
