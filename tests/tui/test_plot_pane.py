@@ -15,7 +15,9 @@ from textual.pilot import Pilot
 
 from distrain.tui import keymap, marks
 from distrain.tui.data.chart import Chart, ChartLine
+from distrain.tui.plotting.chart_layout import ChartLayout
 from distrain.tui.plotting.drawn_line import PlotLook
+from distrain.tui.widgets import painted_chart
 from distrain.tui.widgets.plot_pane import PlotPane
 
 
@@ -97,6 +99,26 @@ def test_title_legend_axes_and_marks_are_shown() -> None:
         assert app.shown.count("●") == 4
 
     with_app(RISING, steps)
+
+
+def test_a_pane_without_room_is_laid_out_once_for_all_of_its_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+
+    class Counted(ChartLayout):
+        def __init__(self, chart: Chart, width: int, height: int, *rest: Any) -> None:
+            sizes.append((width, height))
+            super().__init__(chart, width, height, *rest)
+
+    monkeypatch.setattr(painted_chart, "ChartLayout", Counted)
+
+    async def steps(app: Plots, pilot: Pilot[None]) -> None:
+        sizes.clear()
+        assert len(app.shown.split("\n")) == 98
+        assert sizes in ([], [(0, 98)])
+
+    with_app(RISING, steps, size=(4, 100))
 
 
 def test_an_empty_chart_shows_the_reason_in_the_middle() -> None:

@@ -166,7 +166,8 @@ class PaintedChart(Widget):
     def current_layout(self) -> ChartLayout:
         """Return the layout of the chart in the current size."""
         layout = self._chart_layout
-        if layout is None or (layout.width, layout.height) != (self.size or (1, 1)):
+        width, height = self.size
+        if layout is None or (layout.width, layout.height) != (max(width, 1), max(height, 1)):
             layout = self._lay_out()
         return layout
 
