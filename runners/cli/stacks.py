@@ -21,6 +21,8 @@ def execute(arguments: Namespace) -> int:
         return 0
     ranks = [rank for rank in run.record.ranks() if not rank.finished]
     answers = run.read_stacks()
+    if not (answers or ranks):
+        raise DistrainError(f"run {run.id} is {run.status}, and none of its ranks is connected")
     print(format_stacks(answers), end="")
     answered = {answer.rank for answer in answers}
     for rank in ranks:

@@ -38,6 +38,7 @@ LAUNCHER_MODULES = {
     "env": "distrain.runners.launchers.env",
 }
 
+TORCHRUN_GRACE_S = 30  # longer than it takes to read the stacks of ranks that are to be ended
 PREVIOUS_RUN = "DISTRAIN_PREVIOUS_RUN"  # the folder of the run that a script continues
 
 # Arguments of launchers `node` (the agent of the first host) and `env` (rank 0, or one that joins).
@@ -131,8 +132,9 @@ def _script_variables(config: RunConfig, folder: Path) -> dict[str, str]:
     if config.launcher != "inline":
         # Keep the last collectives of each rank, to inspect them when one hangs.
         variables["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
-        # torchrun waits so long for ranks that it has asked to end.
-        timeout = math.ceil(config.report.stop_timeout_s)
+        # torchrun waits so long for ranks that it has asked to end: longer than the supervisor,
+        # which can name the rank that a stop waits for only while that is still there.
+        timeout = math.ceil(config.report.stop_timeout_s) + TORCHRUN_GRACE_S
         variables["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(timeout)
     return variables | config.script.env
 

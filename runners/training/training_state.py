@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Saved
@@ -102,7 +103,8 @@ class TrainingState:
         ranks = content["world_size"]
         if ranks != run.world.size:
             run.notices.append(
-                f"resumed with {run.world.size} ranks from a checkpoint of {ranks}: "
+                f"resumed with {formatting.plural(run.world.size, 'rank')} "
+                f"from a checkpoint of {ranks}: "
                 "each step has the same samples, but random numbers differ"
             )
             return

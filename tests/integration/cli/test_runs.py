@@ -106,6 +106,16 @@ def test_a_stalled_run_shows_where_each_rank_is(distrain: Distrain, fabricate: F
     assert [each["sequence"] for each in found["positions"]] == [28, None]
 
 
+def test_stacks_of_a_run_without_ranks_is_one_sentence(
+    distrain: Distrain, fabricate: Fabricate
+) -> None:
+    run = fabricate("waiting", begun=False)
+    run.writer.set_state(status="queued", waiting_for=["GPU 0: run a has it"])
+    done = distrain("stacks", "waiting")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"distrain: run {run.id} is queued, and none of its ranks is connected\n"
+
+
 def test_a_run_that_repeats_lost_steps_is_recovering(
     distrain: Distrain, fabricate: Fabricate
 ) -> None:

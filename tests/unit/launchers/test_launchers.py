@@ -17,7 +17,9 @@ from distrain.runners.launchers.node import _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, Printed
+from distrain.runners.supervision.stall_probe import LAST_S
 from distrain.runners.system.rank_identity import RANK_VARIABLES, set_rank_variables
+from tests.support.records import RunBuilder
 
 INHERITED_VARIABLES = [
     *RANK_VARIABLES,
@@ -44,6 +46,17 @@ def test_variables_of_a_surrounding_job_are_not_passed_on(
         config, plan_here(config), tmp_path, ServerAddresses("unix:/socket")
     )
     assert name not in environment
+
+
+def test_torchrun_leaves_ranks_that_a_stop_waits_for_to_the_supervisor(tmp_path: Path) -> None:
+    changes = {"launcher": "torchrun", "script": {"path": "train.py"}}
+    run = RunBuilder(tmp_path, word="made", **changes)
+    config = run.record.config
+    environment = launcher_environment(
+        config, plan_here(config), run.dir, ServerAddresses("unix:/socket")
+    )
+    waits = int(environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+    assert waits > config.report.stop_timeout_s + LAST_S
 
 
 @pytest.mark.parametrize("which", range(3), ids=["Horovod", "Open MPI", "MPICH"])
