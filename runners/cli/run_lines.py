@@ -104,15 +104,15 @@ def describe_event(event: Event) -> tuple[str, str] | None:
     match event:
         case Facts():
             epochs = [
-                f"{formatting.count(event.train_samples)} samples",
-                f"{formatting.count(event.steps_per_epoch)} steps per epoch",
+                formatting.plural(event.train_samples, "sample"),
+                f"{formatting.plural(event.steps_per_epoch, 'step')} per epoch",
             ]
-            total = f"{formatting.count(event.total_steps)} steps in total"
+            total = f"{formatting.plural(event.total_steps, 'step')} in total"
             return "training", ", ".join(
                 [
                     *(epochs if event.train_samples else []),
                     *([] if event.last_step is None else [total]),
-                    f"{formatting.count(event.parameters)} parameters",
+                    formatting.plural(event.parameters, "parameter"),
                 ]
             )
         case Evaluation():

@@ -118,7 +118,8 @@ def describe_error(error: RunError) -> str:
     when = f" after step {error.step:,}" if error.step else ""
     if error.traceback:
         message = formatting.single_line(error.message.strip().partition("\n")[0])
-        return f"{error.origin} failed{when}: {error.type}: {message}"
+        kind = "" if message == error.type else f"{error.type}: "  # as of a KeyboardInterrupt
+        return f"{error.origin} failed{when}: {kind}{message}"
     return f"{error.origin}: {error.message}"
 
 

@@ -20,6 +20,13 @@ def test_a_message_of_many_lines_with_colours_is_one_plain_line() -> None:
     assert describe_error(error) == expected
 
 
+def test_an_exception_without_a_message_is_named_once() -> None:
+    error = RunError(
+        rank=1, type="MemoryError", message="MemoryError", step=10, traceback="Traceback …"
+    )
+    assert describe_error(error) == "rank 1 failed after step 10: MemoryError"
+
+
 def test_a_config_that_does_not_suit_another_host_is_reported_with_the_host(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
