@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from distrain.runners.config.planning import host_for
 from distrain.runners.config.schema import RunConfig, parse_devices
 from distrain.runners.errors import ConfigError
 from distrain.runners.launchers.command import JOIN, clean_environment
+from distrain.runners.launchers.supervisor_link import SIGTERM_REASON
 from distrain.runners.protocol.client import (
     TOKEN_FILE_NAME,
     TOKEN_FILE_VARIABLE,
@@ -115,6 +117,7 @@ class JoiningProcess:
         self._supervisor = supervisor
         self._token_file = token_file
         self._event = ""  # the last one, except warnings
+        self._has_left = False  # by a Ctrl-C, which the process sees as SIGTERM
         self._errors = ""
         environment = dict(clean_environment(launcher))
         environment.pop("DISTRAIN_RUN", None)
@@ -154,7 +157,11 @@ class JoiningProcess:
         for reader in readers:
             reader.join()
         code = self._process.returncode
-        if self._event not in ("completed", "failed", "stopped"):
+        has_ended = self._event in ("completed", "failed", "stopped")
+        if self._has_left and not has_ended:
+            _print_event("stopped", "this host has left the run, on Ctrl-C")
+            return 128 + signal.SIGINT
+        if not has_ended:
             errors = self._errors.strip()
             if code < 0:
                 name = formatting.signal_name(-code)
@@ -164,6 +171,7 @@ class JoiningProcess:
 
     def _interrupt(self, number: int) -> None:
         if self._event != "training" or number >= MAX_INTERRUPTS:
+            self._has_left = True
             self._process.terminate()
             return
         if number == 1:
@@ -182,7 +190,7 @@ class JoiningProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             event, tab, description = line.rstrip("\n").partition("\t")
-            if not tab:
+            if not tab or (self._has_left and description.rstrip() == SIGTERM_REASON):
                 continue
             if event != "warning":
                 self._event = event

@@ -186,13 +186,16 @@ class Membership:
     def _welcome_ready(self) -> None:
         """Send the welcome to every node agent that can begin.
 
-        The leader can begin at once; the others can begin once the meeting place is known. Agents
-        of single ranks, which meet by themselves, can begin once all have joined.
+        The leader can begin at once, so that the meeting place is known; the others can begin once
+        all have joined. One that begins before could leave again, and where the ranks meet it would
+        be counted all the same. Agents of single ranks, which meet by themselves, can begin once
+        all have joined.
         """
         if self._plan.tasks and self.missing:
             return
         is_single = self._plan.nodes == self._plan.world_size == 1
-        all_ready = self._plan.tasks or is_single or bool(self.meeting_place)
+        has_place = self._plan.tasks or is_single or bool(self.meeting_place)
+        all_ready = has_place and not self.missing
         waiting = self._waiting
         self._waiting = []
         for connection in waiting:

@@ -226,6 +226,21 @@ def test_a_stop_ends_both_hosts_at_one_step_with_a_checkpoint(pair: Pair, where:
     pair.assert_nothing_left()
 
 
+def test_ctrl_c_on_a_waiting_host_removes_only_this_host(pair: Pair) -> None:
+    run = pair.begin(dist__nodes=3)
+    wait_until(lambda: "h0: ranks communicate" in pair.first.log_text(RUN))
+    join = pair.join()
+    wait_until(lambda: "joined run" in pair.second.log_text(JOIN))
+    _interrupt(pair.second)
+    assert pair.exit_code(join) == 130
+    joined = pair.second.log_text(JOIN)
+    assert joined.splitlines()[-1].endswith("this host has left the run, on Ctrl-C")
+    wait_until(lambda: pair.record.state.waiting_for[0].startswith("2 of 3 hosts"))
+    pair.run_to_end("stop", "latest", "--wait")
+    assert pair.exit_code(run) == 130
+    pair.assert_nothing_left()
+
+
 def _interrupt(host: Host) -> None:
     (join,) = [each for each in host.processes() if "join" in each.cmdline()]
     join.send_signal(signal.SIGINT)

@@ -36,6 +36,7 @@ from distrain.runners.protocol.events import (
     Sampled,
     Signalled,
     Stop,
+    Welcome,
 )
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
@@ -218,6 +219,32 @@ def test_a_host_whose_agent_somebody_ends_has_ended_the_run(two_hosts: Superviso
     assert coordinator.run.evidence.launcher_signal == 0
     reason = judge(coordinator.run.evidence).reason
     assert reason.startswith("h1 left the run: the process that starts its ranks was ended by SIG")
+
+
+def test_a_host_begins_once_all_have_joined_also_where_one_has_left_before(tmp_path: Path) -> None:
+    config = RunConfig.from_dict({"devices": "cpu:1", "strategy": "ddp", "dist": {"nodes": 3}})
+    run = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
+
+    def join(node: int) -> SentEvents:
+        connection = SentEvents(run.coordinator)
+        run.coordinator.received(connection, Hello(role="node", node=node, host=f"h{node}"))
+        return connection
+
+    def has_begun(connection: SentEvents) -> bool:
+        return any(isinstance(event, Welcome) for event in connection.sent)
+
+    first = join(0)
+    assert has_begun(first)  # the ranks of all hosts meet there
+    run.coordinator.received(first, Rendezvous(address="here:1"))
+    left = join(1)
+    assert not has_begun(left)
+    run.coordinator.disconnected(left)
+    last = join(2)
+    assert not has_begun(last)
+    assert not run.coordinator.run.conditions.trouble.is_set()
+    again = join(1)
+    assert has_begun(again)
+    assert has_begun(last)
 
 
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
