@@ -57,3 +57,20 @@ print("the id")
 def test_ctrl_c_changes_nothing_once_a_run_is_detached() -> None:
     done = subprocess.run([sys.executable, "-c", DETACHED], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "the id\n", "")
+
+
+LOADING = """
+import runpy, sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "distrain.runners.cli.parser":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["distrain", "runs"]
+runpy.run_module("distrain", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_prints_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
