@@ -111,6 +111,10 @@ def _is_abandoned(lock: Path) -> bool:
 def _remove(folder: Path) -> None:
     for semaphore in SEMAPHORES.glob(f"sem.{_semaphore_prefix(folder)}-*"):
         semaphore.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for content in folder.iterdir():
+            if content.name != LOCK:  # the last, so that the rest is found if this is interrupted
+                shutil.rmtree(content, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -101,3 +101,24 @@ def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(
         for owner in owners:
             owner.kill()
             owner.communicate()
+
+
+def test_a_folder_whose_removal_was_interrupted_is_removed_by_the_next(
+    parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(folder: Path, **_: object) -> None:
+        for file in sorted(folder.iterdir()):
+            if file.is_file():
+                file.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        block = scratch_folder()
+        folder = block.__enter__()
+        (folder / "run").mkdir()
+        patched.setattr("shutil.rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            block.__exit__(None, None, None)
+    assert folder.exists()
+    with scratch_folder():
+        assert not folder.exists()
