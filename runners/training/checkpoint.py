@@ -144,13 +144,20 @@ def load(path: str) -> dict[str, Any]:
         raise ConfigError([("checkpoint.load", f"there is no file {path}")]) from None
     except Exception:
         text = f"{path} cannot be read as a checkpoint: it is damaged, or another kind of file"
-        raise ConfigError([("checkpoint.load", text)]) from None
+        raise ConfigError([("checkpoint.load", f"{text}{_hint_at_another(path)}")]) from None
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(found, int) or found != FORMAT:
         is_newer = isinstance(found, int) and found > FORMAT
         what = "was written by a newer version" if is_newer else "is not a checkpoint"
         raise ConfigError([("checkpoint.load", f"{path} {what} of distrain")])
     return content
+
+
+def _hint_at_another(path: str) -> str:
+    """Return that the folder has another checkpoint, the newest one; an empty string without."""
+    damaged = Path(follow_link(path))
+    others = [file for file in numbered_files(damaged.parent) if file.name != damaged.name]
+    return f"; set this key to {others[-1]} to load that instead" if others else ""
 
 
 def _is_larger_than_file(archive: zipfile.ZipFile, path: str) -> bool:

@@ -52,13 +52,17 @@ def test_a_full_disk_is_why_tensors_cannot_be_written() -> None:
 
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.9])
 def test_a_damaged_checkpoint_is_named(place: float, tmp_path: Path) -> None:
-    path = Checkpoints(tmp_path, keep=1).save(content(3), best=False)
+    files = Checkpoints(tmp_path, keep=2)
+    before = files.save(content(2), best=False)
+    path = files.save(content(3), best=False)
     damaged = bytearray(path.read_bytes())
     weights = damaged.index(bytes(content(3)["model"]["weight"].numpy().tobytes()))
     damaged[weights + int(place * 4000)] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(ConfigError, match=f"{path.name} cannot be read as a checkpoint: it is dam"):
-        load(str(path))
+    sentence = f"cannot be read as a checkpoint: it is damaged.* set this key to {before} to load"
+    for name in (path.name, "last.pt"):
+        with pytest.raises(ConfigError, match=f"{name} {sentence}"):
+            load(str(path.with_name(name)))
 
 
 def test_a_compressed_archive_is_refused_unread(
