@@ -25,7 +25,7 @@ help:
 	@echo "make test-gpu      run the tests and benchmarks that need a GPU; writes build/gpu"
 	@echo "make test-integrations  run the tests with wandb, Lightning and others, in .venv-integrations"
 	@echo "make fuzz          fuzz what is read from others: a minute; FUZZ=full: half an hour or more"
-	@echo "make test-faults   break runs in 280 ways; writes docs/reliability.md (Linux, as root; 20 minutes)"
+	@echo "make test-faults   break runs in 280 ways; writes docs/reliability.md (Linux, as root; 40 minutes)"
 	@echo "make horovod       build Horovod for the installed torch and install it"
 	@echo "make slurm         install Slurm and start two nodes on this machine (Debian, as root)"
 	@echo "make slurm-down    stop that cluster"
