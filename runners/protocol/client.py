@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ TOKEN_FILE_VARIABLE = "DISTRAIN_TOKEN_FILE"  # the environment variable that nam
 LONGEST_TOKEN = 4096  # characters in a file that a user names, which may have no end
 SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
 _PROBES = 3
+_LAST_ACK_AT = 56  # the bytes before tcpi_last_ack_recv in Linux's struct tcp_info
 
 
 class ServerAddresses(NamedTuple):
@@ -121,6 +123,20 @@ def enable_keepalive(connection: socket.socket) -> None:
     for name, value in options.items():
         if hasattr(socket, name):  # Linux
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def silence_s(connection: socket.socket) -> float:
+    """Return the seconds since the other host has acknowledged anything on a TCP connection.
+
+    The keepalive's probes keep it small. Its own limits can take twice as long: they begin anew
+    with the first data that is sent to a host which does not respond any more. Always 0 where the
+    system is not Linux.
+    """
+    if sys.platform != "linux":
+        return 0.0
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_AT + 4)
+    (milliseconds,) = struct.unpack_from("I", info, _LAST_ACK_AT)
+    return float(milliseconds / 1000)
 
 
 def read_own_token() -> str:

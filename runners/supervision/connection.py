@@ -19,7 +19,12 @@ from hmac import compare_digest
 from typing import Protocol
 
 from distrain.runners import formatting
-from distrain.runners.protocol.client import enable_keepalive, is_same_user
+from distrain.runners.protocol.client import (
+    SILENT_HOST_S,
+    enable_keepalive,
+    is_same_user,
+    silence_s,
+)
 from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
 from distrain.runners.protocol.roles import refusal
 from distrain.runners.system.processes import descriptor_limit
@@ -28,6 +33,7 @@ MAX_LINE_BYTES = 1 << 20  # many times the length of a traceback
 MAX_HELLO_BYTES = 1 << 12
 MAX_REASON = 400  # characters
 PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+PEER_CHECK_S = 1.0
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
 MAX_LAST_READS = 64  # of a connection that is closed: a peer could go on writing
 NOT_JSON = b"\xff"
@@ -100,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_skipped = False
         self._is_refused = False
         self._transport: asyncio.Transport | None = None
+        self._peer_timer: asyncio.TimerHandle | None = None
         self.rank: int | None = None
         self.host = ""
         self.last_received = time.time()
@@ -112,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("socket")
         if peer.family != socket.AF_UNIX:
             enable_keepalive(peer)
+            self._check_peer(peer)
         elif not is_same_user(peer):
             transport.abort()
         loop = asyncio.get_running_loop()
@@ -119,6 +127,16 @@ class Connection(asyncio.BufferedProtocol):
         self._ungreeted[self] = None
         if len(self._ungreeted) > descriptor_limit() // 2:  # keep the rest for greeted connections
             next(iter(self._ungreeted)).refuse("too many connections that have not sent a hello")
+
+    def _check_peer(self, peer: socket.socket) -> None:
+        """Disconnect a host that does not respond, now and every second."""
+        assert self._transport
+        if silence_s(peer) > SILENT_HOST_S:
+            self.timed_out = True
+            self._transport.abort()
+        else:
+            loop = asyncio.get_running_loop()
+            self._peer_timer = loop.call_later(PEER_CHECK_S, self._check_peer, peer)
 
     def get_buffer(self, _: int) -> memoryview:
         return _receive_buffer
@@ -252,9 +270,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_waiting_for_hello()
+        if self._peer_timer:
+            self._peer_timer.cancel()
         if isinstance(error, BrokenPipeError | ConnectionResetError) and not self._is_refused:
             self._receive_rest()
-        self.timed_out = isinstance(error, OSError) and error.errno in PEER_TIMEOUT_ERRORS
+        self.timed_out |= isinstance(error, OSError) and error.errno in PEER_TIMEOUT_ERRORS
         if self._has_greeted:
             self._listener.disconnected(self)
 

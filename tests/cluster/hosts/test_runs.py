@@ -140,7 +140,7 @@ def test_a_run_survives_a_link_that_is_cut_for_seconds(pair: Pair) -> None:
 def test_a_disconnected_host_is_named_and_the_run_ends(pair: Pair) -> None:
     run, join = pair.train()
     pair.second.cut()
-    assert pair.exit_code(run, 60) == 1
+    assert pair.exit_code(run) == 1
     state = pair.record.state
     assert "h1" in state.reason
     assert re.search(r"since \d\d:\d\d:\d\d", state.reason), state.reason

@@ -23,7 +23,7 @@ from distrain.runners.protocol.client import (
     send_to_supervisor,
     split_address,
 )
-from distrain.runners.protocol.events import Event, Stop
+from distrain.runners.protocol.events import Event, Hello, Stop, encode
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.server import serve
 
@@ -190,6 +190,26 @@ def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.Monkey
         look(link)
     assert [kept for kept, _ in found] == [1, 1]
     assert all(patience < 1000 * SILENT_HOST_S for _, patience in found)
+
+
+def test_a_host_that_acknowledges_nothing_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On an idle connection the kernel acknowledges nothing until the first probe, after 11 s.
+    monkeypatch.setattr("distrain.runners.supervision.connection.SILENT_HOST_S", 0.2)
+    monkeypatch.setattr("distrain.runners.supervision.connection.PEER_CHECK_S", 0.05)
+
+    def work(addresses: ServerAddresses) -> None:
+        token = (tmp_path / TOKEN_FILE_NAME).read_text()
+        with connect(addresses.remote) as link:
+            link.sendall(encode(Hello(role="viewer", token=token)) + encode(Stop()))
+            with contextlib.suppress(ConnectionError):
+                assert link.recv(1) == b""
+
+    collector = during(tmp_path, work)
+    assert collector.disconnections == 1
+    (connection, _) = collector.received_events[0]
+    assert connection.timed_out
 
 
 @pytest.mark.parametrize(
