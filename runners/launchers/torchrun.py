@@ -19,6 +19,9 @@ from distrain.runners.system.scratch import scratch_parent
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LAST_CALL_S = 1  # nobody joins late: the number of hosts is fixed
+# Agents compare the times of each other's clocks, and would drop a host whose clock is 15 s behind.
+# The supervisor notices hosts that are gone.
+MISSED_HEARTBEATS = 10**9  # 158 years, which is more than a clock without a battery is behind
 
 
 def main() -> int:
@@ -80,6 +83,7 @@ def run_elastic_agent(
         "is_host": str(not meeting_place).lower(),
         "join_timeout": max(1, round(join_timeout_s)),
         "last_call_timeout": LAST_CALL_S,
+        "keep_alive_max_attempt": MISSED_HEARTBEATS,
     }
     if max_restarts:
         # The store that the agent keeps would give the new ranks the addresses of the old ones.

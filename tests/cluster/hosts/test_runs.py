@@ -22,6 +22,19 @@ from tests.support.namespaces import Host, network
 from tests.support.programs import SAVES, SUM
 from tests.support.runs import wait_until
 
+BEHIND = """
+import datetime, time
+class Behind(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) - datetime.timedelta(days=1)
+    def __reduce_ex__(self, protocol):  # the other host has no such class
+        return eval, (f"__import__('datetime').datetime.fromisoformat('{self.isoformat()}')",)
+datetime.datetime = Behind
+now = time.time
+time.time = lambda: now() - 86_400
+"""
+
 
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_two_hosts_evaluate_as_one_process(pair: Pair, epochs: int) -> None:
@@ -135,6 +148,15 @@ def test_a_run_survives_a_link_that_is_cut_for_seconds(pair: Pair) -> None:
     pair.assert_continues(both)
     pair.run_to_end("stop", "latest", "--wait")
     assert [pair.exit_code(process) for process in both] == [130, 130], pair.output
+
+
+def test_a_host_whose_clock_is_a_day_behind_takes_part(pair: Pair) -> None:
+    (pair.second.folder / "sitecustomize.py").write_text(BEHIND)
+    run = pair.begin(train__epochs=1)
+    variables = {"PYTHONPATH": str(pair.second.folder)}
+    join = pair.distrain(pair.second, JOIN, *pair.command(), "--devices", "cpu:2", **variables)
+    assert (pair.exit_code(run), pair.exit_code(join)) == (0, 0), pair.output
+    assert pair.evaluation()["samples"] == 360
 
 
 def test_a_disconnected_host_is_named_and_the_run_ends(pair: Pair) -> None:
