@@ -143,6 +143,24 @@ def test_the_end_of_a_run_is_reported_and_shown(make: Make) -> None:
     watch(run, scenario)
 
 
+def test_a_run_that_ended_behind_another_screen_is_shown_as_ended(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.tui.screens.linked_plots.POLL_S", 0.02)
+    run = make().steps(5)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("i")
+        assert isinstance(app.screen, ConfigScreen)
+        await pilot.pause(0.2)
+        run.steps(35).end()
+        await pilot.pause(0.5)  # the screen below does not read meanwhile
+        await pilot.press("escape")
+        await until(pilot, lambda: "completed" in shown(app), "ended", timeout=10)
+
+    watch(run, scenario)
+
+
 def test_the_header_shows_the_first_warning_and_the_number_of_the_others(make: Make) -> None:
     run = make().steps(25)
 

@@ -146,8 +146,10 @@ class RunScreen(LinkedPlotsScreen):
                 view = self.view
                 cpu_before = time.process_time()
                 try:
-                    changed = feed.has_changed() or view != last_view or last_problem
-                    if self.is_current and changed:
+                    # Looked at while another screen covers this one, a change would be forgotten.
+                    if self.is_current and (
+                        feed.has_changed() or view != last_view or last_problem
+                    ):
                         self.post_message(self.FrameRead(feed.read(view)))
                         last_view = view
                         last_problem = ""
