@@ -28,7 +28,9 @@ class JoiningReporter(Reporter):
     ) -> None:
         self._find = find
         self._explain = on_lost
-        self._reason = "the observer has ended"
+        # One that refuses a token closes the connection without a word.
+        other_token = ", or its DISTRAIN_TOKEN is another one" if hello.token else ""
+        self._reason = f"the observer has ended{other_token}"
         self._has_ended = False
         self.has_tried = threading.Event()
         self._deadline = time.monotonic() + FIND_S

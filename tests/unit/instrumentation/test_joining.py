@@ -68,15 +68,26 @@ def test_a_rank_that_cannot_join_says_so_and_keeps_nothing(error: Exception) -> 
     assert not reporter._queue
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
+ENDED = "nothing more is recorded: the observer has ended"
+
+
+@pytest.mark.parametrize(
+    ("has_ended", "token", "expected"),
+    [
+        (True, "", []),
+        (False, "", [ENDED]),
+        (False, "secret", [f"{ENDED}, or its DISTRAIN_TOKEN is another one"]),
+    ],
+)
 def test_a_connection_that_closes_after_the_end_is_not_lost(
-    has_ended: bool, tmp_path: Path
+    has_ended: bool, token: str, expected: list[str], tmp_path: Path
 ) -> None:
     lost: list[str] = []
+    hello = Hello(token=token)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
         server.listen()
-        reporter = JoiningReporter(lambda: f"unix:{tmp_path}/socket", Hello(), lost.append)
+        reporter = JoiningReporter(lambda: f"unix:{tmp_path}/socket", hello, lost.append)
         connection, _ = server.accept()
         assert reporter.has_tried.wait(60)
         if has_ended:
@@ -84,7 +95,7 @@ def test_a_connection_that_closes_after_the_end_is_not_lost(
         connection.close()
         reporter.thread.join(60)
     reporter.close()
-    assert lost == ([] if has_ended else ["nothing more is recorded: the observer has ended"])
+    assert lost == expected
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("CUDA error: device-side assert triggered")])
