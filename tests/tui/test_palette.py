@@ -103,6 +103,21 @@ def test_a_read_only_palette_changes_nothing(ended: Make, runs_dir: Path) -> Non
     play(scenario, runs_dir, readonly=True)
 
 
+def test_a_palette_without_room_for_a_line_ignores_the_keys_of_its_list(
+    ended: Make, runs_dir: Path
+) -> None:
+    ended("mine")
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await pilot.resize_terminal(80, 3)
+        await listed(pilot)
+        await pilot.press("down", "down", "pagedown", "pageup")
+        await pilot.pause()
+        assert isinstance(app.screen, PaletteDialog)
+
+    play(scenario, runs_dir)
+
+
 @pytest.mark.parametrize(("typed", "theme"), [("light", "textual-light"), ("drac", "dracula")])
 def test_the_palette_finds_themes(ended: Make, runs_dir: Path, typed: str, theme: str) -> None:
     ended("mine")

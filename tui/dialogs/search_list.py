@@ -27,5 +27,7 @@ class SearchListDialog(Dialog[T]):
     async def on_key(self, event: events.Key) -> None:
         """Let keys that do not edit the search move in the list."""
         action = KEYS_OF_THE_LIST.get(event.key)
-        if action is not None and isinstance(self.focused, Input):
-            await self.query_one(OptionList).run_action(action)
+        options = self.query_one(OptionList)
+        has_room = bool(options.scrollable_content_region)  # Textual has no lines of it otherwise
+        if action is not None and has_room and isinstance(self.focused, Input):
+            await options.run_action(action)
