@@ -146,7 +146,7 @@ def _registered_models(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     if "@register_model()" not in text:
         return
-    for node in ast.parse(text).body:
+    for node in importing.parse(text).body:
         if isinstance(node, ast.FunctionDef):
             decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
             if "register_model()" in decorators:

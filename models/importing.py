@@ -13,6 +13,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from distrain import old_names
 from distrain.models.errors import TaskError, nearest
 
 Factory = Callable[..., Any]
+MOST_PARSES = 20
 
 
 def user_folders(code_dir: str | None, base_dir: str | os.PathLike[str] = ".") -> list[str]:
@@ -152,7 +154,7 @@ def _no_module(module: str, folders: Sequence[str]) -> str:
 
 def _check_defined(key: str, source: Path, factory: str) -> None:
     try:
-        tree = ast.parse(source.read_bytes())
+        tree = parse(source.read_bytes())
     except SyntaxError as error:
         raise TaskError(key, f"{source}, line {error.lineno}: {error.msg}") from None
     names = set(_bound_names(tree.body))
@@ -161,6 +163,18 @@ def _check_defined(key: str, source: Path, factory: str) -> None:
         kinds = (ast.FunctionDef, ast.ClassDef)
         known = [node.name for node in tree.body if isinstance(node, kinds)]
         raise TaskError(key, f"{source} defines no {factory!r}{nearest(factory, known)}")
+
+
+def parse(source: str | bytes) -> ast.Module:
+    """Return the syntax tree of a source. Raises SyntaxError.
+
+    CPython 3.11.7, 3.12.1 and older count the depth of a tree wrongly while another thread parses,
+    and raise SystemError (cpython#106905).
+    """
+    for _ in range(MOST_PARSES):
+        with suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def _bound_names(body: Iterable[ast.AST]) -> Iterator[str]:

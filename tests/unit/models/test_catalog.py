@@ -43,6 +43,24 @@ def test_exactly_the_classification_models_of_torchvision_are_known():
         assert callable(catalog.resolve("model", name))
 
 
+def test_sources_are_parsed_also_while_another_thread_parses(monkeypatch):
+    """As CPython 3.11.7 and 3.12.1 fail: cpython#106905."""
+    fails, parse = [True, True], ast.parse
+
+    def fail_first(*arguments):
+        if fails:
+            fails.pop()
+            raise SystemError("AST constructor recursion depth mismatch (before=54, after=31)")
+        return parse(*arguments)
+
+    catalog.torchvision_networks.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", fail_first)
+        known = catalog.torchvision_networks()
+    assert "resnet18" in known
+    assert not fails
+
+
 def test_unknown_names_are_reported_all_at_once_with_similar_names():
     found = catalog.problems(task="clasification", model="resnet19", data="digit")
     assert found == [
