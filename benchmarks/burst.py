@@ -37,7 +37,7 @@ def exit(app, *arguments, **options):
     leave(app, *arguments, **options)
 App.exit = exit
 """
-OURS = f"{AT_EXIT}\nfrom distrain.tui.app import main\nmain()"
+OURS = f"{AT_EXIT}\nfrom distrain.tui.command import main\nmain()"
 BARE = f"""
 {AT_EXIT}
 from textual.screen import ModalScreen

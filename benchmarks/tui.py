@@ -56,7 +56,7 @@ LISTED = """
 import atexit, json, pathlib, sys
 listing = pathlib.Path(sys.argv.pop(1))
 atexit.register(lambda: listing.write_text(json.dumps(sorted(sys.modules))))
-from distrain.tui.app import main
+from distrain.tui.command import main
 main()
 """
 

@@ -7,7 +7,7 @@ import sys
 # time until the first paint, so `BaseApp.start_garbage_collection` turns it on afterwards.
 gc.disable()
 
-from distrain.tui.app import main  # noqa: E402
+from distrain.tui.command import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

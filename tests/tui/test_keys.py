@@ -17,7 +17,8 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.runs import Run
 from distrain.tui import keymap, settings
-from distrain.tui.app import DistrainApp, main, read_terminal_safely
+from distrain.tui.app import DistrainApp
+from distrain.tui.command import main, read_terminal_safely
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.screens.compare_screen import CompareScreen
