@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from distrain.runners import formatting
 from distrain.runners.system.files import require_regular
@@ -115,7 +115,7 @@ def start(
 
     A Ctrl-C in the terminal is for the caller only: if one hits the module before it is in its own
     session, the module is started again. KeyboardInterrupt in the caller kills the module, and
-    after any other exception it goes on. Where the caller was started without stdout or stderr, the
+    after any other exception it goes on. Where the caller has no stdout or stderr, as a daemon, the
     module gets the null device, so that no file which it opens takes their place. With
     PYTHONINSPECT, the module and its ranks would end with another exit code than their own.
     """
@@ -129,8 +129,8 @@ def start(
             env=variables,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            stdout=None if sys.__stdout__ else subprocess.DEVNULL,
-            stderr=None if sys.__stderr__ else subprocess.DEVNULL,
+            stdout=None if _is_open(sys.__stdout__) else subprocess.DEVNULL,
+            stderr=None if _is_open(sys.__stderr__) else subprocess.DEVNULL,
         )
         try:
             code = process.wait()
@@ -138,6 +138,16 @@ def start(
             process.kill()
             raise
     return code
+
+
+def _is_open(stream: TextIO | None) -> bool:
+    if stream is None:
+        return False
+    try:
+        os.fstat(stream.fileno())
+    except (OSError, ValueError):  # a daemon closes descriptors, or the stream itself
+        return False
+    return True
 
 
 def process_identity() -> dict[str, float | None]:

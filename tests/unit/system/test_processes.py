@@ -292,9 +292,19 @@ def test_an_error_in_the_caller_meanwhile_does_not_end_a_detached_process(
     wait_until((tmp_path / "gone_on").exists)
 
 
-@pytest.mark.parametrize("closed", ["", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("closed", "close"),
+    [
+        ("", ""),
+        (">&-", ""),
+        ("2>&-", ""),
+        ("<&- >&- 2>&-", ""),
+        ("", "os.closerange(0, 3); "),  # as a daemon
+        ("", "sys.stdout.close(); "),
+    ],
+)
 def test_a_detached_process_prints_to_its_log_whatever_its_caller_has_closed(
-    closed: str, tmp_path: Path
+    closed: str, close: str, tmp_path: Path
 ) -> None:
     (tmp_path / "printing.py").write_text(
         "import faulthandler, os, sys\n"
@@ -308,8 +318,8 @@ def test_a_detached_process_prints_to_its_log_whatever_its_caller_has_closed(
         "    ready()\n"
         "sys.exit(run_detached(work, Path('log')))"
     )
-    code = "import sys; from distrain.runners.system.processes import start; "
-    code += "sys.exit(start('printing'))"
+    code = "import os, sys; from distrain.runners.system.processes import start; "
+    code += f"{close}os._exit(start('printing'))"
     done = subprocess.run(
         ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
         cwd=tmp_path,
