@@ -45,6 +45,7 @@ from distrain.runners.records.write_errors import cannot_write, is_damage
 
 Item = Event | GpuSample | HostSample | RankSample
 
+LAST_COMMIT_S = 60  # that the last commit waits for a lock of another program
 _KINDS_OF_A_STEP = ("evaluation", "saved", "nonfinite")  # events that are undone with their step
 _KIND_MARKS = ", ".join("?" * len(_KINDS_OF_A_STEP))
 _INITIAL_STATE: dict[str, Any] = {
@@ -219,6 +220,8 @@ class RecordWriter:
         with self._db_lock:
             self._is_closed = True
             try:
+                # What a lock of another program refuses now is not tried again later.
+                self._db.execute(f"PRAGMA busy_timeout = {1000 * LAST_COMMIT_S}")
                 self._commit()
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 # Refused while somebody reads; the file then stays in WAL mode, which works too.

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,6 +49,7 @@ from distrain.runners.protocol.events import (
 )
 from distrain.runners.records import stacks
 from distrain.runners.records import state as states
+from distrain.runners.records.database import DATABASE
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
@@ -1001,3 +1003,19 @@ def test_the_cache_of_a_writer_grows_with_its_ranks_and_not_with_time(tmp_path: 
         [(with_ranks[ranks],)] = writer._db.execute("PRAGMA cache_size").fetchall()
         writer.close()
     assert with_ranks == {2: -2000, 400: -6400, 5000: -16_000}
+
+
+def test_the_last_commit_waits_for_the_lock_of_another_program(
+    folder: Path, writer: RecordWriter
+) -> None:
+    writer.add(make_window(0, 1))
+    writer._db.execute("PRAGMA busy_timeout = 0")  # so that a commit before the last does not
+    with closing(sqlite3.connect(folder / DATABASE, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RunsFolderError):
+            writer.commit()
+        timer = threading.Timer(0.5, other.rollback)
+        timer.start()
+        writer.close()
+        timer.join()
+    assert Record(folder).totals()[0]["steps"] == 1
