@@ -128,7 +128,7 @@ def enable_keepalive(connection: socket.socket) -> None:
 def silence_s(connection: socket.socket) -> float:
     """Return the seconds since the other host has acknowledged anything on a TCP connection.
 
-    The keepalive's probes keep it small. Its own limits can take twice as long: they begin anew
+    The keepalive's probes keep it small. Its own limits can take twice as long: they restart
     with the first data that is sent to a host which does not respond any more. Always 0 where the
     system is not Linux.
     """

@@ -502,7 +502,7 @@ def test_a_job_outlives_its_supervisor_and_is_merged_later(started: Start) -> No
     wait_for_step(run, 1)
     began = run.record.state.started
     assert began is not None
-    only_heard_by_the_first_supervisor = wait_until(lambda: jobs(run))[0]
+    before_any_recovery = wait_until(lambda: jobs(run))[0]
     for step in (2, 4, 6):  # its death may be seen in parts: see ORPHANED
         wait_for_step(run, step)
         pid = run.record.state.supervisor_pid
@@ -515,7 +515,7 @@ def test_a_job_outlives_its_supervisor_and_is_merged_later(started: Start) -> No
     assert run.record.state.started == began
     assert ended(run) == "completed", run.record.state.reason
     assert each_sample_once(run)
-    assert jobs(run)[0] == only_heard_by_the_first_supervisor
+    assert jobs(run)[0] == before_any_recovery
 
 
 def test_a_job_without_a_supervisor_can_be_stopped(started: Start) -> None:
