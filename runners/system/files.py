@@ -206,16 +206,16 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a full disk, or a full 
 def write_json(path: Path, value: Any, *, in_place: bool = False) -> None:
     """Replace a file with `value` as indented JSON, atomically and durably. Raises OSError.
 
-    With `in_place`, a file that exists is overwritten where the disk has no room for a second one:
-    a reader may see half of it for a moment.
+    With `in_place`, a file that exists is overwritten where the disk has no room for a second one,
+    without indentation, so that it does not need more room than it has: a reader may see half of it
+    for a moment.
     """
-    content = encode_json(value)
     try:
-        write_atomically(path, content)
+        write_atomically(path, encode_json(value))
     except OSError as error:
         if not (in_place and error.errno in NO_ROOM and path.exists()):
             raise
-        _overwrite(path, content)
+        _overwrite(path, msgspec.json.encode(value) + b"\n")
 
 
 def _overwrite(path: Path, content: bytes) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Never
 
 import pytest
 
-from distrain.runners.system.files import open_replacement, read_regular, size_of_draft
+from distrain.runners.system import files
+from distrain.runners.system.files import (
+    open_replacement,
+    read_regular,
+    size_of_draft,
+    write_json,
+)
 
 
 def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
@@ -23,6 +32,25 @@ def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20
+
+
+def test_a_full_disk_takes_a_state_with_more_text_than_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason of the end did not fit, so a bench on a full disk counted as killed."""
+
+    def full(path: Path, content: bytes) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    state = {"status": "running", "measurements": [{"round": n, "steps": n} for n in range(20)]}
+    path = tmp_path / "bench.json"
+    write_json(path, state)
+    size = path.stat().st_size
+    ended = state | {"status": "failed", "reason": "No space left on device"}
+    monkeypatch.setattr(files, "write_atomically", full)
+    write_json(path, ended, in_place=True)
+    assert json.loads(path.read_bytes()) == ended
+    assert path.stat().st_size <= size
 
 
 def test_a_replacement_keeps_the_mode_and_a_link(tmp_path: Path) -> None:
