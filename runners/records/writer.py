@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,8 @@ class RecordWriter:
     steps, and stay.
 
     A record with a journal, whose job writes it (`has_journal`), can be continued after its
-    writer was killed: `recovered` is then true. `journal_entries` is how many entries of the
-    journal it contains: set it, in the thread that commits, once all of such an entry is added.
+    writer was killed: `recovered` is then true, and `journal_entries` is how many entries of the
+    journal it contains.
     """
 
     def __init__(self, folder: Path, has_journal: bool = False) -> None:
@@ -88,6 +88,7 @@ class RecordWriter:
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         self._is_damaged = False
         self._db_lock = threading.RLock()
+        self._entry_lock = threading.Lock()  # while only a part of an entry is added
         self._is_closed = False
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
@@ -122,6 +123,13 @@ class RecordWriter:
         """Keep an event or a sample for the next commit."""
         self._pending.append(item)
 
+    @contextmanager
+    def journal_entry(self, number: int) -> Iterator[None]:
+        """Add what entry `number` of the journal contains: all of it in one commit."""
+        with self._entry_lock:
+            yield
+            self.journal_entries = number
+
     @property
     def pending(self) -> int:
         """How many rows the next commit will write."""
@@ -147,8 +155,8 @@ class RecordWriter:
         return True
 
     def _commit(self) -> None:
-        batch = self._pending[:]
-        journal_entries = self.journal_entries
+        with self._entry_lock:
+            batch, journal_entries = self._pending[:], self.journal_entries
         if not batch:
             return
         try:

@@ -67,7 +67,7 @@ async def commit_regularly(
         if coordinator.run.ranks and is_queued:  # they are known before the job's state
             state.set(status="running")
         state.set()
-        state.commit()
+        await state.commit_in_background()
 
 
 async def guard_record(state: StateWriter) -> None:

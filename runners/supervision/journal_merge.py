@@ -48,8 +48,8 @@ class JournalMerge:
     def merge(self) -> None:
         """Add all new entries to the record."""
         for item in self._journal.read_new():
-            self._coordinator.replay(item)
-            self._writer.journal_entries = self._journal.entries_read
+            with self._writer.journal_entry(self._journal.entries_read):
+                self._coordinator.replay(item)
             if self._writer.pending > MAX_UNCOMMITTED:
                 with report_write_errors():
                     self._writer.commit_unless_busy()

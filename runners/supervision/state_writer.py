@@ -79,15 +79,23 @@ class StateWriter:
     def commit(self) -> None:
         """Write what was received; while the record cannot be written, run.json says why.
 
-        What is refused is kept and tried again with the next call, and so is everything while the
-        database is being restored.
+        What is refused is kept and tried again with the next call.
         """
-        refusal = ""
+        self._report_refusal(self._try_to_commit())
+
+    async def commit_in_background(self) -> None:
+        """Do as `commit` while other tasks run: a disk may be slow, or a database be locked."""
+        self._report_refusal(await asyncio.to_thread(self._try_to_commit))
+
+    def _try_to_commit(self) -> str:
+        """Commit, and return what refused it."""
         try:
-            if not self._writer.commit_unless_busy():
-                return
+            self._writer.commit()
         except RunsFolderError as error:
-            refusal = str(error)
+            return str(error)
+        return ""
+
+    def _report_refusal(self, refusal: str) -> None:
         if refusal != self._refusal:
             self._refusal = refusal
             self.set(reason=refusal)

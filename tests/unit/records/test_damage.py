@@ -89,8 +89,8 @@ def test_nothing_is_lost_of_a_deleted_database(writer: RecordWriter, damage: Dam
 
 
 def test_entries_of_a_journal_count_once_they_are_written(writer: RecordWriter) -> None:
-    writer.add(make_window(step=STEPS + 1))
-    writer.journal_entries = 1  # added, but not committed yet
+    with writer.journal_entry(1):
+        writer.add(make_window(step=STEPS + 1))  # added, but not committed yet
     delete("metrics.db")(writer.dir)
     assert writer.restore_database()
     ((entries,),) = writer._db.execute("PRAGMA user_version")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +60,36 @@ def test_a_supervisor_does_its_work_while_a_large_database_is_restored(
         while not has_begun.is_set():
             await asyncio.sleep(0.01)
         run.writer.add(Notice(time=1.0, text="meanwhile", level="info"))
-        state.commit()  # which does not wait
+        committing = asyncio.create_task(state.commit_in_background())
+        await asyncio.sleep(0.1)
         assert run.writer.pending
         may_end.set()
-        await restoring
+        await asyncio.gather(restoring, committing)
 
     asyncio.run(restore())
     state.commit()
-    notices = [event.text for _, event in Record(run.dir).events(kinds=("notice",))]
+    notices = sorted(event.text for _, event in Record(run.dir).events(kinds=("notice",)))
     assert notices[0] == "meanwhile"
     assert notices[1].startswith("metrics.db was deleted by somebody else")
+
+
+def test_a_supervisor_does_its_work_while_another_program_locks_the_database(
+    tmp_path: Path,
+) -> None:
+    run = RunBuilder(tmp_path, world=1).steps(3)
+    state = StateWriter(run.writer)
+    other = sqlite3.connect(run.dir / "metrics.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def commit() -> None:
+        run.writer.add(Notice(time=1.0, text="meanwhile", level="info"))
+        committing = asyncio.create_task(state.commit_in_background())
+        await asyncio.sleep(0.1)
+        assert run.writer.pending
+        other.execute("ROLLBACK")
+        await committing
+
+    with closing(other):
+        asyncio.run(commit())
+    assert not run.writer.pending
+    assert not Record(run.dir).state.reason
