@@ -91,8 +91,9 @@ class GpuSampler:
         return msgspec.structs.replace(
             bare,
             **figures,
-            memory_used=memory and memory.used,
-            memory_total=memory and memory.total,
+            # A driver's mistake may be larger than an integer of SQLite.
+            memory_used=memory and float(memory.used),
+            memory_total=memory and float(memory.total),
             processes={process.pid: process.usedGpuMemory for process in processes},
         )
 

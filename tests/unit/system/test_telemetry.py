@@ -104,6 +104,14 @@ def test_old_and_new_drivers_give_the_same_figures(fake_nvml: FakeNvml) -> None:
     assert new["temperature"] == 44
 
 
+def test_a_mistake_of_the_driver_is_not_too_large_for_a_record(fake_nvml: FakeNvml) -> None:
+    fake_nvml.has([gpu(0, memory_used=2**64 - 1, memory_total=2**64 - 1)])
+    [[sample]] = samples(fake_nvml)
+    # A float: SQLite has no integer so large.
+    assert isinstance(sample["memory_used"], float)
+    assert isinstance(sample["memory_total"], float)
+
+
 def test_processes_are_listed_even_with_unknown_memory(fake_nvml: FakeNvml) -> None:
     fake_nvml.has([gpu(0, processes="11:1024 12:-1"), gpu(1, processes="")])
     [[busy, idle]] = samples(fake_nvml)
