@@ -13,6 +13,7 @@ from distrain.runners.protocol.events import Event, Printed, Sampled
 from distrain.runners.system.rank_identity import AgentIdentity
 
 FORWARD_S = 0.5
+LAST_SAMPLE_S = 2.0  # a driver may not answer
 MAX_BYTES = 1 << 16  # of a log in one event
 Send = Callable[[Event], None]
 
@@ -23,17 +24,18 @@ def sampling(send: Send, identity: AgentIdentity, plan: Plan, every_s: float) ->
     from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
 
     rank_sampler = RankSampler()
-    with GpuSampler(_gpu_choice(plan)) as gpus:
+    # Closed with the process: a driver that does not answer would block it.
+    gpus = GpuSampler(_gpu_choice(plan))
 
-        def sample() -> None:
-            ranks = rank_sampler.sample(_rank_pids(identity.ranks(plan.ranks_per_node)))
-            if identity.local_rank == 0:
-                send(Sampled(host=sample_host(), gpus=gpus.sample(), ranks=ranks))
-            elif ranks:
-                send(Sampled(ranks=ranks))
+    def sample() -> None:
+        ranks = rank_sampler.sample(_rank_pids(identity.ranks(plan.ranks_per_node)))
+        if identity.local_rank == 0:
+            send(Sampled(host=sample_host(), gpus=gpus.sample(), ranks=ranks))
+        elif ranks:
+            send(Sampled(ranks=ranks))
 
-        with _repeating(sample, every_s):
-            yield
+    with _repeating(sample, every_s, wait_s=LAST_SAMPLE_S):
+        yield
 
 
 def _gpu_choice(plan: Plan) -> list[str] | None:
@@ -82,8 +84,10 @@ def _read_from(path: Path, position: int) -> bytes:
 
 
 @contextmanager
-def _repeating(action: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Repeat an action in a thread."""
+def _repeating(
+    action: Callable[[], None], every_s: float, wait_s: float | None = None
+) -> Iterator[None]:
+    """Repeat an action in a thread; at the end wait for the last one, at most `wait_s`."""
     is_over = threading.Event()
 
     def run() -> None:
@@ -96,4 +100,4 @@ def _repeating(action: Callable[[], None], every_s: float) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        thread.join()
+        thread.join(wait_s)

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from distrain.runners import formatting
@@ -24,6 +25,7 @@ from distrain.runners.supervision.membership import hosts_join
 from distrain.runners.supervision.state_writer import StateWriter
 from distrain.runners.system.processes import is_suspended, owner_is_gone
 from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
+from distrain.runners.system.unbounded_call import call_unbounded
 
 COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
@@ -86,16 +88,17 @@ async def sample_regularly(
     """Sample the GPUs, the ranks and this host; a scheduler's nodes sample themselves."""
     uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
     ranks = RankSampler()
-    with GpuSampler(uuids) as gpus:
-        while True:
-            pids = dict(coordinator.run.ranks.pids)
-            for gpu_sample in await asyncio.to_thread(gpus.sample):
-                writer.add(gpu_sample)
-            for rank_sample in await asyncio.to_thread(ranks.sample, pids):
-                writer.add(rank_sample)
-            if not plan.scheduled:
-                writer.add(sample_host())
-            await asyncio.sleep(config.report.sample_s)
+    # Closed with the process: a driver that does not answer would block it.
+    gpus = await call_unbounded(partial(GpuSampler, uuids))
+    while True:
+        pids = dict(coordinator.run.ranks.pids)
+        for gpu_sample in await call_unbounded(gpus.sample):
+            writer.add(gpu_sample)
+        for rank_sample in await asyncio.to_thread(ranks.sample, pids):
+            writer.add(rank_sample)
+        if not plan.scheduled:
+            writer.add(sample_host())
+        await asyncio.sleep(config.report.sample_s)
 
 
 async def hold_devices(lease: DeviceLease, run: LiveRun) -> None:
