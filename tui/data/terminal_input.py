@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import signal
 
 from distrain.runners import formatting
 
@@ -24,6 +25,10 @@ class TerminalDecoder(codecs.IncrementalDecoder):
         self._pasted: str | None = None  # what was pasted so far, None outside of a paste
 
     def decode(self, data: bytes, final: bool = False) -> str:  # type: ignore[override]
+        if not data:
+            # The terminal is gone. A process that it does not control, as after `su -c`, gets no
+            # signal, and Textual would read again for ever.
+            signal.raise_signal(signal.SIGHUP)
         text = self._decoder.decode(data, final)
         result: list[str] = []
         while text:
