@@ -110,7 +110,7 @@ class Bench:
     @property
     def name(self) -> str:
         """The name that a person gave last, or an empty string."""
-        return self.meta.name or self.state.name
+        return self.meta.name or self._last_state.name  # which never changes
 
     @property
     def current_run(self) -> Run | None:

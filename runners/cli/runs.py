@@ -73,7 +73,11 @@ def read_rows(runs_dir: Path, errors: list[DistrainError]) -> list[dict[str, Any
             errors.append(error)
         finally:
             record.close()
-    rows += [_bench_row(bench) for bench in all_benches(runs_dir, on_error=errors.append)]
+    for bench in all_benches(runs_dir, on_error=errors.append):
+        try:
+            rows.append(_bench_row(bench))
+        except DistrainError as error:  # it was removed in the meantime
+            errors.append(error)
     return sorted(rows, key=lambda row: float(row["created"]), reverse=True)
 
 
