@@ -30,6 +30,8 @@ LONGEST_TOKEN = 4096  # characters in a file that a user names, which may have n
 SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
 _PROBES = 3
 _LAST_ACK_AT = 56  # the bytes before tcpi_last_ack_recv in Linux's struct tcp_info
+_INFO_BYTES = _LAST_ACK_AT + 4
+PEER_CHECK_S = 1.0  # how often each end asks whether the other host is silent
 
 
 class ServerAddresses(NamedTuple):
@@ -105,38 +107,41 @@ def is_address(text: str) -> bool:
 
 
 def enable_keepalive(connection: socket.socket) -> None:
-    """Make the kernel close a TCP connection whose other host is silent for SILENT_HOST_S seconds.
+    """Make the kernel probe the other host of a TCP connection: see `is_silent`.
 
-    A host that lost its network or power does not close its connections.
+    A host that lost its network or power does not close its connections. The kernel itself closes
+    those on which nothing waits to be sent. TCP_USER_TIMEOUT would close the others, but also
+    those to a host that responds while a busy or suspended process there reads nothing.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     interval = SILENT_HOST_S // (_PROBES + 1)
-    options = {
-        "TCP_KEEPIDLE": interval,
-        "TCP_KEEPINTVL": interval,
-        "TCP_KEEPCNT": _PROBES,
-        # Milliseconds until data or a probe must be acknowledged. The kernel checks this at each
-        # probe, so it is a little shorter than the time of the last one.
-        "TCP_USER_TIMEOUT": 1000 * interval * (_PROBES + 1) - 500,
-    }
+    options = {"TCP_KEEPIDLE": interval, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": _PROBES}
     for name, value in options.items():
         if hasattr(socket, name):  # Linux
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def silence_s(connection: socket.socket) -> float:
-    """Return the seconds since the other host has acknowledged anything on a TCP connection.
+def is_silent(connection: socket.socket) -> bool:
+    """Return whether the other host of a TCP connection has not responded for SILENT_HOST_S.
 
-    The keepalive's probes keep it small. Its own limits can take twice as long: they restart
-    with the first data that is sent to a host which does not respond any more. Always 0 where the
-    system is not Linux.
+    Always false where the system is not Linux.
     """
     if sys.platform != "linux":
-        return 0.0
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_AT + 4)
-    (milliseconds,) = struct.unpack_from("I", info, _LAST_ACK_AT)
-    return float(milliseconds / 1000)
+        return False
+    return has_no_response(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
+
+
+def has_no_response(tcp_info: bytes) -> bool:
+    """Return whether Linux's struct tcp_info is that of a connection to a silent host.
+
+    The time since the last acknowledgement is not enough: a host on which nobody reads is probed
+    ever more rarely. So more than one packet that asks for an answer must be without one; the
+    answer to a single one may be on its way.
+    """
+    retransmits, probes = tcp_info[2:4]
+    (last_ack_ms,) = struct.unpack_from("I", tcp_info, _LAST_ACK_AT)
+    return retransmits + probes > 1 and last_ack_ms > 1000 * SILENT_HOST_S
 
 
 def read_own_token() -> str:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Self
 
-from distrain.runners.protocol.client import CHUNK, connect, read_own_token
+from distrain.runners.protocol.client import CHUNK, PEER_CHECK_S, connect, is_silent, read_own_token
 from distrain.runners.protocol.collectives import read_collectives
 from distrain.runners.protocol.events import (
     NEVER,
@@ -230,8 +230,9 @@ class Reporter:
         selector.register(self._wake_in, selectors.EVENT_READ)
         # Writable at once: the Hello is sent even if no event follows for a long time.
         selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        while True:
-            for key, _ in selector.select():
+        is_remote = self._socket.family != socket.AF_UNIX
+        while not (is_remote and is_silent(self._socket)):
+            for key, _ in selector.select(PEER_CHECK_S if is_remote else None):
                 if key.fileobj is self._wake_in:
                     self._wake_in.recv(CHUNK)
                 elif not self._receive(received):
@@ -245,6 +246,7 @@ class Reporter:
             if not idle:
                 wanted |= selectors.EVENT_WRITE
             selector.modify(self._socket, wanted)
+        return True
 
     def _is_done(self, idle: bool) -> bool:
         """Return whether the connection may end; `idle`: everything was sent."""

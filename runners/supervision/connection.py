@@ -20,10 +20,10 @@ from typing import Protocol
 
 from distrain.runners import formatting
 from distrain.runners.protocol.client import (
-    SILENT_HOST_S,
+    PEER_CHECK_S,
     enable_keepalive,
     is_same_user,
-    silence_s,
+    is_silent,
 )
 from distrain.runners.protocol.events import VERSION, Event, Hello, Notice, decode, encode
 from distrain.runners.protocol.roles import refusal
@@ -33,7 +33,6 @@ MAX_LINE_BYTES = 1 << 20  # many times the length of a traceback
 MAX_HELLO_BYTES = 1 << 12
 MAX_REASON = 400  # characters
 PEER_TIMEOUT_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-PEER_CHECK_S = 1.0
 HELLO_TIMEOUT_S = 30.0  # a busy host may need a while
 MAX_LAST_READS = 64  # of a connection that is closed: a peer could go on writing
 NOT_JSON = b"\xff"
@@ -131,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check_peer(self, peer: socket.socket) -> None:
         """Disconnect a host that does not respond, now and every second."""
         assert self._transport
-        if silence_s(peer) > SILENT_HOST_S:
+        if is_silent(peer):
             self.timed_out = True
             self._transport.abort()
         else:

@@ -409,6 +409,19 @@ def test_other_hosts_report_over_tcp() -> None:
         assert served.events == [Hello(token="secret"), notice("from afar")]
 
 
+def test_a_supervisor_on_a_host_that_does_not_respond_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_lost = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        served = Server(listening, f"tcp:127.0.0.1:{listening.getsockname()[1]}")
+        with Reporter(served.address, Hello(), on_lost=is_lost.set):
+            served.wait_for(len)
+            monkeypatch.setattr(module, "is_silent", lambda _: True)
+            assert is_lost.wait(PATIENCE_S)
+        served.hang_up()
+
+
 def test_a_missing_supervisor_is_an_error() -> None:
     with pytest.raises(OSError, match="No such file"):
         Reporter("unix:/nonexistent/socket", Hello())

@@ -8,6 +8,8 @@ import os
 import re
 import socket
 import stat
+import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from distrain.runners.protocol.client import (
     TOKEN_FILE_NAME,
     ServerAddresses,
     connect,
+    has_no_response,
+    is_silent,
     read_own_token,
     send_to_supervisor,
     split_address,
@@ -158,17 +162,11 @@ def test_the_address_is_numeric(tmp_path: Path) -> None:
     assert host in ("127.0.0.1", "[::1]")
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
 def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
 
     def look(link: socket.socket) -> None:
-        found.append(
-            (
-                link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
-                link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
-            )
-        )
+        found.append(link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
 
     class Inspected(Connection):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -188,16 +186,45 @@ def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.Monkey
         connect(f"tcp:127.0.0.1:{server.getsockname()[1]}") as link,
     ):
         look(link)
-    assert [kept for kept, _ in found] == [1, 1]
-    assert all(patience < 1000 * SILENT_HOST_S for _, patience in found)
+    assert all(found)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "resent", "probes", "is_silent"),
+    [
+        (SILENT_HOST_S + 1, 3, 0, True),  # what was sent is not acknowledged
+        (SILENT_HOST_S + 1, 0, 3, True),  # probes are not answered
+        (SILENT_HOST_S + 1, 0, 1, False),  # the answer may be on its way
+        (SILENT_HOST_S + 1, 0, 0, False),  # nobody reads there, so the next probe may take minutes
+        (SILENT_HOST_S - 1, 3, 3, False),
+    ],
+)
+def test_a_host_is_silent_if_it_owes_an_answer(
+    seconds: int, resent: int, probes: int, is_silent: bool
+) -> None:
+    tcp_info = struct.pack("4B52xI", 1, 0, resent, probes, 1000 * seconds)
+    assert has_no_response(tcp_info) == is_silent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells")
+def test_a_host_that_responds_is_not_silent() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        connect(f"tcp:127.0.0.1:{server.getsockname()[1]}") as link,
+    ):
+        assert not is_silent(link)
+        # The kernel would close a connection to a process that reads nothing.
+        assert not link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 
 
 def test_a_host_that_acknowledges_nothing_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On an idle connection the kernel acknowledges nothing until the first probe, after 11 s.
-    monkeypatch.setattr("distrain.runners.supervision.connection.SILENT_HOST_S", 0.2)
-    monkeypatch.setattr("distrain.runners.supervision.connection.PEER_CHECK_S", 0.05)
+    answers = iter([False, True])
+    place = "distrain.runners.supervision.connection"
+    monkeypatch.setattr(f"{place}.is_silent", lambda _: next(answers))
+    monkeypatch.setattr(f"{place}.PEER_CHECK_S", 0.05)
 
     def work(addresses: ServerAddresses) -> None:
         token = (tmp_path / TOKEN_FILE_NAME).read_text()
