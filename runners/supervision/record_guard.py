@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.files import (
+    encode_compact_json,
     encode_json,
     move_folder_aside,
     read_regular,
@@ -63,17 +64,19 @@ class RecordGuard:
             return False
 
     def _restore_state(self) -> str:
-        return self._restore("run.json", encode_json(self._writer.written_state))
+        state = self._writer.written_state
+        return self._restore("run.json", encode_json(state), encode_compact_json(state))
 
     def _restore_config(self) -> str:
         return self._restore("config.toml", self._config)
 
-    def _restore(self, name: str, content: bytes) -> str:
+    def _restore(self, name: str, content: bytes, *equal: bytes) -> str:
+        """Write a file again that has neither this content nor one that is `equal` to it."""
         path = self._writer.dir / name
         stamp = _stamp(path)
         if self._checked.get(name) == (content, stamp):
             return ""
-        done = _damage_of(path, content)
+        done = _damage_of(path, [content, *equal])
         if done:
             move_folder_aside(path)
             write_atomically(path, content)
@@ -82,9 +85,9 @@ class RecordGuard:
         return f"{name} was {done} by somebody else and was written again" if done else ""
 
 
-def _damage_of(path: Path, content: bytes) -> str:
+def _damage_of(path: Path, contents: Sequence[bytes]) -> str:
     try:
-        return "" if read_regular(path) == content else "overwritten"
+        return "" if read_regular(path) in contents else "overwritten"
     except FileNotFoundError:
         return "deleted"
     except OSError:  # it is no regular file any more

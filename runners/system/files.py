@@ -215,7 +215,7 @@ def write_json(path: Path, value: Any, *, in_place: bool = False) -> None:
     except OSError as error:
         if not (in_place and error.errno in NO_ROOM and path.exists()):
             raise
-        _overwrite(path, msgspec.json.encode(value) + b"\n")
+        _overwrite(path, encode_compact_json(value))
 
 
 def _overwrite(path: Path, content: bytes) -> None:
@@ -229,6 +229,11 @@ def _overwrite(path: Path, content: bytes) -> None:
 def encode_json(value: Any) -> bytes:
     """Return `value` as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def encode_compact_json(value: Any) -> bytes:
+    """Return `value` as JSON on one line: what `write_json` writes where there is little room."""
+    return msgspec.json.encode(value) + b"\n"
 
 
 def sync_folder(folder: Path) -> None:

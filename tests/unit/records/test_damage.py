@@ -17,6 +17,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision import record_guard
 from distrain.runners.supervision.record_guard import RecordGuard
+from distrain.runners.system import files
 from tests.support.records import make_window
 
 STEPS = 2000
@@ -172,6 +173,22 @@ def test_small_files_are_written_again_and_said_once(writer: RecordWriter) -> No
     writer.set_state(status="stopping")
     assert guard.restore() == []
     writer.close()
+
+
+def test_a_state_that_was_written_on_a_full_disk_is_no_damage(
+    writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no indentation, which somebody else seemed to have removed."""
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    guard = RecordGuard(writer)
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_atomically", full)
+        writer.set_state(status="stopping")
+    assert (writer.dir / "run.json").read_bytes().count(b"\n") == 1
+    assert guard.restore_small_files() == []
 
 
 def test_what_cannot_be_written_again_is_said_once(
