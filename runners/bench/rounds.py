@@ -25,6 +25,7 @@ from distrain.runners import formatting
 from distrain.runners.analysis.comparison.provenance_diff import describe_provenance
 from distrain.runners.bench.definition import Definition
 from distrain.runners.bench.folder import (
+    DEFINITION,
     LOCK,
     LOG,
     QUEUE,
@@ -39,7 +40,7 @@ from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
-from distrain.runners.system.files import path_of
+from distrain.runners.system.files import path_of, write_atomically
 from distrain.runners.system.processes import owner_variables, run_detached, start_times
 from distrain.runners.system.provenance import provenance
 
@@ -171,7 +172,7 @@ class Rounds:
         self._set_state(measurements=[*self.state.measurements, measurement])
 
     def _is_stopping(self) -> bool:
-        self._restore_state()
+        self._restore_files()
         if self._stop_requested and self.state.status != "stopping":
             self._set_state(status="stopping")
         return self._stop_requested
@@ -213,10 +214,16 @@ class Rounds:
         write_bench_state(self.folder, self.state, in_place=in_place)
         self._stamp = self._find_stamp()
 
-    def _restore_state(self) -> None:
-        """Write bench.json again where somebody else has deleted or overwritten it."""
-        if self._find_stamp() != self._stamp and self.folder.exists():
-            with suppress(OSError):  # tried again with the next look at it
+    def _restore_files(self) -> None:
+        """Write again bench.json where somebody else has deleted or overwritten it, and bench.toml
+        where it was deleted: without it, nobody could read the results.
+        """
+        if not self.folder.exists():
+            return
+        with suppress(OSError):  # tried again with the next look at them
+            if not os.path.lexists(self.folder / DEFINITION):
+                write_atomically(self.folder / DEFINITION, self.definition.to_toml().encode())
+            if self._find_stamp() != self._stamp:
                 self._set_state()
 
     def _find_stamp(self) -> tuple[int, ...]:

@@ -85,8 +85,8 @@ def test_a_full_disk_is_why_a_bench_ended_and_leaves_no_run(user_folder: Path) -
 
 def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Bench]) -> None:
     measured = start(definition(TWO, repeats=2), name="mine")
-    stored = measured.dir / "bench.json"
-    for damage in (stored.unlink, lambda: stored.write_text("{")):
+    stored, defined = measured.dir / "bench.json", measured.dir / "bench.toml"
+    for damage in (stored.unlink, lambda: stored.write_text("{"), defined.unlink):
         wait_until(lambda: measured.current_run, TIMEOUT_S)
         damage()
         assert measured.is_live
