@@ -61,11 +61,15 @@ def create_bench(
         plans=plans,
     )
     try:
-        (folder / RUNS).mkdir(parents=True)
-        write_atomically(folder / DEFINITION, definition.to_toml().encode())
-        write_bench_state(folder, state)
+        folder.mkdir(parents=True)
+        try:
+            (folder / RUNS).mkdir()
+            write_atomically(folder / DEFINITION, definition.to_toml().encode())
+            write_bench_state(folder, state)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)  # half of a bench
+            raise
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)  # half of a bench
         raise RunsFolderError(
             f"cannot write to the runs folder {runs_dir}: {error.strerror}; "
             "choose another with --runs-dir or $DISTRAIN_RUNS_DIR"
