@@ -107,6 +107,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     python_program.hide_own_frames(uncaught)
     with hidden_modules.restored():
         reporter.send(make_failure(rank, uncaught, session.steps))
+        session.flush(has_failed=True)  # the program's own hook may end the process at once
     python_program.print_uncaught(uncaught)
     return INTERRUPTED if isinstance(uncaught, KeyboardInterrupt) else 1
 

@@ -98,6 +98,24 @@ def test_calls_of_step_count_instead_of_batches(
     assert [*curve["step"]][-1] == 900
 
 
+def test_steps_before_an_exception_count_if_a_hook_of_the_script_ends_its_process(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write(
+        "train.py",
+        """
+        import distrain, os, sys
+        sys.excepthook = lambda *_: os._exit(1)
+        for _ in range(7):
+            distrain.step(samples=2)
+        raise ValueError("bad lr")
+        """,
+    )
+    assert distrain("run", "train.py").returncode == 1
+    found = only_run(runs_dir).summary()
+    assert (found["steps"], found["samples"]) == (7, 14)
+
+
 def test_unknown_samples_are_missing_and_not_zero(write: Write, distrain: Distrain) -> None:
     write("train.py", "import distrain\nfor _ in range(30):\n    distrain.step()\n")
     found = summary(distrain, "train.py")
