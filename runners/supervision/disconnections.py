@@ -45,9 +45,10 @@ class DisconnectionHandler:
     def _note_departure(self, departure: Departure) -> int | None:
         """Note that a node agent has left too early; return its rank where it has a single one.
 
-        Before any rank has connected, another host may take the place of one that leaves.
+        Before any rank has connected, another host may take the place of one that leaves. Once the
+        launcher has been ended, the agents are ended with it.
         """
-        if not departure.is_early:
+        if not departure.is_early or self._evidence.launcher_ended:
             return None
         if self._run.plan.tasks:
             return departure.rank

@@ -221,6 +221,20 @@ def test_a_host_whose_agent_somebody_ends_has_ended_the_run(two_hosts: Superviso
     assert reason.startswith("h1 left the run: the process that starts its ranks was ended by SIG")
 
 
+def test_an_agent_that_is_ended_with_the_run_has_not_ended_it(two_hosts: Supervisor) -> None:
+    """As where the ranks of another host were lost while its own agent is still connected."""
+    coordinator = two_hosts.coordinator
+    agent, ranks = Connection(coordinator), [Connection(coordinator) for _ in range(2)]
+    coordinator.received(agent, Hello(role="node", node=0, host="h0"))
+    for rank, connection in enumerate(ranks):
+        hello = Hello(rank=rank, local_rank=0, world_size=2, host=f"h{rank}")
+        coordinator.received(connection, hello)
+    coordinator.disconnected(ranks[1])
+    coordinator.run.evidence.launcher_ended = True
+    coordinator.disconnected(agent)
+    assert judge(coordinator.run.evidence).reason.startswith("rank 1 on h1: ")
+
+
 def test_a_host_begins_once_all_have_joined_also_where_one_has_left_before(tmp_path: Path) -> None:
     config = RunConfig.from_dict({"devices": "cpu:1", "strategy": "ddp", "dist": {"nodes": 3}})
     run = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
