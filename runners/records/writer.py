@@ -167,12 +167,14 @@ class RecordWriter:
             self._db.execute(f"PRAGMA user_version = {journal_entries}")
             self._db.execute("COMMIT")
             self._journal_entries_written = journal_entries
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
             with suppress(sqlite3.Error):  # of a damaged file, which `restore_database` replaces
                 self._recount()
-            raise self._cannot_write(error) from None
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise self._cannot_write(error) from None
+            raise
         del self._pending[: len(batch)]
 
     def restore_database(self) -> str:

@@ -162,7 +162,9 @@ class DeviceLease:
                 return obstacles
             self.entry = msgspec.structs.replace(self.entry, waiting=False)
             write_entry(self._file, self.entry)
-        self._close_gpus()
+        if self._gpus:
+            self._gpus.close()
+            self._gpus = None
         return []
 
     def refresh(self) -> None:
@@ -183,23 +185,18 @@ class DeviceLease:
             self._returned = time.monotonic()
 
     def close(self) -> None:
+        """Remove the entry. NVML, where it was asked, ends with the process: it may not answer."""
         with self._file_lock:
             with contextlib.suppress(DistrainError, OSError), exclusive_access(self._folder):
                 self._path.unlink()
             os.close(self._file)
             self._file = -1
-        self._close_gpus()
 
     def __enter__(self) -> DeviceLease:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _close_gpus(self) -> None:
-        if self._gpus:
-            self._gpus.close()
-            self._gpus = None
 
     def _create(self) -> int:
         """Return the descriptor of the locked file with the entry. Needs `exclusive_access`."""

@@ -55,6 +55,7 @@ from distrain.runners.system.processes import (
     raise_descriptor_limit,
     run_detached,
 )
+from distrain.runners.system.unbounded_call import call_unbounded
 
 PATIENCE_S = 1.0  # of a run that does not queue, with a process that keeps the queue locked
 QUEUE_CHECK_S = 0.5  # between two checks whether devices are free
@@ -134,13 +135,17 @@ class Supervisor:
             self._start_task(partial(background.guard_record, self.state)),
             self._start_task(partial(background.watch_owner, self.coordinator)),
         ]
-        while obstacles := await asyncio.to_thread(self.lease.acquire):
+        ending = asyncio.create_task(end_now.wait())
+        while not ending.done():
+            # The driver may not answer.
+            acquiring = asyncio.create_task(call_unbounded(self.lease.acquire))
+            await asyncio.wait([acquiring, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not (acquiring.done() and (obstacles := acquiring.result())):
+                break
             if obstacles != self.writer.state.waiting_for:
                 self.state.set(waiting_for=obstacles)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(end_now.wait(), QUEUE_CHECK_S)
-                break
-        for task in tasks:
+            await asyncio.wait([ending], timeout=QUEUE_CHECK_S)
+        for task in (*tasks, acquiring, ending):
             task.cancel()
         if end_now.is_set():
             return False

@@ -43,6 +43,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.supervision import background, launcher_process, state_writer
 from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.device_queue import DeviceLease
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.supervisor import Supervisor, _lock
@@ -289,6 +290,26 @@ def test_a_run_that_does_not_queue_starts_even_if_the_queue_is_unusable(
     monkeypatch.setattr(background, "CHECK_S", 0.0)
     monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(supervisor.folder))
     asyncio.run(hold())  # it gets its entry as soon as that is possible
+    assert supervisor.lease
+    supervisor.lease.close()
+
+
+def test_a_queued_run_is_stopped_although_the_driver_does_not_answer(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(DeviceLease, "acquire", lambda _: answer.wait())
+    supervisor.coordinator.run.evidence.queued = True
+    supervisor.join_queue()
+
+    async def stop_while_it_waits() -> bool:
+        waiting = asyncio.create_task(supervisor.wait_for_devices())
+        await asyncio.sleep(0.05)
+        supervisor.coordinator.control.stop()
+        return await waiting
+
+    assert not asyncio.run(stop_while_it_waits())
+    answer.set()
     assert supervisor.lease
     supervisor.lease.close()
 
