@@ -24,7 +24,7 @@ def sampling(send: Send, identity: AgentIdentity, plan: Plan, every_s: float) ->
     from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
 
     rank_sampler = RankSampler()
-    # Closed with the process: a driver that does not answer would block it.
+    # Never closed: a driver that does not answer would block that.
     gpus = GpuSampler(_gpu_choice(plan))
 
     def sample() -> None:

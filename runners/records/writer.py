@@ -88,7 +88,7 @@ class RecordWriter:
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
         self._is_damaged = False
         self._db_lock = threading.RLock()
-        self._entry_lock = threading.Lock()  # while only a part of an entry is added
+        self._entry_lock = threading.Lock()  # held while only a part of an entry is added
         self._is_closed = False
         path = self.dir / DATABASE
         self.recovered = has_journal and path.exists()
@@ -125,7 +125,7 @@ class RecordWriter:
 
     @contextmanager
     def journal_entry(self, number: int) -> Iterator[None]:
-        """Add what entry `number` of the journal contains: all of it in one commit."""
+        """Add what entry `number` of the journal contains in a block; one commit writes it all."""
         with self._entry_lock:
             yield
             self.journal_entries = number
@@ -145,7 +145,7 @@ class RecordWriter:
             self._commit()
 
     def commit_unless_busy(self) -> bool:
-        """Do as `commit`, or return False while another thread restores the database."""
+        """Do as `commit`, or return False while another thread uses the database."""
         if not self._db_lock.acquire(blocking=False):
             return False
         try:

@@ -88,7 +88,7 @@ async def sample_regularly(
     """Sample the GPUs, the ranks and this host; a scheduler's nodes sample themselves."""
     uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
     ranks = RankSampler()
-    # Closed with the process: a driver that does not answer would block it.
+    # Never closed: a driver that does not answer would block that.
     gpus = await call_unbounded(partial(GpuSampler, uuids))
     while True:
         pids = dict(coordinator.run.ranks.pids)

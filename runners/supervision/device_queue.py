@@ -185,7 +185,7 @@ class DeviceLease:
             self._returned = time.monotonic()
 
     def close(self) -> None:
-        """Remove the entry. NVML, where it was asked, ends with the process: it may not answer."""
+        """Remove the entry. A GpuSampler that is still open ends with the process."""
         with self._file_lock:
             with contextlib.suppress(DistrainError, OSError), exclusive_access(self._folder):
                 self._path.unlink()

@@ -97,7 +97,11 @@ def why_no_gpu() -> str:
 
 @contextmanager
 def nvml() -> Iterator[tuple[Any, str]]:
-    """Open an NVML session: the `pynvml` module, or None and the reason why there is none."""
+    """Open an NVML session: the `pynvml` module, or None and the reason why there is none.
+
+    A session that is never closed ends with the process: to end it, NVML may need a driver that
+    does not answer any more.
+    """
     import pynvml
 
     try:
@@ -105,10 +109,8 @@ def nvml() -> Iterator[tuple[Any, str]]:
     except pynvml.NVMLError as error:
         yield None, _why_no_nvml(pynvml, error)
         return
-    try:
-        yield pynvml, ""
-    finally:
-        pynvml.nvmlShutdown()
+    yield pynvml, ""
+    pynvml.nvmlShutdown()  # not in a `finally` block, which garbage collection would execute too
 
 
 def _why_no_nvml(pynvml: Any, error: Any) -> str:

@@ -51,7 +51,8 @@ class _LostError(Exception):
 class GpuSampler:
     """Samples the GPUs with the given UUIDs, or all that CUDA would see.
 
-    Without a driver it has no GPUs and every sample is empty. Close it, or use it in `with`.
+    Without a driver it has no GPUs and every sample is empty. Close it, or use it in `with`, unless
+    the driver may not answer any more: one that is not closed ends with the process.
     """
 
     def __init__(self, uuids: Iterable[str] | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,25 +16,14 @@ async def call_unbounded(function: Callable[[], T]) -> T:
 
     The process can end while the function does not return; `asyncio.to_thread` would wait for it.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def pass_on(result: T | None, error: BaseException | None) -> None:
-        if future.done():  # cancelled
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # the thread goes on where this is cancelled
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = function()
-        except Exception as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(pass_on, result, error)
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
 
     threading.Thread(target=work, name="unbounded call", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)

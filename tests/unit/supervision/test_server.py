@@ -191,7 +191,7 @@ def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("seconds", "resent", "probes", "is_silent"),
+    ("seconds", "resent", "probes", "expected"),
     [
         (SILENT_HOST_S + 1, 3, 0, True),  # what was sent is not acknowledged
         (SILENT_HOST_S + 1, 0, 3, True),  # probes are not answered
@@ -201,10 +201,10 @@ def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_host_is_silent_if_it_owes_an_answer(
-    seconds: int, resent: int, probes: int, is_silent: bool
+    seconds: int, resent: int, probes: int, expected: bool
 ) -> None:
     tcp_info = struct.pack("4B52xI", 1, 0, resent, probes, 1000 * seconds)
-    assert has_no_response(tcp_info) == is_silent
+    assert has_no_response(tcp_info) == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells")

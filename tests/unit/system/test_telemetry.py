@@ -151,6 +151,20 @@ def test_a_closed_sampler_is_empty() -> None:
     assert sampler.sample() == []
 
 
+def test_a_sampler_that_is_never_closed_does_not_wait_for_a_driver_that_does_not_answer(
+    fake_nvml: FakeNvml,
+) -> None:
+    fake_nvml.has(1)
+    printed = fake_nvml.python("""
+import pynvml
+from distrain.runners.system.telemetry import GpuSampler
+sampler = GpuSampler()
+pynvml.nvmlShutdown = lambda: print("waits")
+del sampler
+""")
+    assert not printed
+
+
 def test_the_host_is_in_range() -> None:
     sample_host()
     deadline = time.process_time() + 0.2
