@@ -27,7 +27,7 @@ from distrain.runners.protocol.client import (
     read_own_token,
     split_address,
 )
-from distrain.runners.protocol.events import Event, NodeFinished, Welcome
+from distrain.runners.protocol.events import Welcome
 from distrain.runners.records.reader import Record
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.processes import die_with_parent, without_garbage_collection
@@ -36,20 +36,6 @@ from distrain.runners.system.scheduler_env import FILE, ScheduledRank
 
 STORE_KEY = "distrain/report"  # of the published address, with the token in a second line
 CHECK_S = 0.2
-
-
-class FirstRank(NodeAgent):
-    """The agent of rank 0, a child of the supervisor; it ends last, because it keeps the store."""
-
-    def _train(self, link: SupervisorLink, welcome: Welcome) -> int:
-        code = super()._train(link, welcome)
-        self._answers.get()
-        return code
-
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, NodeFinished):  # all ranks have ended
-            self._answers.put(None)
-        super()._on_event(event)
 
 
 class OtherRank(JoinedHost):
@@ -185,7 +171,8 @@ def main() -> int:
     try:
         with publish_address(place, f"{os.environ['DISTRAIN_SOCKET']}\n{token}"):
             identity = _identity(ScheduledRank.of(os.environ))
-            return FirstRank(identity, is_child=True, meeting_place=place).work()
+            # It ends last, because it keeps the store.
+            return NodeAgent(identity, is_child=True, meeting_place=place).work()
     except DistrainError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -167,12 +167,17 @@ class NodeAgent:
             code = rank_start.run_ranks(link, identity, config, plan, place)
             self._is_working = False
         link.send(NodeFinished())
+        # Its end is that of the run. Elastic agents have waited for each other already.
+        if self._is_child and (plan.tasks or (plan.backend == "horovod" and not code)):
+            self._answers.get()  # until all ranks have ended
         return code
 
     def _on_event(self, event: Event) -> None:
         match event:
             case Welcome():
                 self._answers.put(event)
+            case NodeFinished() if self._is_child:
+                self._answers.put(None)
             case OutsideRequest():
                 # Not in this thread, which receives what ends the ranks.
                 threading.Thread(target=self._read_ranks, args=(event,), daemon=True).start()

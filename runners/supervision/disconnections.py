@@ -51,6 +51,7 @@ class DisconnectionHandler:
         if not departure.is_early or self._evidence.launcher_ended:
             return None
         if self._run.plan.tasks:
+            self._conditions.trouble.set()  # the agent of rank 0 waits for all others
             return departure.rank
         self._note_lost_agent(departure.host)
         return None

@@ -73,6 +73,7 @@ class Membership:
         self._members: dict[Connection, Member] = {}
         self._waiting: list[Connection] = []
         self._finished: set[Connection] = set()
+        self._finished_ranks: set[int] = set()  # also of agents that have left since
 
     def __contains__(self, connection: Connection) -> bool:
         return connection in self._members
@@ -211,6 +212,7 @@ class Membership:
         members = self._members
         self._members = {}
         self._waiting = []
+        self._finished_ranks.clear()
         self.meeting_place = ""
         for connection in members:
             connection.discard()
@@ -231,10 +233,12 @@ class Membership:
     def mark_finished(self, connection: Connection) -> None:
         """Note that a node agent has reported everything.
 
-        Once all agents have finished, the agent of rank 0 may end, which keeps the store.
+        Once the agents of all ranks have, that of rank 0 may end, whose end is that of the run.
         """
-        self._finished.add(connection)
-        if self._plan.tasks and not self.has_unfinished:
+        if connection in self._members:
+            self._finished.add(connection)
+            self._finished_ranks.update(self._members[connection].ranks)
+        if len(self._finished_ranks) == self._plan.world_size:
             self.broadcast(NodeFinished())
 
     def broadcast(self, event: Event) -> None:

@@ -42,8 +42,11 @@ def _judge(evidence: Evidence) -> Outcome:
         return _failed(run_errors.nonfinite_loss(evidence.nonfinite))
     if evidence.is_script and evidence.stop_requested:
         return Outcome(status="stopped", reason=_stop_of_script(evidence))
+    # The launcher starts the ranks of the first host only; agents report the exit codes of others.
+    rank_failed = any(exited.code for exited in evidence.exits.values())
+    failed = bool(evidence.launcher_code) or rank_failed
     # A launcher that did not end after its ranks was ended by distrain.
-    has_failed = evidence.is_script and bool(evidence.launcher_code) and not evidence.launcher_ended
+    has_failed = evidence.is_script and failed and not evidence.launcher_ended
     if len(evidence.finished) == evidence.world_size and not has_failed:
         return _finished(evidence)
     if evidence.missing:
@@ -56,7 +59,8 @@ def _judge(evidence: Evidence) -> Outcome:
         reason = f"the graceful stop took too long and was forced{cause}"
         reason += f"; {run_errors.positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
-    if evidence.is_script and evidence.launcher_code == 0:  # though not all could report it
+    if evidence.is_script and evidence.launcher_code == 0 and not rank_failed:
+        # Not all of its ranks could report it.
         return Outcome(status="completed", reason=_exit_of_script(evidence))
     return failure_of(evidence, first_error(evidence))
 

@@ -6,19 +6,24 @@ import os
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.launchers import horovodrun
+from distrain.runners.launchers import horovodrun, node, rank_start
 from distrain.runners.launchers.command import launcher_environment
-from distrain.runners.launchers.node import _record_folder
+from distrain.runners.launchers.node import NodeAgent, _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
 from distrain.runners.protocol.client import ServerAddresses
-from distrain.runners.protocol.events import Event, Printed
+from distrain.runners.protocol.events import Event, NodeFinished, Printed, Welcome
 from distrain.runners.supervision.stall_probe import LAST_S
-from distrain.runners.system.rank_identity import RANK_VARIABLES, set_rank_variables
+from distrain.runners.system.rank_identity import (
+    RANK_VARIABLES,
+    AgentIdentity,
+    set_rank_variables,
+)
 from tests.support.records import RunBuilder
 
 INHERITED_VARIABLES = [
@@ -138,3 +143,35 @@ def test_a_character_that_is_split_over_two_reads_is_complete(tmp_path: Path) ->
     assert len(parts) > 1
     assert {each.rank for each in parts} == {3}
     assert "".join(each.text for each in parts) == text
+
+
+def test_the_first_agent_of_horovod_ends_after_the_ranks_of_all_hosts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its end is that of the run, and unlike torchrun's agents it has not waited for the others."""
+    config = RunConfig.from_dict(
+        {
+            "devices": "cpu:1",
+            "launcher": "horovodrun",
+            "dist": {"nodes": 2},
+            "script": {"path": __file__},
+        }
+    )
+    agent = NodeAgent(AgentIdentity(0), is_child=True)
+
+    class Link:
+        address = "here"
+
+        def send(self, event: Event) -> None:
+            if isinstance(event, NodeFinished):
+                agent._on_event(NodeFinished())  # as the supervisor's answer
+                assert not agent._answers.empty()
+
+    monkeypatch.setattr(os, "environ", {**os.environ, "DISTRAIN_RUN": str(tmp_path)})
+    monkeypatch.setattr(node, "_rank_environment", lambda *_: {})
+    monkeypatch.setattr(node, "_choose_interface", lambda *_: "")
+    monkeypatch.setattr(rank_start, "run_ranks", lambda *_: 0)
+    plan = msgspec.json.encode(plan_here(config)).decode()
+    welcome = Welcome(run_id="run", node=0, config=config.to_toml(), plan=plan, rendezvous="here:1")
+    assert agent._train(Link(), welcome) == 0  # type: ignore[arg-type]
+    assert agent._answers.empty()

@@ -470,6 +470,17 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "failed",
             "rank 0: exited with code 4 without reporting an error",
         ),
+        # The launcher has started rank 0 only, and an agent on another host has started rank 1.
+        (
+            {"finished": finished(0), "disconnected": {1: 5.0}, "exits": exits(r1=3)},
+            "failed",
+            "rank 1: exited with code 3 without reporting an error",
+        ),
+        (
+            {"finished": finished(0, 1), "exits": exits(r1=-11)},
+            "failed",
+            "rank 1: killed by SIGSEGV",
+        ),
         (
             {
                 "failures": {1: (5.0, failure(1, error="KeyboardInterrupt"))},

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from distrain.runners.protocol.events import (
     GpuSample,
     Hello,
     Job,
+    NodeFinished,
     Notice,
     Phase,
     RankSample,
@@ -260,6 +262,40 @@ def test_a_host_begins_once_all_have_joined_also_where_one_has_left_before(tmp_p
     again = join(1)
     assert has_begun(again)
     assert has_begun(last)
+
+
+def test_the_first_host_waits_for_the_ranks_of_all_others(two_hosts: Supervisor) -> None:
+    coordinator = two_hosts.coordinator
+    agents = [SentEvents(coordinator) for _ in range(2)]
+    for node, agent in enumerate(agents):
+        coordinator.received(agent, Hello(role="node", node=node, host=f"h{node}"))
+    for agent in agents:
+        assert not any(isinstance(event, NodeFinished) for event in agents[0].sent)
+        coordinator.received(agent, NodeFinished())
+    assert isinstance(agents[0].sent[-1], NodeFinished)
+
+
+@pytest.mark.parametrize("finishes_first", [True, False])
+def test_a_script_ends_although_rank_0_waits_for_a_rank_whose_agent_was_killed(
+    finishes_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "here")
+    config = RunConfig.from_dict(
+        {"devices": "cpu:2", "launcher": "env", "script": {"path": __file__}}
+    )
+    folder = create_run(tmp_path, config, plan=plan_here(config), word="script")
+    coordinator = Supervisor(folder).coordinator
+    agents = [SentEvents(coordinator) for _ in range(2)]
+    for rank, agent in enumerate(agents):
+        coordinator.received(agent, Hello(role="task", node=rank, rank=rank, host=f"h{rank}"))
+    finish = partial(coordinator.received, agents[0], NodeFinished())
+    leave = partial(coordinator.disconnected, agents[1])
+    for happens in (finish, leave) if finishes_first else (leave, finish):
+        happens()
+    assert coordinator.run.conditions.trouble.is_set()
+    assert not any(isinstance(event, NodeFinished) for event in agents[0].sent)
 
 
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
