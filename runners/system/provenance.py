@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any
 import psutil
 
 from distrain.runners.system.devices import driver_version
+from distrain.runners.system.unbounded_call import call_within
 
 PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "horovod")
 MAX_DIFF = 1 << 20  # characters
+DRIVER_S = 30.0  # for a driver that must first be loaded; one that has a fault may never answer
 # Prefixes of variables that change what a run computes or how fast; recorded with every run.
 MATTERS = (
     "CUDA_",
@@ -66,8 +69,9 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    if driver := driver_version():
-        found["driver"] = driver
+    with suppress(TimeoutError):
+        if driver := call_within(DRIVER_S, driver_version):
+            found["driver"] = driver
     return found
 
 

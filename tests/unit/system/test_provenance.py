@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
+
+from distrain.runners.system import provenance
 
 CALL = "import sys; from pathlib import Path; from distrain.runners.system import provenance\n"
 CALL += "provenance._git(Path(sys.argv[1]))"
@@ -25,3 +30,15 @@ def test_the_diff_keeps_its_letters_whatever_the_locale_is(tmp_path: Path) -> No
         check=True,
     )
     assert "+# größer" in (tmp_path / "diff").read_text("utf-8")
+
+
+def test_versions_are_known_although_the_driver_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(provenance, "DRIVER_S", 0.01)
+    monkeypatch.setattr(provenance, "driver_version", answer.wait)
+    found = provenance.versions()
+    answer.set()
+    assert "torch" in found
+    assert "driver" not in found
