@@ -137,7 +137,7 @@ async def write_rest(journal: JournalWriter) -> None:
 
 
 def _handle_request(request: Path, coordinator: Coordinator) -> None:
-    with suppress(FileNotFoundError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.MsgspecError):  # a network file system may not answer now
         stop = decode(request.read_bytes())
         request.unlink()
         if isinstance(stop, Stop):
