@@ -48,6 +48,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     folder_lost: str = ""  # where the run's folder was
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
+    stop_requested_at: float = -math.inf  # also to end at once
     stop_origin: str = "on request"
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
@@ -97,6 +98,17 @@ class Evidence(msgspec.Struct, kw_only=True):
         if not self.watchdog_aborts:
             return set()
         return {rank for rank in self.disconnected if self.exit_code(rank) == -signal.SIGABRT}
+
+    @property
+    def failed_before_stop(self) -> bool:
+        """Whether a rank had failed by itself when somebody asked the run to stop.
+
+        A program whose own processes are the ranks may have handled that and gone on.
+        """
+        return not self.launcher_is_rank and any(
+            when < self.stop_requested_at and not failure.secondary
+            for when, failure in self.failures.values()
+        )
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

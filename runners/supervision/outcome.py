@@ -40,7 +40,7 @@ def _judge(evidence: Evidence) -> Outcome:
         return Outcome(status="stopped", reason="removed from the queue")
     if evidence.nonfinite:
         return _failed(run_errors.nonfinite_loss(evidence.nonfinite))
-    if evidence.is_script and evidence.stop_requested:
+    if evidence.is_script and evidence.stop_requested and not evidence.failed_before_stop:
         return Outcome(status="stopped", reason=_stop_of_script(evidence))
     # The launcher starts the ranks of the first host only; agents report the exit codes of others.
     rank_failed = any(exited.code for exited in evidence.exits.values())
@@ -51,6 +51,8 @@ def _judge(evidence: Evidence) -> Outcome:
         return _finished(evidence)
     if evidence.missing:
         return _failed(run_errors.hosts_missing(evidence))
+    if evidence.failed_before_stop:
+        return failure_of(evidence, first_error(evidence))
     if evidence.stopped_now:
         reason = "stopped immediately on request, without a checkpoint"
         return Outcome(status="stopped", reason=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from distrain.runners import formatting
@@ -29,6 +30,8 @@ class RunControl:
           waits for its ranks, because no rank could answer.
         """
         run, evidence = self._run, self._run.evidence
+        if evidence.stop_requested_at == -math.inf:
+            evidence.stop_requested_at = time.monotonic()
         no_rank_can_answer = run.is_waiting and not run.ranks
         if now or evidence.queued or no_rank_can_answer:
             evidence.stopped_now = True

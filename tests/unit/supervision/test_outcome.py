@@ -501,6 +501,30 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "stopped",
             "stopped on request in step 7; then rank 1 failed: OSError: disk full",
         ),
+        # It was stopped because nothing happened any more.
+        (
+            {
+                "failures": {1: (5.0, failure(1, "disk full", error="OSError"))},
+                "stop_requested": True,
+                "stop_requested_at": 9.0,
+                "stop_overdue": True,
+                "launcher_code": 1,
+                "launcher_ended": True,
+            },
+            "failed",
+            "rank 1: disk full",
+        ),
+        (
+            {
+                "failures": {1: (5.0, failure(1, "disk full", error="OSError"))},
+                "stopped_now": True,
+                "stop_requested_at": 9.0,
+                "launcher_code": 1,
+                "launcher_ended": True,
+            },
+            "failed",
+            "rank 1: disk full",
+        ),
         (
             {"finished": finished(0, 1, stopped=True, step=7), "stop_requested": True},
             "stopped",

@@ -298,6 +298,26 @@ def test_a_script_ends_although_rank_0_waits_for_a_rank_whose_agent_was_killed(
     assert not any(isinstance(event, NodeFinished) for event in agents[0].sent)
 
 
+@pytest.mark.parametrize(("fails_first", "status"), [(True, "failed"), (False, "stopped")])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_script_that_is_stopped_after_a_rank_has_failed_has_failed(
+    now: bool, fails_first: bool, status: str, tmp_path: Path
+) -> None:
+    config = RunConfig.from_dict(
+        {"devices": "cpu:2", "launcher": "torchrun", "script": {"path": __file__}}
+    )
+    folder = create_run(tmp_path, config, plan=plan_here(config), word="script")
+    coordinator = Supervisor(folder).coordinator
+    rank = Connection(coordinator)
+    coordinator.received(rank, Hello(rank=1, world_size=2))
+    failure = Failure(time=1.0, rank=1, error="ValueError", message="wrong shape")
+    stop = partial(coordinator.control.stop, now=now)
+    fail = partial(coordinator.received, rank, failure)
+    for happens in (fail, stop) if fails_first else (stop, fail):
+        happens()
+    assert judge(coordinator.run.evidence).status == status
+
+
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
     two_hosts.coordinator.received(
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
