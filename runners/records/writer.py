@@ -62,7 +62,7 @@ class RecordWriter:
 
     One thread may `add` while another is in `commit` or `restore_database`, which wait for each
     other. What is not committed is lost with the process. Methods raise RunsFolderError when the
-    disk refuses; the batch is kept for the next try.
+    disk or SQLite refuses; the batch is kept for the next try.
 
     An Attempt discards what was added before it and belongs to later steps; do not add what a
     rank of an older attempt sends after that. Windows are deleted, with the roll-ups that cover
@@ -167,14 +167,12 @@ class RecordWriter:
             self._db.execute(f"PRAGMA user_version = {journal_entries}")
             self._db.execute("COMMIT")
             self._journal_entries_written = journal_entries
-        except Exception as error:
+        except Exception as error:  # also of a value that SQLite cannot store
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
             with suppress(sqlite3.Error):  # of a damaged file, which `restore_database` replaces
                 self._recount()
-            if isinstance(error, (sqlite3.Error, OSError)):
-                raise self._cannot_write(error) from None
-            raise
+            raise self._cannot_write(error) from None
         del self._pending[: len(batch)]
 
     def restore_database(self) -> str:

@@ -12,15 +12,20 @@ from typing import Any
 
 import pytest
 
-from distrain.runners.protocol.events import Finished, Notice
+from distrain.runners.protocol.events import Finished, HostSample, Notice
 from distrain.runners.records import salvage, writer
 from distrain.runners.records.reader import Record
 from distrain.runners.supervision.evidence import Evidence
-from distrain.runners.supervision.outcome import judge
+from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.state_writer import StateWriter
 from tests.support.records import RunBuilder
 
 HOUR_S = 3600.0
+
+
+def completed() -> Outcome:
+    finished = {0: Finished(time=0.0, rank=0, step=3)}
+    return judge(Evidence(world_size=1, launcher_code=0, finished=finished))
 
 
 def test_the_duration_of_a_run_is_right_although_the_clock_is_set(
@@ -31,10 +36,7 @@ def test_the_duration_of_a_run_is_right_although_the_clock_is_set(
     state.set(started=time.time())
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + HOUR_S)
-    ended = Evidence(
-        world_size=1, launcher_code=0, finished={0: Finished(time=0.0, rank=0, step=3)}
-    )
-    state.finish(judge(ended))
+    state.finish(completed())
     duration = Record(run.dir).summary()["duration_s"]
     assert duration is not None
     assert 0 <= duration < HOUR_S
@@ -93,3 +95,14 @@ def test_a_supervisor_does_its_work_while_another_program_locks_the_database(
         asyncio.run(commit())
     assert not run.writer.pending
     assert not Record(run.dir).state.reason
+
+
+def test_how_a_run_ended_is_written_although_a_measurement_cannot_be(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, world=1).steps(3)
+    too_large = 2**64  # for an integer of SQLite
+    run.writer.add(HostSample(time=1.0, cpu=1.0, memory_used=too_large, memory_total=1, load=1.0))
+    StateWriter(run.writer).finish(completed())
+    ended = Record(run.dir).state
+    assert ended.status == "completed"
+    assert "the last measurements are missing: " in ended.reason
+    assert "too large" in ended.reason
