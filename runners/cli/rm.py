@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
@@ -27,19 +28,23 @@ def execute(arguments: Namespace) -> int:
     for wanted in arguments.runs:
         found = find_any(wanted, str(runs_dir))
         for each in found.runs if isinstance(found, Group) else [found]:
-            sessions[each.id] = each
+            sessions[os.path.realpath(each.dir)] = each
     for session in sessions.values():
         if session.is_live:
             raise DistrainError(
                 f"{session.id} is {session.status}; run `distrain stop {session.id}` first"
             )
     require_unused([session.record for session in sessions.values() if isinstance(session, Run)])
+    moved: dict[Path, list[str]] = {}
     for session in sessions.values():
-        session.remove()
-    option = [] if arguments.runs_dir is None else ["--runs-dir", arguments.runs_dir]
-    undo = formatting.shell_words(["distrain", "rm", "--undo", *option, *sessions])
-    print_message(f"moved to {runs_dir / TRASH}: {', '.join(sessions)}")
-    print_message(f"undo: {undo}")
+        moved.setdefault(session.remove().parent, []).append(session.id)
+    for folder, ids in moved.items():
+        option = [] if arguments.runs_dir is None else ["--runs-dir", arguments.runs_dir]
+        if folder != runs_dir / TRASH:  # of a session that was given by its path
+            option = ["--runs-dir", str(folder.parent)]
+        undo = formatting.shell_words(["distrain", "rm", "--undo", *option, *ids])
+        print_message(f"moved to {folder}: {', '.join(ids)}")
+        print_message(f"undo: {undo}")
     return 0
 
 
@@ -56,7 +61,9 @@ def _find_in_trash(runs_dir: Path, wanted: str) -> list[Path]:
         return [find_in_trash(runs_dir, wanted).dir]
     except DistrainError as error:
         with suppress(DistrainError):
-            return [find_bench(wanted, runs_dir / TRASH).dir]
+            bench = find_bench(wanted, runs_dir / TRASH).dir
+            if os.path.realpath(bench.parent) == os.path.realpath(runs_dir / TRASH):
+                return [bench]  # a path may lead to another one, which was not removed
         with suppress(DistrainError):
             return [run.dir for run in find_group(wanted, runs_dir / TRASH).runs]
         raise error from None

@@ -1,0 +1,41 @@
+"""Removing and restoring runs and benches that are given by their paths."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from distrain.runners.cli import rm
+from distrain.runners.cli.parser import parse
+from distrain.runners.errors import DistrainError
+from tests.support.benches import make_bench
+
+
+def test_only_what_is_in_the_trash_is_restored(tmp_path: Path) -> None:
+    live = make_bench(tmp_path / "runs", begun=1, status="running")
+    removed = make_bench(tmp_path / "runs").remove()
+    arguments = Namespace(runs_dir=str(tmp_path / "runs"), undo=True, runs=[str(live.dir)])
+    with pytest.raises(DistrainError, match="in the trash"):
+        rm.execute(arguments)
+    assert live.dir.exists()
+    arguments.runs = [str(removed)]
+    assert rm.execute(arguments) == 0
+    assert (tmp_path / "runs" / removed.name).exists()
+
+
+def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benches = [make_bench(tmp_path / folder) for folder in ("runs", "others")]
+    paths = [str(bench.dir) for bench in benches]
+    rm.execute(Namespace(runs_dir=str(tmp_path / "runs"), undo=False, runs=paths))
+    assert not any(bench.dir.exists() for bench in benches)
+    printed = capsys.readouterr().err
+    assert f"moved to {tmp_path / 'others' / '.trash'}: {benches[1].id}" in printed
+    for line in printed.splitlines():
+        if line.startswith("undo: "):
+            rm.execute(parse(shlex.split(line)[2:]))
+    assert all(bench.dir.exists() for bench in benches)
