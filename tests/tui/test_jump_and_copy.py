@@ -34,11 +34,13 @@ Make = Callable[..., RunBuilder]
 
 async def jump(pilot: Pilot[None], to: Callable[[Any], bool]) -> None:
     """Start jump mode and type the label of the target that fits."""
-    targets = find_targets(pilot.app.screen)
+    screen = pilot.app.screen
+    await until(pilot, lambda: any(map(to, find_targets(screen))), "laid out")
     await pilot.press("ctrl+o")
     await until(pilot, lambda: isinstance(pilot.app.screen, JumpDialog), "labelled")
-    at = next(index for index, target in enumerate(targets) if to(target))
-    await pilot.press(*make_labels(len(targets))[at])
+    assert isinstance(pilot.app.screen, JumpDialog)
+    labels = [label for label, target in pilot.app.screen.targets.items() if to(target)]
+    await pilot.press(*labels[0])
     await until(pilot, lambda: not isinstance(pilot.app.screen, JumpDialog), "gone")
 
 

@@ -14,16 +14,19 @@ from distrain.tui.dialogs.dialog import Dialog
 
 
 class JumpDialog(Dialog[Callable[[], object]]):
-    """Return what the label does whose letters are typed. Any other key closes it."""
+    """Return what the label does whose letters are typed. Any other key closes it.
+
+    `targets` are by their labels.
+    """
 
     def __init__(self, targets: Sequence[JumpTarget]) -> None:
         super().__init__()
         labels = make_labels(len(targets))
-        self._targets = dict(zip(labels, targets, strict=True))
+        self.targets = dict(zip(labels, targets, strict=True))
         self._typed = ""
 
     def compose(self) -> ComposeResult:
-        for label, target in self._targets.items():
+        for label, target in self.targets.items():
             if not target.name:
                 widget = Static(f" {label} ", classes="jump-label")
                 widget.styles.offset = (target.x, target.y)
@@ -32,7 +35,7 @@ class JumpDialog(Dialog[Callable[[], object]]):
 
     def _describe(self) -> Text:
         text = Text(" type a letter · esc closes", "dim", no_wrap=True, overflow="ellipsis")
-        for label, target in self._targets.items():
+        for label, target in self.targets.items():
             if target.name:
                 text.append("   ").append(f" {label} ", "reverse not dim")
                 text.append(f" {target.name}", "not dim")
@@ -43,7 +46,7 @@ class JumpDialog(Dialog[Callable[[], object]]):
             return
         event.stop()
         self._typed += event.character or " "
-        if target := self._targets.get(self._typed):
+        if target := self.targets.get(self._typed):
             self.dismiss(target.go)
-        elif not any(label.startswith(self._typed) for label in self._targets):
+        elif not any(label.startswith(self._typed) for label in self.targets):
             self.dismiss(None)
