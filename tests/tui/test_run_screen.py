@@ -29,10 +29,12 @@ from distrain.runners.protocol.events import (
     ThreadStack,
 )
 from distrain.runners.records.export import export
+from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.records.state import TRASH, RunError
+from distrain.runners.records.timeseries.series import STEPS
 from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.available import perform
@@ -418,6 +420,35 @@ def test_the_measurements_are_exported_while_the_screen_is_left(
         await until(pilot, lambda: app.screen is screen, "closed")
         rows = (tmp_path / f"{run.id}.csv").read_text().splitlines()
         assert len(rows) == 1 + 2 * 20
+
+    watch(run, scenario)
+
+
+def test_an_export_that_reads_already_goes_on_when_the_screen_is_left(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = make("mine").steps(20).end()
+    is_reading, goes_on = threading.Event(), threading.Event()
+
+    def slow_export(record: Record, *arguments: Any) -> None:
+        rows = record.raw(STEPS, 0, chunk=1)
+        next(rows)
+        is_reading.set()
+        goes_on.wait(60)
+        assert len(list(rows)) == 19
+        export(record, *arguments)
+
+    monkeypatch.setattr("distrain.runners.records.export.export", slow_export)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await begin_export(pilot, app)
+        await until(pilot, is_reading.is_set, "reading")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: screen.run.record._db is None, "left")
+        goes_on.set()
+        await until(pilot, lambda: has_message(app, "export"), "reported")
+        assert has_message(app, "exported ")
 
     watch(run, scenario)
 

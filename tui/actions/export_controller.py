@@ -108,12 +108,13 @@ class ExportController:
     def _write(self, run: Run, kind: str, target: Path) -> None:
         """Write the file; the body of the thread."""
         from distrain.runners.records.export import export
+        from distrain.runners.records.reader import Record
 
         to: Any = "csv" if kind in ("steps", "logged") else kind
         table: Any = kind if to == "csv" else None
         self._has_failed = True
         try:
-            with run.record as record:
+            with Record(run.dir) as record:  # a screen may close its own
                 export(record, to, target, table)
             self._has_failed = False
             text = f"exported {formatting.size(_size(target))} to {target}"
