@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from distrain.runners.config.plan import Plan
@@ -23,18 +24,26 @@ def sampling(send: Send, identity: AgentIdentity, plan: Plan, every_s: float) ->
     """Sample the host, its GPUs and ranks. Of several agents on a host, one samples the host."""
     from distrain.runners.system.telemetry import GpuSampler, RankSampler, sample_host
 
+    is_sampling_host = identity.local_rank == 0
     rank_sampler = RankSampler()
-    # Never closed: a driver that does not answer would block that.
-    gpus = GpuSampler(_gpu_choice(plan))
 
     def sample() -> None:
         ranks = rank_sampler.sample(_rank_pids(identity.ranks(plan.ranks_per_node)))
-        if identity.local_rank == 0:
-            send(Sampled(host=sample_host(), gpus=gpus.sample(), ranks=ranks))
-        elif ranks:
-            send(Sampled(ranks=ranks))
+        if is_sampling_host or ranks:
+            send(Sampled(host=sample_host() if is_sampling_host else None, ranks=ranks))
 
-    with _repeating(sample, every_s, wait_s=LAST_SAMPLE_S):
+    @cache
+    def gpus() -> GpuSampler:
+        return GpuSampler(_gpu_choice(plan))  # never closed, which may wait for the driver too
+
+    def sample_gpus() -> None:
+        if samples := gpus().sample():
+            send(Sampled(gpus=samples))
+
+    with ExitStack() as stack:
+        stack.enter_context(_repeating(sample, every_s))
+        if is_sampling_host:
+            stack.enter_context(_repeating(sample_gpus, every_s, wait_s=LAST_SAMPLE_S))
         yield
 
 

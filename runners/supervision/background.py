@@ -80,24 +80,26 @@ async def guard_record(state: StateWriter) -> None:
 
 
 async def sample_regularly(
-    config: RunConfig,
-    plan: Plan,
-    writer: RecordWriter,
-    coordinator: Coordinator,
+    config: RunConfig, plan: Plan, writer: RecordWriter, coordinator: Coordinator
 ) -> None:
-    """Sample the GPUs, the ranks and this host; a scheduler's nodes sample themselves."""
-    uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
+    """Sample the ranks and this host; a scheduler's nodes sample themselves."""
     ranks = RankSampler()
-    # Never closed: a driver that does not answer would block that.
-    gpus = await call_unbounded(partial(GpuSampler, uuids))
     while True:
         pids = dict(coordinator.run.ranks.pids)
-        for gpu_sample in await call_unbounded(gpus.sample):
-            writer.add(gpu_sample)
         for rank_sample in await asyncio.to_thread(ranks.sample, pids):
             writer.add(rank_sample)
         if not plan.scheduled:
             writer.add(sample_host())
+        await asyncio.sleep(config.report.sample_s)
+
+
+async def sample_gpus(config: RunConfig, plan: Plan, writer: RecordWriter) -> None:
+    """Sample the GPUs of this host; the driver may not answer, not even at the end of NVML."""
+    uuids = [device.uuid for device in plan.devices if device.kind == "cuda"]
+    gpus = await call_unbounded(partial(GpuSampler, uuids))
+    while True:
+        for sample in await call_unbounded(gpus.sample):
+            writer.add(sample)
         await asyncio.sleep(config.report.sample_s)
 
 

@@ -97,6 +97,7 @@ class RunObserver:
         return [
             partial(background.commit_regularly, plan, writer, self._state, coordinator),
             partial(background.sample_regularly, self._config, plan, writer, coordinator),
+            partial(background.sample_gpus, self._config, plan, writer),
             partial(background.guard_record, self._state),
             partial(background.watch_for_stalls, coordinator),
             self._record_provenance,

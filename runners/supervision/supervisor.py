@@ -203,6 +203,7 @@ class Supervisor:
                 self.writer,
                 self.coordinator,
             ),
+            partial(background.sample_gpus, self.config, self.plan, self.writer),
             partial(background.watch_for_stalls, self.coordinator),
             partial(background.watch_launcher, self.launcher, self.coordinator),
             partial(background.watch_owner, self.coordinator),

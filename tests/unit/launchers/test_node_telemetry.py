@@ -14,8 +14,10 @@ from distrain.runners.system.devices import Device
 from distrain.runners.system.rank_identity import AgentIdentity
 
 
-def test_a_node_ends_although_its_driver_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_asked, answer = threading.Event(), threading.Event()
+def test_a_node_samples_its_host_and_ends_although_its_driver_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_asked, answer, sent = threading.Event(), threading.Event(), threading.Event()
 
     class Sampler:
         def __init__(self, uuids: list[str]) -> None:
@@ -30,6 +32,8 @@ def test_a_node_ends_although_its_driver_does_not_answer(monkeypatch: pytest.Mon
     monkeypatch.setattr(node_telemetry, "LAST_SAMPLE_S", 0.01)
     plan = plan_here(RunConfig(), [Device(kind="cpu", index=0)])
     identity = AgentIdentity(node=0, local_rank=0)
-    with node_telemetry.sampling(lambda event: None, identity, plan, every_s=0.01):
+    with node_telemetry.sampling(lambda event: sent.set(), identity, plan, every_s=0.01):
         is_asked.wait()
+        sent.clear()
+        sent.wait()
     answer.set()
