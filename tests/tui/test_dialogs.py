@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -17,8 +18,10 @@ from textual.widgets import Button, Input, OptionList, Select, TextArea
 
 from distrain.runners import bench
 from distrain.runners.config.presets import load_preset
+from distrain.runners.supervision import device_queue
 from distrain.tui import keymap
 from distrain.tui.app import DistrainApp
+from distrain.tui.dialogs import busy_devices
 from distrain.tui.dialogs.add_entry import AddEntryDialog
 from distrain.tui.dialogs.bench_rules import BenchRulesDialog
 from distrain.tui.dialogs.busy_devices import BusyDevicesDialog
@@ -218,6 +221,35 @@ def test_busy_devices_are_not_used_by_accident_and_one_key_queues(
 
     play(runs_dir, scenario)
     assert answers == [answer]
+
+
+def test_a_driver_that_does_not_answer_keeps_one_thread_of_the_question_about_devices(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    ticks: list[int] = []
+    answer = threading.Event()
+
+    def find_obstacles(*_: object) -> list[str]:
+        looks.append(1)
+        answer.wait(60)
+        return []
+
+    monkeypatch.setattr(device_queue, "find_obstacles_of_any", find_obstacles)
+    monkeypatch.setattr(busy_devices, "POLL_S", 0.01)
+
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        [dialog] = [each for each in dialogs(runs_dir) if isinstance(each, BusyDevicesDialog)]
+        await app.push_screen(dialog)
+        await until(pilot, lambda: looks, "asked")
+        dialog.set_interval(0.01, lambda: ticks.append(1))
+        await until(pilot, lambda: len(ticks) > 5, "time has passed")
+        assert len(looks) == 1
+        answer.set()
+        await until(pilot, lambda: len(looks) > 1, "asked again")
+        dialog.dismiss(None)
+
+    play(runs_dir, scenario)
 
 
 def test_a_paste_is_one_line_of_text_or_is_refused(runs_dir: Path) -> None:

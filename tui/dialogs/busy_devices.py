@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,18 +35,24 @@ class BusyDevicesDialog(ChoiceDialog):
         super().__init__(f"Devices needed to {action} are busy", "\n".join(obstacles), answers)
         self._plans = plans
         self._runs_dir = runs_dir
+        self._has_closed = threading.Event()
 
     def on_mount(self) -> None:
-        self.set_interval(POLL_S, self._update)
+        self._follow()
+
+    def on_unmount(self) -> None:
+        self._has_closed.set()
 
     def action_queue(self) -> None:
         self.dismiss("queue")
 
-    @work(thread=True, exclusive=True)
-    def _update(self) -> None:
-        try:
-            obstacles = device_queue.find_obstacles_of_any(self._plans, self._runs_dir)
-            text = "\n".join(obstacles) or FREE
-        except DistrainError as error:
-            text = str(error)
-        self.app.call_from_thread(self.text.update, text)
+    @work(thread=True)
+    def _follow(self) -> None:
+        # One thread for all looks: a driver that does not answer would keep one for each.
+        while not self._has_closed.wait(POLL_S):
+            try:
+                obstacles = device_queue.find_obstacles_of_any(self._plans, self._runs_dir)
+                text = "\n".join(obstacles) or FREE
+            except DistrainError as error:
+                text = str(error)
+            self.app.call_from_thread(self.text.update, text)
