@@ -62,7 +62,8 @@ class Attempts:
         run.ranks.discard_all()
         self._restarts.clear()
         run.stall_watch.reset()
-        evidence.reset(job=evidence.job, stop_requested=is_stopping)
+        kept = {"stop_origin": evidence.stop_origin} if is_stopping else {}
+        evidence.reset(job=evidence.job, stop_requested=is_stopping, **kept)
         self.step_offsets.reset()
         run.script_evaluations.reset()
         run.script_checks.reset()

@@ -62,10 +62,12 @@ class ScriptEvaluations:
 def _merge(shares: list[RankEvaluation]) -> Evaluation:
     """Return the means over all samples; a metric that not every rank has is left out.
 
-    It is None if that of a rank is.
+    It is None if that of a rank is. The means of a rank without samples are not counted: they are
+    NaN, or there are none.
     """
-    last = shares[-1]
-    names = [name for name in last.metrics if all(name in share.metrics for share in shares)]
+    counted = [share for share in shares if share.samples] or shares
+    last = counted[-1]
+    names = [name for name in last.metrics if all(name in share.metrics for share in counted)]
     samples = sum(share.samples for share in shares)
     return Evaluation(
         time=max(share.time for share in shares),
@@ -74,7 +76,8 @@ def _merge(shares: list[RankEvaluation]) -> Evaluation:
         samples=samples,
         seconds=0.0,
         metrics={
-            name: Metric.of(sum(_total(share, name) for share in shares), samples) for name in names
+            name: Metric.of(sum(_total(share, name) for share in counted), samples)
+            for name in names
         },
     )
 

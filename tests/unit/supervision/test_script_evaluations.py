@@ -54,6 +54,15 @@ def test_a_mean_that_is_not_finite_on_a_rank_is_not_on_all(value: float | None) 
     assert means == {"loss": None, "top1": 1.0}
 
 
+@pytest.mark.parametrize("metrics", [{"top1": float("nan")}, {"top1": None}, {}])
+def test_a_rank_without_samples_does_not_count(metrics: dict[str, Any]) -> None:
+    evaluations = ScriptEvaluations(Evidence(world_size=2))
+    evaluations.add(share(0, top1=0.5))
+    found = evaluations.add(share(1, samples=0, **metrics))
+    assert found is not None
+    assert {name: metric.value for name, metric in found.metrics.items()} == {"top1": 0.5}
+
+
 def test_shares_that_ranks_never_send_are_explained_once() -> None:
     evidence = Evidence(world_size=3)
     evaluations = ScriptEvaluations(evidence)

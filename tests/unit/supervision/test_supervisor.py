@@ -45,6 +45,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunState, read_state
 from distrain.runners.supervision import background, launcher_process, state_writer
 from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.coordinator import OUT_OF_TIME
 from distrain.runners.supervision.device_queue import DeviceLease
 from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
@@ -620,11 +621,13 @@ def test_a_stop_survives_the_attempt_in_which_it_was_requested(scheduled: Superv
 
     async def stopped() -> None:
         coordinator.received(Connection(coordinator), Hello(rank=0, host="n1"))
+        coordinator.run.evidence.stop_origin = OUT_OF_TIME
         coordinator.control.stop()
         coordinator.received(rank, Hello(rank=0, host="n1", attempt=1))
 
     asyncio.run(stopped())
     assert rank.sent == [Stop()]
+    assert coordinator.run.evidence.stop_origin == OUT_OF_TIME
     assert scheduled.writer.state.status == "stopping"
 
 
