@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Iterable
 
+from distrain.runners.records.job_status import UNKNOWN
 from distrain.runners.records.state import RunError
 from distrain.runners.supervision import run_errors
 from distrain.runners.supervision.evidence import Evidence
@@ -25,7 +26,12 @@ def first_error(evidence: Evidence) -> RunError:
     """Return the failure that caused the others."""
     job = evidence.job
     if job and job.ended and job.state not in ("COMPLETED", "FAILED"):
-        return run_errors.job_ended(evidence, job)
+        # What Slurm has forgotten may have ended because of a rank.
+        explains = job.state == UNKNOWN and any(
+            not failure.secondary for _, failure in evidence.failures.values()
+        )
+        if not explains:
+            return run_errors.job_ended(evidence, job)
     suspects = _suspects(evidence)
     if all(order == DISCONNECTED for order, _ in suspects.values()):
         if evidence.unreachable:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from distrain.runners.protocol.events import Exited, Failure, Finished, NonFinite
+from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.first_failure import REACTION_S
 from distrain.runners.supervision.observed_outcome import judge_observed
@@ -326,6 +326,22 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
             "finished": finished(0, 1, 2, stopped=True),
         },
         1, "NonFiniteLoss", "the loss became nan at step 18", [],
+    ),
+    "a rank fails in a job that Slurm has forgotten meanwhile": (
+        {
+            "failures": {1: (5.0, failure(1))},
+            "job": Job(time=0.0, id="7", state="UNKNOWN", ended="it is unknown how job 7 ended"),
+            "launcher_code": 1,
+        },
+        1, "ValueError", "my mistake", [],
+    ),
+    "Slurm has forgotten a job whose ranks were gone without a report": (
+        {
+            "disconnected": {0: 5.0, 1: 5.0, 2: 5.0},
+            "job": Job(time=0.0, id="7", state="UNKNOWN", ended="it is unknown how job 7 ended"),
+            "launcher_code": 1,
+        },
+        None, "JobEnded", "it is unknown how job 7 ended", [0, 1, 2],
     ),
     "a rank fails while all are stopping": (
         {"stop_requested": True, "failures": {1: (5.0, failure(1))}},
