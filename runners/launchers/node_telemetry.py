@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -96,12 +97,22 @@ def _read_from(path: Path, position: int) -> bytes:
 def _repeating(
     action: Callable[[], None], every_s: float, wait_s: float | None = None
 ) -> Iterator[None]:
-    """Repeat an action in a thread; at the end wait for the last one, at most `wait_s`."""
+    """Repeat an action in a thread; at the end wait for the last one, at most `wait_s`.
+
+    It is repeated after an error too, as where no file can be opened for a moment; the first one is
+    printed.
+    """
     is_over = threading.Event()
 
     def run() -> None:
+        has_failed = False
         while not is_over.wait(every_s):
-            action()
+            try:
+                action()
+            except Exception:
+                if not has_failed:
+                    traceback.print_exc()
+                has_failed = True
 
     thread = threading.Thread(target=run, name="node telemetry", daemon=True)
     thread.start()
