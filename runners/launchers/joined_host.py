@@ -5,6 +5,7 @@ Each line on its standard output is a state and a text, separated by a tab.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -140,6 +141,8 @@ def main() -> int:
 
 def join_run(host: JoinedHost) -> int:
     """Connect and train; print why that failed where the run does not report it itself."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks must not end a thread
+        sys.stdout.reconfigure(errors="replace")
     address = os.environ["DISTRAIN_SOCKET"].removeprefix("tcp:")
     print_state("connecting", address)
     try:

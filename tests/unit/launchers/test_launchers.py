@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers import horovodrun, node, rank_start
 from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
 from distrain.runners.protocol.client import ServerAddresses
@@ -175,3 +178,18 @@ def test_the_first_agent_of_horovod_ends_after_the_ranks_of_all_hosts(
     welcome = Welcome(run_id="run", node=0, config=config.to_toml(), plan=plan, rendezvous="here:1")
     assert agent._train(Link(), welcome) == 0  # type: ignore[arg-type]
     assert agent._answers.empty()
+
+
+def test_a_host_that_joins_prints_what_the_encoding_of_its_locale_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = io.BytesIO()
+
+    class Host:
+        def work(self) -> int:
+            raise DistrainError("ranks 0–1 were gone")
+
+    monkeypatch.setenv("DISTRAIN_SOCKET", "tcp:here:1")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert join_run(Host()) == 1  # type: ignore[arg-type]
+    assert printed.getvalue().endswith(b"failed\tranks 0?1 were gone\n")
