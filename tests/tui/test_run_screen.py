@@ -328,6 +328,23 @@ def test_without_a_traceback_the_card_shows_the_end_of_the_log_without_repeating
     watch(run, scenario)
 
 
+def test_plots_that_become_too_low_are_shown_in_one_row_at_once(make: Make) -> None:
+    """The card of a failure may take their room only after all of an ended run was painted."""
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        lowest = screen.query_one("#plot-3")
+        await until(pilot, lambda: bool(lowest.region), "two rows")
+        screen._has_left.set()  # nothing is read and painted any more
+        screen._wake.set()
+        following = next(each for each in screen.workers if each.name == "_follow")
+        await until(pilot, lambda: following.is_finished, "read")
+        screen.query_one("#tables").styles.height = screen.size.height // 2
+        await until(pilot, lambda: not lowest.region, "one row")
+        await until(pilot, lambda: "2 more panes (tab)" in shown(app), "said")
+
+    watch(make("mine").steps(12).end(), scenario, size=(100, 32))
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 def test_a_run_that_failed_before_its_first_step_shows_its_log_in_place_of_plots(
     size: tuple[int, int], make: Make

@@ -99,7 +99,7 @@ class LinkedPlotsScreen(AppScreen):
     def _set_up(self, *panes: Widget) -> None:
         """Use these panes once they are mounted; plots look as they did the last time."""
         self.panes = list(panes)
-        self.screen_layout_refresh_signal.subscribe(self, lambda _: self._check_hint())
+        self.screen_layout_refresh_signal.subscribe(self, lambda _: self._check_layout())
         self.watch(self, "maximized", self._paint_soon, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._paint_soon())
         self.distrain.history_changed.subscribe(self, lambda _: self._paint_soon())
@@ -143,7 +143,7 @@ class LinkedPlotsScreen(AppScreen):
         for other in pane.parent.children if pane.parent else ():
             other.set_class(other is pane, "-current")
 
-    def _check_hint(self) -> None:
+    def _check_layout(self) -> None:
         """Paint again if another number of panes is hidden after a layout."""
         if self._count_hidden() != self._hidden:
             self._paint_soon()

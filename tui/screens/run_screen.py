@@ -229,7 +229,10 @@ class RunScreen(LinkedPlotsScreen):
         if self.has_class("-logs") and self._logs.wants_suggestion:
             self._suggest_log()
         self._fit_tables()
-        self.call_after_refresh(self._fit_rows)
+
+    def _check_layout(self) -> None:
+        self._fit_rows()
+        super()._check_layout()
 
     def _fit_rows(self) -> None:
         """Show one row of plots where two would be too low, as below the card of a failure."""
