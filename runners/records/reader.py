@@ -74,9 +74,14 @@ class Record(RunFolder):
         self.close()
 
     def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        """Close the database, once other threads have ended what they read now.
+
+        Whoever reads again opens it again.
+        """
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
 
     # --- measurements -------------------------------------------------------------------------
 
@@ -191,15 +196,22 @@ class Record(RunFolder):
 
         Rows that are discarded meanwhile (see Attempt) may be among them.
         """
-        with self._database() as db:
-            if db:
-                yield from read_raw(db, series, key, chunk=chunk)
+        after = -1
+        while True:
+            with self._lock, self._database() as db:
+                rows, after = read_raw(db, series, key, after, chunk) if db else ([], after)
+            yield from rows
+            if not rows:
+                return
 
     def samples(self, series: Series[T], key: int, chunk: int = 1000) -> Iterator[T]:
         """Yield what `raw` does as structs."""
-        with self._database() as db:
-            if db:
-                yield from map(series.struct, read_raw(db, series, key, chunk=chunk))
+        for row in self.raw(series, key, chunk):
+            try:
+                item = series.struct(row)
+            except sqlite3.DatabaseError as error:
+                raise self._damaged(error) from None
+            yield item
 
     # --- events -------------------------------------------------------------------------------
 
@@ -320,10 +332,9 @@ class Record(RunFolder):
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection | None]:
-        """Open the database read-only; yield None before it exists."""
+        """Open the database read-only; yield None before it exists. Needs the lock."""
         try:
-            with self._lock:
-                self._open_database()
+            self._open_database()
             yield self._db
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None

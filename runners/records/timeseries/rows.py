@@ -76,21 +76,21 @@ def _check_count(series: Series[Any], key: Any, count: Any) -> None:
 
 
 def read_raw(
-    db: sqlite3.Connection, series: Series[Any], key: int, after: int = -1, chunk: int = 1000
-) -> Iterator[Row]:
-    """Yield the raw rows of a key with `seq` > `after`, values in the order of `series.fields`.
+    db: sqlite3.Connection, series: Series[Any], key: int, after: int, chunk: int
+) -> tuple[list[Row], int]:
+    """Return the next raw rows of a key, those with `seq` > `after`, and the `seq` of the last.
 
-    Reads `chunk` rows at a time, so that a slow consumer never holds up the writer's checkpoints.
+    At most `chunk` of them, values in the order of `series.fields`: a slow consumer never holds up
+    the writer's checkpoints.
     """
     query = (
         f"SELECT {', '.join(series.fields)}, seq FROM {series.name} "
         f"WHERE {series.key} = ? AND seq > ? ORDER BY seq LIMIT ?"
     )
-    while rows := db.execute(query, (key, after, chunk)).fetchall():
-        after = rows[-1][-1]
-        found = [row[:-1] for row in rows]
-        series.check_raw(found)
-        yield from found
+    rows = db.execute(query, (key, after, chunk)).fetchall()
+    found: list[Row] = [row[:-1] for row in rows]
+    series.check_raw(found)
+    return found, rows[-1][-1] if rows else after
 
 
 def read_latest(

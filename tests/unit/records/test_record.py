@@ -734,6 +734,34 @@ def test_readers_see_complete_commits_while_the_writer_writes(writer: RecordWrit
     writer.close()
 
 
+def test_a_record_is_closed_once_another_thread_has_read_it(writer: RecordWriter) -> None:
+    # Where SQLite is closed during a query, the process may end by a signal.
+    writer.add(make_window(0, 1))
+    writer.close()
+    with Record(writer.dir) as record:
+        closing = threading.Thread(target=record.close)
+        with record.one_moment():
+            closing.start()
+            closing.join(timeout=0.1)
+            assert record.keys() == [0]
+        closing.join()
+        assert record.keys() == [0]
+
+
+def test_rows_are_read_to_their_end_where_the_record_is_closed_meanwhile(
+    writer: RecordWriter,
+) -> None:
+    windows = [make_window(0, step) for step in range(1, 6)]
+    for window in windows:
+        writer.add(window)
+    writer.close()
+    with Record(writer.dir) as record:
+        rows = record.samples(STEPS, 0, chunk=2)
+        first = next(rows)
+        record.close()
+        assert [first, *rows] == windows
+
+
 WRITE_FOREVER = """
 import itertools, sys
 from pathlib import Path
