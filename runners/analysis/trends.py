@@ -33,7 +33,8 @@ MIN_DRIFT_S = 30.0  # of training
 class Trend(NamedTuple):
     """A straight line through points (x, y).
 
-    `agreement`: Kendall's tau. `first`, `last`: y of the line at both ends.
+    `agreement`: Kendall's tau. `first`, `last`: y of the line at both ends, but no value below or
+    above all points: the line through a curve may begin below zero.
     """
 
     slope: float
@@ -77,7 +78,9 @@ def fit_trend(x: Sequence[float], y: Sequence[float]) -> Trend | None:
     falling = sum(1 for _, dy in pairs if dy < 0)
     agreement = (rising - falling) / len(pairs)
     level = median(b - slope * a for a, b in points)
-    return Trend(slope, agreement, level + slope * points[0][0], level + slope * points[-1][0])
+    least, most = min(b for _, b in points), max(b for _, b in points)
+    first, last = (min(max(level + slope * points[at][0], least), most) for at in (0, -1))
+    return Trend(slope, agreement, first, last)
 
 
 # --- memory ----------------------------------------------------------------------------------
@@ -145,7 +148,8 @@ def find_drift(record: Record) -> Drift | None:
     """Return how the time of a step has changed over the run; None if it has not."""
     columns = ("steps", "seconds", "timed_seconds", *PHASES)
     curve = record.curve(STEPS, 0, columns=columns, points=CURVE_POINTS)
-    rows = [row for row in range(len(curve)) if curve["timed_seconds"][row] > 0]
+    timed, taken = curve["timed_seconds"], curve["steps"]
+    rows = [row for row in range(len(curve)) if timed[row] > 0 and taken[row] > 0]
     if sum(curve["seconds"][row] for row in rows) < MIN_DRIFT_S:
         return None
 

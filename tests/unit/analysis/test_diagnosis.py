@@ -189,6 +189,19 @@ def test_steps_that_become_longer_are_a_drift(tmp_path: Path) -> None:
     assert "most of the change is in forward" in found.evidence
 
 
+def test_steps_that_become_longer_ever_faster_are_a_drift_between_times_that_were_measured(
+    tmp_path: Path,
+) -> None:
+    def steps(_: int, number: int) -> dict[str, Any]:
+        forward = 0.05 + 2 * (number / 40) ** 2
+        return {"seconds": 0.1 + forward, "forward": forward, "backward": 0.05}
+
+    found = diagnose(completed_run(tmp_path, steps))
+    assert found.kind == "drifting"
+    assert "longer over the run" in found.sentence
+    assert "from 151 ms" in found.evidence
+
+
 def test_steps_that_scatter_are_no_drift(tmp_path: Path) -> None:
     noise = Random(2)
 
