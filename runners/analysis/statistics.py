@@ -117,7 +117,7 @@ def _bootstrap_medians(logs: FloatArray, seed: int) -> FloatArray:
     return medians
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)  # of 1,000 rounds they have 64 MB
 def _bootstrap_draws(count: int, seed: int) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the indices and the standard normal noise of the samples of `count` values."""
     generator = np.random.default_rng(seed)

@@ -77,8 +77,8 @@ def compare(definition: Definition, state: BenchState, folder: Path) -> Comparis
 def widest_interval(definition: Definition, state: BenchState) -> float:
     """Return the precision of the least precise ratio, as a fraction of the ratio.
 
-    If there is only one candidate, it is the precision of its rate; infinity if none is known.
-    Excluded candidates do not count.
+    If there is only one candidate, it is the precision of its rate; infinity if one is not known,
+    also because a candidate was measured in too few rounds. Excluded candidates do not count.
     """
     measured = {
         name: rounds
@@ -89,12 +89,17 @@ def widest_interval(definition: Definition, state: BenchState) -> float:
     family = _count_ratios(definition, measured)
     reached = _candidates_reaching_target(measured)
     rate = rate_getter(state.unit)
+    needed = max(2, min(definition.rules.min_rounds, state.rounds))
+    ratios = _ratios_to(baseline, measured, rate, min_rounds=needed, family=family)
+    if len(ratios) < len(measured) - 1:
+        return inf
     intervals = [
-        *_ratios_to(baseline, measured, rate, family=family).values(),
+        *ratios.values(),
         *_ratios_to(baseline, reached, TIME_TO_TARGET, family=family).values(),
     ]
     if not intervals:
-        intervals = [median_interval(_values(rounds, rate)) for rounds in measured.values()]
+        rates = [_values(rounds, rate) for rounds in measured.values()]
+        intervals = [median_interval(each) for each in rates if len(each) >= needed]
     return max((interval.precision for interval in intervals), default=inf)
 
 

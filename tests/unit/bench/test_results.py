@@ -1,6 +1,7 @@
 """Results and remaining time of a bench, from states as its process writes them."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,16 @@ def test_the_precision_is_that_of_the_widest_interval() -> None:
     assert widest_interval(BOTH, state({"single": rates, "ddp": rates[::-1]})) < 0.03
     wild = [rate * factor for rate, factor in zip(rates, [1, 2, 1, 3, 1, 2, 1, 1], strict=True)]
     assert widest_interval(BOTH, state({"single": rates, "ddp": wild})) > 0.5
+
+
+@pytest.mark.parametrize("rounds", [(1,), (1, 6)])
+def test_the_precision_is_not_known_of_a_candidate_that_few_rounds_have_measured(
+    rounds: Sequence[int],
+) -> None:
+    all_rounds = [measured("single", n, 100 * each) for n, each in enumerate(WIGGLE, 1)]
+    few = [measured("ddp", n, 150.0) for n in rounds]
+    found = state({"single": []}, measurements=[*all_rounds, *few], rounds=8)
+    assert widest_interval(BOTH, found) == inf
 
 
 def test_the_duration_is_estimated_before_the_start() -> None:
