@@ -231,7 +231,7 @@ def is_accuracy(metric: str) -> bool:
 
 def best_is(metric: str) -> Literal["max", "min"] | None:
     """Return whether the maximum or the minimum of a metric is best, where its name tells it."""
-    if metric == "loss":
+    if metric.endswith(("loss", "perplexity", "bits_per_byte")):
         return "min"
     return "max" if is_accuracy(metric) else None
 

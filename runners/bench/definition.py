@@ -40,7 +40,7 @@ class Target(Section, frozen=True):
         Meta(
             ge=-MOST,
             le=MOST,
-            description="Reached at or above this value; for the loss at or below it.",
+            description="Reached at or above this value; for a loss or perplexity at or below it.",
         ),
     ]
 
@@ -51,7 +51,8 @@ class Target(Section, frozen=True):
     def is_reached_by(self, value: float | None) -> bool:
         if value is None:
             return False
-        return value <= self.value if self.metric == "loss" else value >= self.value
+        is_least_best = formatting.best_is(self.metric) == "min"
+        return value <= self.value if is_least_best else value >= self.value
 
 
 class Rules(Section, frozen=True):

@@ -212,6 +212,13 @@ def test_a_loss_is_reached_from_above_and_a_share_from_below() -> None:
     assert not Target(metric="top1", value=0.9).is_reached_by(None)
 
 
+@pytest.mark.parametrize("metric", ["perplexity", "bits_per_byte", "val_loss"])
+def test_what_follows_from_a_loss_is_reached_from_above_too(metric: str) -> None:
+    target = Target(metric=metric, value=10.0)
+    assert target.is_reached_by(9.0)
+    assert not target.is_reached_by(250.0)
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "key"),
     [(r"\u001b[31m", 1.0, "target.metric"), ("f1", 1e308, "target.value")],
