@@ -40,6 +40,7 @@ ONE_RUN_EACH = (
     "one run of each cannot show how much two launches of the same config differ; a bench can"
 )
 NO_STEPS = "has no measured rate: no step of the script was recorded"
+DATA_KEYS = ("data.name", "data")  # of presets, and as scripts declare it
 AS_REPORTED = "evaluations, logged values and samples of scripts are as the scripts report them"
 
 
@@ -247,6 +248,6 @@ def _describe_results(
     found = sentences.describe_results(
         candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
-    has_one_data_set = all(each.key != "data.name" for each in differences)
+    has_one_data_set = all(each.key not in DATA_KEYS for each in differences)
     best = sentences.describe_best(candidates) if has_one_data_set else []
     return [*best, *found, ONE_RUN_EACH] if found else best

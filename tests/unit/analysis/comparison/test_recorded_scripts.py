@@ -12,12 +12,17 @@ from distrain.runners.records.reader import Record
 from tests.support.records import STEP_S, RunBuilder
 
 
-def run(folder: Path, name: str, *, samples: str = "", **config: object) -> Record:
+def run(
+    folder: Path, name: str, *, samples: str = "", top1: float | None = None, **config: object
+) -> Record:
     """Write a run of two ranks, each with 64 samples per step."""
     builder = RunBuilder(folder, name, world=2, script={"path": "train.py", "args": [name]})
     sources = {"steps": "distrain.step()", "samples": samples}
     builder.writer.add(ScriptSettings(time=0.0, rank=0, config=config, sources=sources))
-    return builder.steps(40).end().record
+    builder.steps(40)
+    if top1 is not None:
+        builder.evaluation(top1=top1)
+    return builder.end().record
 
 
 def test_runs_without_samples_are_compared_by_the_steps_of_the_run(tmp_path: Path) -> None:
@@ -41,3 +46,12 @@ def test_runs_with_samples_are_compared_by_them(tmp_path: Path) -> None:
     assert found.candidates[0].rates[0] == pytest.approx(2 * 64 / STEP_S)
     assert found.equal["samples per step (measured)"] == "128"
     assert found.equal["model"] == "gpt"
+
+
+@pytest.mark.parametrize(("data", "is_said"), [("mnist", True), ("cifar10", False)])
+def test_no_script_is_best_where_their_data_differ(
+    tmp_path: Path, data: str, is_said: bool
+) -> None:
+    first = run(tmp_path, "a", top1=0.9, data="mnist")
+    found = recorded_runs.compare([first, run(tmp_path, "b", top1=0.8, data=data)])
+    assert any("is best by top1" in text for text in found.results) == is_said
