@@ -143,6 +143,16 @@ def test_two_presses_of_enter_launch_the_current_preset(
     assert launched[0]["name"] == "ddp"
 
 
+def test_a_launch_has_the_value_that_is_being_typed(launched: list[dict[str, Any]]) -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press(*LR, "enter", "ctrl+u", *"0.5", "ctrl+r")
+        await until(pilot, lambda: launched, "launched")
+        assert launched[0]["config"].train.lr == 0.5
+        assert launched[0]["command"][-1] == "train.lr=0.5"
+
+    on_screen(steps)
+
+
 def test_a_failed_launch_keeps_the_form(launched: list[dict[str, Any]]) -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         control = screen.query_one(LaunchControl)

@@ -216,10 +216,11 @@ class LaunchScreen(AppScreen):
 
     def _after_commit(self, act: Callable[[], None]) -> None:
         """Act once the value that is being typed is in the draft; refuse where it is invalid."""
-        if self._form.commit():
-            self.call_later(act)
-        else:
+        if not self._form.commit_before(act):
             self.distrain.refuse("the value being typed is not valid; esc cancels it")
+
+    def on_form_pane_committed(self, event: FormPane.Committed) -> None:
+        event.act()
 
     def _after_commit_of_draft(self, act: Callable[[Draft], None]) -> None:
         """Act on the draft of the current preset; refuse where its file cannot be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -80,6 +80,13 @@ class FormPane(Vertical):
             self.name = name
             self.key = key
             self.value = value
+
+    class Committed(Message):
+        """Every value that was typed before has been posted: `act` may use the draft."""
+
+        def __init__(self, act: Callable[[], None]) -> None:
+            super().__init__()
+            self.act = act
 
     class OptionsWanted(Message):
         """The user wants to pick the value of a field from a list; `choose` takes the answer."""
@@ -323,6 +330,13 @@ class FormPane(Vertical):
         if value != draft.get(field.key):
             self.post_message(self.Changed(draft.name, field.key, value))
         return True
+
+    def commit_before(self, act: Callable[[], None]) -> bool:
+        """Commit what was typed, and post `act` after it; return False if it is invalid."""
+        is_valid = self.commit()
+        if is_valid:  # from the table, so that it comes after what was picked there as well
+            self._table.post_message(self.Committed(act))
+        return is_valid
 
     def _stop_editing(self, back: bool = True) -> None:
         if self._editing:
