@@ -36,6 +36,8 @@ def _partitions() -> list[dict[str, str]]:
     output = run_command("sinfo", "--noheader", "--format=%P|%l|%D|%G", timeout_s=INTERACTIVE_S)
     partitions = []
     for line in output.splitlines():
+        if line.count("|") != 3:  # the name of a cluster, where $SLURM_CLUSTERS is set
+            continue
         name, limit, nodes, gpus = line.split("|")
         gpus = gpus.replace("(null)", "")
         partitions.append({"name": name, "limit": limit, "nodes": nodes, "gpus": gpus})

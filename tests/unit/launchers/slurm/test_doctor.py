@@ -30,6 +30,12 @@ def test_partitions_with_their_limits_nodes_and_gpus(plays: Plays) -> None:
     ]
 
 
+def test_the_name_of_a_cluster_is_no_partition(plays: Plays) -> None:
+    plays("sbatch", "exit 1")
+    plays("sinfo", TWO.replace("printf '", "printf 'CLUSTER: here\\n"))
+    assert ("tiny", "1 node, no GPUs, time limit 10:00") in slurm_lines(slurm.describe_slurm())
+
+
 def test_a_controller_that_is_away(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     plays("sbatch", "exit 1")
     plays("sinfo", '[ "$1" = --version ] && echo slurm 23.11.4 || exec sleep 600')
