@@ -18,6 +18,7 @@ from textual.widgets import Button, Input, OptionList, Select, TextArea
 
 from distrain.runners import bench
 from distrain.runners.config.presets import load_preset
+from distrain.runners.runs import Run
 from distrain.runners.supervision import device_queue
 from distrain.tui import keymap
 from distrain.tui.app import DistrainApp
@@ -280,4 +281,27 @@ def test_a_message_that_two_threads_send_at_once_is_shown_once(runs_dir: Path) -
         assert messages(app) == ["it is gone"]
 
     RunBuilder(runs_dir, "first").steps(3).end()
+    play(runs_dir, scenario)
+
+
+def test_keys_work_while_a_supervisor_does_not_answer_a_stop(
+    make: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(make("mine").steps(3).record)
+    has_gone_on = threading.Event()
+    waits = []
+
+    def stop(_: Run, now: bool = False) -> None:
+        waits.append(has_gone_on.wait(5))
+
+    monkeypatch.setattr(Run, "stop", stop)
+
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        app.sessions.stop(run)
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        await pilot.press("c", "slash")
+        has_gone_on.set()
+        await until(pilot, lambda: "stopping mine" in messages(app), "stopped")
+        assert waits == [True]
+
     play(runs_dir, scenario)

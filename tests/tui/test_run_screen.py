@@ -572,15 +572,17 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
         await pilot.press("s", "enter")
         assert asked == [], "Cancel has the focus"
         await pilot.press("s", "right", "enter")
+        await until(pilot, lambda: asked == [False], "stopped with a checkpoint")
         await pilot.press("s", "right", "right", "enter")
-        assert asked == [False, True]
+        await until(pilot, lambda: asked == [False, True], "stopped now")
         await pilot.press("s", "s", "s")
         assert asked == [False, True], "a repeated key stops nothing"
         await pilot.press("n")
         assert asked == [False, True], "n means no"
         await pilot.press("c")
+        await until(pilot, lambda: asked == [False, True, False], "stopped with a checkpoint")
         await pilot.press("s", "w")
-        assert asked == [False, True, False, True]
+        await until(pilot, lambda: asked == [False, True, False, True], "stopped now")
 
     watch(make().steps(3), scenario)
 

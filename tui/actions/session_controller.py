@@ -81,7 +81,7 @@ class SessionController:
         def answer(choice: str | None) -> None:
             if choice:
                 stop = partial(group.stop, now=choice == "now")
-                self._try(stop, f"stopping all runs of {group.name}")
+                self._in_thread(stop, f"stopping all runs of {group.name}")
 
         text = (
             f"{group.reason}. Runs in the queue are removed and never start. The others stop "
@@ -102,7 +102,7 @@ class SessionController:
 
         def answer(choice: str | None) -> None:
             if choice:
-                self._try(bench.stop, f"stopping {name}")
+                self._in_thread(bench.stop, f"stopping {name}")
 
         text = (
             "The current run is stopped. Completed rounds are kept; "
@@ -121,7 +121,7 @@ class SessionController:
             if choice and was_queued and run.status != "queued":
                 self._app.refuse(f"{name} has left the queue and is {run.status}; nothing was done")
             elif choice:
-                self._try(partial(run.stop, now=choice == "now"), f"stopping {name}")
+                self._in_thread(partial(run.stop, now=choice == "now"), f"stopping {name}")
 
         text, answers = self._ways_to_stop(run)
         self._app.push_screen(ChoiceDialog(f"Stop {name}?", text, answers), answer)
@@ -328,16 +328,22 @@ class SessionController:
         reason = formatting.single_line(session.reason or status)
         self._app.notify(f"{label(session)}: {reason}", severity=severity, timeout=8)
 
-    def _try(self, act: Callable[[], T], message: str = "") -> T | None:
-        """Return what `act` returns, and show the message; None where it raises."""
+    def _try(self, act: Callable[[], T]) -> T | None:
+        """Return what `act` returns; None where it raises."""
         try:
-            result = act()
+            return act()
         except DistrainError as error:
             self._app.refuse(str(error))
             return None
-        if message:
-            self._app.notify(message)
-        return result
+
+    def _in_thread(self, act: Callable[[], object], message: str) -> None:
+        """Act, and then show the message: a supervisor may take seconds to answer."""
+
+        def acted() -> None:
+            act()  # the app says why it failed
+            self._app.call_from_thread(self._app.notify, message)
+
+        self._app.run_worker(acted, thread=True)
 
 
 def label(session: Session | Group) -> str:
