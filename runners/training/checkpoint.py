@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import pickle
 import time
 import zipfile
 from collections.abc import Iterator
@@ -11,7 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch.utils._pytree import tree_map_only
 
+from distrain.models.errors import TaskError
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events.base import NEVER
 from distrain.runners.records.checkpoint_files import last_checkpoint, numbered_files, step_of
@@ -123,6 +127,33 @@ def write(file: BinaryIO, content: dict[str, Any]) -> None:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
+
+
+def require_loadable(content: dict[str, Any]) -> None:
+    """Raise TaskError where `load` would refuse what is to be saved.
+
+    It makes no objects of the user's classes, nor arrays of numpy, as that may run their code.
+    """
+    for part, value in content.items():
+        if found := _refused_types(value):
+            problem = f"a checkpoint could not be loaded again: its {part} has {found}. Keep that "
+            problem += "as tensors, numbers or text, or set checkpoint.keep to 0"
+            raise TaskError("task.name", problem)
+
+
+def _refused_types(value: Any) -> str:
+    """Return the names of what `load` refuses of a value, or why that cannot be saved at all."""
+    file = io.BytesIO()
+    try:
+        torch.save(tree_map_only(torch.Tensor, lambda _: None, value), file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except pickle.UnpicklingError:
+        file.seek(0)
+        return ", ".join(sorted(torch.serialization.get_unsafe_globals_in_checkpoint(file)))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        return f"what cannot be saved ({error})"
+    return ""
 
 
 def follow_link(path: str) -> str:

@@ -50,6 +50,7 @@ def check_task(run: Training) -> None:
     """Check all that can be checked before training; the first loss is checked when it is made."""
     if run.plan.loader_workers[run.world.rank] and run.config.data.worker_context != "fork":
         require_picklable(run.task, run.config.data.worker_context)
+    run.state.require_loadable()
     check_data(run)
     if run.evaluation_batches is not None:
         names = _check_evaluation(run, run.evaluation_batches.first)

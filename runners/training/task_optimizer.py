@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from distrain.models.errors import TaskError
 from distrain.models.places import place_of
@@ -27,6 +29,7 @@ from distrain.runners.training.optim import (
 from distrain.runners.training.turns import Turns
 
 MOST_NAMES = 5  # of parameters, in a message
+NUMBERS = (np.generic, tuple)  # of numpy, alone or several, in a group
 
 
 def make_optimizer(
@@ -55,6 +58,9 @@ def make_optimizer(
         raise TaskError(key, f"{name} must give at least one group a learning rate above 0")
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr_scale"] = rate / (own_rate or config.lr) * group.get("lr_scale", 1.0)
+        # Checkpoints are loaded without types of numpy.
+        numbers = {name: each for name, each in group.items() if isinstance(each, NUMBERS)}
+        group |= tree_map_only(np.generic, np.generic.item, numbers)
     return optimizer, own_rate
 
 

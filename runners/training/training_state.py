@@ -117,6 +117,11 @@ class TrainingState:
         with checkpoint.refusing_damage("random state"):
             set_random_state(own["random"], run.world.device)
 
+    def require_loadable(self) -> None:
+        """Raise TaskError where a checkpoint of this training could not be loaded."""
+        if self._run.config.checkpoint.keep:
+            checkpoint.require_loadable(_shared_state(self._run))
+
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
         run = self._run
@@ -144,7 +149,9 @@ class TrainingState:
         is_best = run.is_evaluated and run.best.is_better(run.score)
         if is_best:
             run.best.score = run.score
-        path = self._files.save({**_shared_state(run), "ranks": ranks}, is_best)
+        state = _shared_state(run)
+        checkpoint.require_loadable({**state, "strategy": ranks[0]["strategy"]})
+        path = self._files.save({**state, "ranks": ranks}, is_best)
         run.reporter.send(
             Saved(
                 time=time.time(),

@@ -88,6 +88,22 @@ class Misspelt(Mistaken):
         pass
 
 
+class Counting(Net):
+    """Keeps in its checkpoints what is not loaded from them."""
+
+    def get_extra_state(self) -> Any:
+        return self.used.weight.detach().numpy()
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+class Counted(Mistaken):
+    def __init__(self, data: Data, kind: str) -> None:
+        super().__init__(data, kind)
+        self.model = Counting(kind)
+
+
 class Unevaluated(Mistaken):
     """A task without evaluation data, which needs no metrics."""
 
@@ -98,4 +114,9 @@ class Unevaluated(Mistaken):
     metrics = Task.metrics
 
 
-KINDS = {"unevaluated": Unevaluated, "foreign": Foreign, "misspelt": Misspelt}
+KINDS = {
+    "counted": Counted,
+    "foreign": Foreign,
+    "misspelt": Misspelt,
+    "unevaluated": Unevaluated,
+}

@@ -49,6 +49,7 @@ def failure_of(run: Run) -> str:
         ("vector", "loss() in mistaken.py, line 52 must return the mean over the samples, a"),
         ("detached", "loss of loss() in mistaken.py, line 52 has no gradient"),
         ("frozen", "model.name: no parameter of the model requires a gradient"),
+        ("counted", "a checkpoint could not be loaded again: its model has numpy"),
         ("foreign", "configure_optimizers() in mistaken.py, line 82 would never be called"),
     ],
 )

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -70,6 +71,19 @@ def test_groups_of_the_task_keep_their_own_options_and_their_share_of_the_rate()
     assert (first["weight_decay"], second["weight_decay"], first["alpha"]) == (0.2, 0.0, 0.5)
     assert first["momentum"] == 0  # train.momentum is that of SGD
     assert [first["lr"], second["lr"]] == pytest.approx([0.1, 0.6])
+
+
+def test_numbers_of_numpy_in_groups_become_plain_ones_which_a_checkpoint_may_have() -> None:
+    def make(model: nn.Module) -> torch.optim.Optimizer:
+        decay, betas = np.float64(0.5), (np.float64(0.5), 0.9)
+        return torch.optim.AdamW(model.parameters(), np.float64(0.25), betas, weight_decay=decay)
+
+    task = Grouped(optimizer=make)
+    optimizer, own_rate = make_optimizer(TrainConfig(), task, task.model)
+    (group,) = optimizer.param_groups
+    found = [own_rate, group["lr"], group["weight_decay"], *group["betas"]]
+    assert found == [0.25, 0.25, 0.5, 0.5, 0.9]
+    assert {*map(type, found)} == {float}
 
 
 class Rateless(torch.optim.SGD):
