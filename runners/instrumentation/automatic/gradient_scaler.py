@@ -34,6 +34,8 @@ def install() -> None:
 
 def _note(scaler: Any, optimizer: Any, *, has_stepped: bool) -> None:
     if not has_stepped:
+        if not optimizers.is_seen(optimizer):  # it may step by another one, whose steps count
+            return
         optimizers.count_step(optimizer)
         if optimizers.is_counted(optimizer):
             hooked.session.automatic.skipped.append(True)

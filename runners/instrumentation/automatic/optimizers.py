@@ -126,6 +126,11 @@ def is_counted(optimizer: Optimizer) -> bool:
     return _counted() is optimizer
 
 
+def is_seen(optimizer: Optimizer) -> bool:
+    """Return whether hooks see the steps of an optimizer: not those of a mere wrapper."""
+    return hasattr(optimizer.step, "hooked")
+
+
 def is_recorded() -> bool:
     """Return whether a CUDA graph is being recorded: nothing is computed, and replays are unseen.
 

@@ -112,6 +112,25 @@ SCRIPTS = {
         """,
         Expected(6, 24, skipped=1),
     ),
+    "a gradient scaler, and a wrapper of an optimizer whose first step is skipped": (
+        """
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self):
+                self.param_groups = optimizer.param_groups
+                self.state = optimizer.state
+            def step(self):
+                return optimizer.step()
+        wrapper = Wrapper()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for number, batch in enumerate(loader()):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            scaler.scale(loss * float("inf") if number == 0 else loss).backward()
+            scaler.step(wrapper)
+            scaler.update()
+        """,
+        Expected(5, 24),
+    ),
     "an optimizer whose step calls that of its type, as Horovod makes them": (
         """
         class Averaging(torch.optim.Optimizer):
