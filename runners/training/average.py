@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from distrain.runners.config.training_sections import TrainConfig
 from distrain.runners.errors import ConfigError
+from distrain.runners.training.buffers import set_buffer
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -154,7 +155,7 @@ class WeightAverage:
         for own, module in zip(self.model.modules(), self._source.modules(), strict=True):
             for name, buffer in module.named_buffers(recurse=False):
                 if not (isinstance(module, _NormBase) and name in STATISTICS):
-                    _set_buffer(own, name, buffer.clone())
+                    set_buffer(own, name, buffer.clone())
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must keep."""
@@ -169,13 +170,6 @@ class WeightAverage:
             for name, parameter in self._source.named_parameters():
                 if name not in state["frozen"]:
                     self.include(parameter)
-
-
-def _set_buffer(module: nn.Module, name: str, value: Tensor) -> None:
-    if name in dict(module.named_buffers(recurse=False)):
-        setattr(module, name, value)  # which a scripted module allows, too
-    else:
-        module.register_buffer(name, value)
 
 
 def _statistics(model: nn.Module) -> Iterator[Tensor]:

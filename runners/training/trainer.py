@@ -35,6 +35,7 @@ from distrain.runners.training.batch_mover import BatchMover
 from distrain.runners.training.batch_plan import BatchPlan
 from distrain.runners.training.batch_statistics import recompute_statistics
 from distrain.runners.training.best import BestScore, Patience
+from distrain.runners.training.buffers import shapes_of
 from distrain.runners.training.config_check import replaced_settings, require_fit
 from distrain.runners.training.epochs import Epochs
 from distrain.runners.training.evaluation import evaluate
@@ -113,6 +114,7 @@ class Training:
         if self.config.train.sync_batchnorm:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.model = model
+        self.buffers_at_start = shapes_of(model)
         move_metrics(self.task, self.world.device)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}

@@ -14,6 +14,7 @@ from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events import Saved
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
+from distrain.runners.training.buffers import changed_buffers, make_buffers
 from distrain.runners.training.optim import begin_momenta
 from distrain.runners.training.random_state import get_random_state, set_random_state
 from distrain.runners.training.task_optimizer import option_names
@@ -58,6 +59,7 @@ class TrainingState:
         run = self._run
         _require_same_optimizer(content, run.config)
         try:
+            make_buffers(run.model, content.get("changed_buffers", ()), content["model"])
             run.model.load_state_dict(content["model"])
             _restore_optimizer(run.optimizer, content["optimizer"])
         except checkpoint.DAMAGE:
@@ -176,6 +178,7 @@ def _shared_state(run: Training) -> dict[str, Any]:
         "patience": run.patience.state(),
         "evaluated": run.is_evaluated,
         "model": run.model.state_dict(),
+        "changed_buffers": changed_buffers(run.model, run.buffers_at_start),
         **({run.average.rule.name: run.average.state()} if run.average else {}),
         "optimizer": run.optimizer.state_dict(),
         "precision": run.precision.state_dict(),

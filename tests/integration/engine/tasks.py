@@ -444,6 +444,28 @@ class _Adaptive(nn.Module):
         return logits + (self.calls + self.seen) * logits.detach() / 100
 
 
+class Caching(nn.Module):
+    """Makes a buffer in its first forward, and another one larger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(64, 10)
+        self.register_buffer("cache", torch.zeros(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = images.flatten(1)
+        if not hasattr(self, "mean"):
+            self.register_buffer("mean", images.mean(0))
+        if len(images) > len(self.cache):
+            self.cache = torch.zeros(len(images))
+        logits: Tensor = self.body(images - self.mean)
+        return logits + self.cache[: len(images), None]
+
+
+def caching(shape: Sequence[int], classes: int) -> Caching:
+    return Caching()
+
+
 class _InOrder(Dataset[Any]):
     def __init__(self, data: Dataset[Any]) -> None:
         self.data = data

@@ -63,6 +63,7 @@ CASES = {
         "train.lr": 0.001,
     },
 }
+TASKS = "tests.integration.engine.tasks"
 ALONE: dict[str, Any] = {"strategy": "single", "launcher": "inline", "devices": "cpu:1"}
 
 
@@ -199,6 +200,22 @@ def test_a_checkpoint_of_another_model_is_refused_with_a_sentence(tmp_path: Path
     other = {**ALONE, "model.name": "mlp", "checkpoint.load": f"{tmp_path}/checkpoints/last.pt"}
     with pytest.raises(ConfigError, match="another model"):
         run_alone(BASE.with_changes(other), tmp_path)
+
+
+@pytest.mark.parametrize("average", [{}, {"train.ema": 0.5}])
+def test_buffers_that_forward_has_made_or_resized_are_restored(
+    average: dict[str, Any], tmp_path: Path
+) -> None:
+    config = BASE.with_changes({**ALONE, "model.name": f"{TASKS}:caching", **average})
+    whole = run_alone(config.with_changes({"train.max_steps": 4}), tmp_path / "whole")
+    path = tmp_path
+    for steps in (1, 2, 4):  # a resumed run is resumed, too
+        changes = {"train.max_steps": steps}
+        if steps > 1:
+            changes["checkpoint.load"] = f"{path}/checkpoints/last.pt"
+        path = tmp_path / f"{steps}"
+        last = run_alone(config.with_changes(changes), path)
+    assert_identical(whole, last, "caching")
 
 
 def test_a_state_of_powersgd_for_other_buckets_is_named(tmp_path: Path) -> None:
