@@ -336,8 +336,8 @@ def test_plots_that_become_too_low_are_shown_in_one_row_at_once(make: Make) -> N
         await until(pilot, lambda: bool(lowest.region), "two rows")
         screen._has_left.set()  # nothing is read and painted any more
         screen._wake.set()
-        following = next(each for each in screen.workers if each.name == "_follow")
-        await until(pilot, lambda: following.is_finished, "read")
+        mine = [each for each in screen.workers if each.node is screen and each.group == "default"]
+        await until(pilot, lambda: all(each.is_finished for each in mine), "read")
         screen.query_one("#tables").styles.height = screen.size.height // 2
         await until(pilot, lambda: not lowest.region, "one row")
         await until(pilot, lambda: "2 more panes (tab)" in shown(app), "said")
