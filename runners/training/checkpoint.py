@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 import torch
 from torch.utils._pytree import tree_map_only
 
-from distrain.models.errors import TaskError
 from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.events.base import NEVER
 from distrain.runners.records.checkpoint_files import last_checkpoint, numbered_files, step_of
@@ -129,16 +128,18 @@ def write(file: BinaryIO, content: dict[str, Any]) -> None:
         raise
 
 
-def require_loadable(content: dict[str, Any]) -> None:
-    """Raise TaskError where `load` would refuse what is to be saved.
+def why_unloadable(content: dict[str, Any]) -> str:
+    """Return why `load` would refuse what is to be saved; empty where it would not.
 
     It makes no objects of the user's classes, nor arrays of numpy, as that may run their code.
     """
-    for part, value in content.items():
-        if found := _refused_types(value):
-            problem = f"a checkpoint could not be loaded again: its {part} has {found}. Keep that "
-            problem += "as tensors, numbers or text, or set checkpoint.keep to 0"
-            raise TaskError("task.name", problem)
+    if not (types := _refused_types(content)):
+        return ""
+    parts = [part for part, value in content.items() if _refused_types(value)]
+    return (
+        f"a checkpoint could not be loaded again: its {' and '.join(parts)} has {types}. "
+        "Keep that as tensors, numbers or text, or set checkpoint.keep to 0"
+    )
 
 
 def _refused_types(value: Any) -> str:

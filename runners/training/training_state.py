@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distrain.models.errors import TaskError
 from distrain.runners import formatting
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Saved
+from distrain.runners.protocol.events import Notice, Saved
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
 from distrain.runners.training.buffers import changed_buffers, make_buffers
@@ -35,6 +36,7 @@ class TrainingState:
         self._run = run
         self._files = checkpoint.Checkpoints(folder / "checkpoints", run.config.checkpoint.keep)
         self._saved_at = -1
+        self._has_saved = False
         self.is_evaluation_pending = False
 
     def load(self) -> dict[str, Any] | None:
@@ -121,8 +123,9 @@ class TrainingState:
 
     def require_loadable(self) -> None:
         """Raise TaskError where a checkpoint of this training could not be loaded."""
-        if self._run.config.checkpoint.keep:
-            checkpoint.require_loadable(_shared_state(self._run))
+        is_saved = self._run.config.checkpoint.keep > 0
+        if is_saved and (problem := checkpoint.why_unloadable(_shared_state(self._run))):
+            raise TaskError("task.name", problem)
 
     def save(self) -> None:
         """Write a checkpoint of this step, once; all ranks must call it, and wait for rank 0."""
@@ -151,9 +154,12 @@ class TrainingState:
         is_best = run.is_evaluated and run.best.is_better(run.score)
         if is_best:
             run.best.score = run.score
-        state = _shared_state(run)
-        checkpoint.require_loadable({**state, "strategy": ranks[0]["strategy"]})
-        path = self._files.save({**state, "ranks": ranks}, is_best)
+        content = {**_shared_state(run), "ranks": ranks}
+        if not self._has_saved:  # what the optimizer keeps was not there before the first step
+            self._has_saved = True
+            if text := checkpoint.why_unloadable(content):
+                run.reporter.send(Notice(time=time.time(), rank=run.world.rank, text=text))
+        path = self._files.save(content, is_best)
         run.reporter.send(
             Saved(
                 time=time.time(),

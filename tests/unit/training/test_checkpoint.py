@@ -17,13 +17,12 @@ import pytest
 import torch
 from torch import nn
 
-from distrain.models.errors import TaskError
 from distrain.runners.errors import ConfigError
 from distrain.runners.training.checkpoint import (
     Checkpoints,
     load,
     load_training,
-    require_loadable,
+    why_unloadable,
     write,
 )
 from distrain.runners.training.random_state import get_random_state, set_random_state
@@ -98,17 +97,17 @@ def test_a_checkpoint_that_would_run_code_is_refused(
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        (np.ones(2), "has numpy"),
-        (np.float64(1), "has numpy"),
-        ([deque([1])], "has collections.deque"),
-        (Path("a"), "has pathlib"),
-        (lambda: 0, "cannot be saved"),
+        (np.ones(2), "numpy"),
+        (np.float64(1), "numpy"),
+        ([deque([1])], "collections.deque"),
+        (Path("a"), "pathlib"),
+        (lambda: 0, "what cannot be saved"),
     ],
 )
 def test_state_that_could_not_be_loaded_again_is_refused(value: Any, found: str) -> None:
     model = nn.Linear(2, 1).state_dict() | {"_extra_state": value}
-    with pytest.raises(TaskError, match=f"its model {found}|its model has what {found}"):
-        require_loadable({"step": 1, "model": model})
+    problem = why_unloadable({"step": 1, "model": model})
+    assert f"its model has {found}" in problem
 
 
 def test_state_of_plain_types_is_not_refused(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_state_of_plain_types_is_not_refused(tmp_path: Path) -> None:
     optimizer.step()
     extra = {"_extra_state": [{1}, b"a", "a", 1.0, None, (True, torch.float32, torch.Size([1]))]}
     state = {"model": model.state_dict() | extra, "optimizer": optimizer.state_dict()}
-    require_loadable(state)
+    assert not why_unloadable(state)
     path = Checkpoints(tmp_path, keep=1).save({"step": 1, **state}, best=False)
     assert load(str(path))["model"]["_extra_state"] == extra["_extra_state"]
 
