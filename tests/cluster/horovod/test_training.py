@@ -95,10 +95,10 @@ from distrain.models.classification import Classification
 
 save = torch.save
 
-def slowly(content, file):
+def slowly(content, file, *given, **more):
     if hasattr(file, "name"):  # also saved in memory, to check it
         time.sleep(8)
-    save(content, file)
+    save(content, file, *given, **more)
 
 def make(model, data):
     torch.save = slowly
