@@ -169,12 +169,12 @@ class RankSession:
         loop.note((OWN_STEP, None, loop.stamp(), (kind, samples)))
         self.end_step(kind)
 
-    def end_step(self, kind: int) -> None:
-        """Replay what was noted, up to a step of this kind, if a report is due."""
+    def end_step(self, kind: int, times: int = 1) -> None:
+        """Replay what was noted, up to so many steps of this kind, if a report is due."""
         loop = self.loop
         counter = loop.counter
         if kind == loop.certain_kind:
-            loop.noted_steps += 1
+            loop.noted_steps += times
             if time.perf_counter() < loop.due:
                 return
         loop.replay()

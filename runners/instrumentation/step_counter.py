@@ -23,12 +23,13 @@ class CountedSteps(NamedTuple):
 class _Unfinished:
     """Samples of batches of one source that no step has followed so far."""
 
-    __slots__ = ("batches", "has_ended", "source", "was_read_to_end")
+    __slots__ = ("batches", "has_ended", "has_other_step", "source", "was_read_to_end")
 
     def __init__(self, source: object, samples: int | None) -> None:
         self.source = source
         self.batches = [samples]
         self.has_ended = False
+        self.has_other_step = False  # one that does not count has followed
         self.was_read_to_end = False
 
     @property
@@ -51,6 +52,7 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
+        self._of_other_steps: list[_Unfinished] = []  # that have ended since
         self._follows_whole_pass = False  # over other data, since the last step
         self._doubtful: list[_Unfinished] = []  # of the last step: which of them it was made of
         # Sources of a doubtful step that did not count, by id: weak references may be equal.
@@ -99,6 +101,9 @@ class StepCounter:
         going_on = [each for each in self._unfinished if not each.has_ended]
         if any(each.was_read_to_end for each in self._unfinished):
             self._follows_whole_pass = True
+        self._of_other_steps += [
+            each for each in self._unfinished if each.has_ended and each.has_other_step
+        ]
         current = next((each for each in going_on if each.source is source), None)
         if current is None:
             current = _Unfinished(source, samples)
@@ -124,8 +129,16 @@ class StepCounter:
         """Add a backward pass."""
         self._backwards += 1
 
-    def finish_step(self, kind: int, samples: int | None = None) -> None:
-        """Finish a step, if its kind counts. `samples` are those that the script names."""
+    def add_other_step(self) -> None:
+        """Add a step that does not count, but may do so later."""
+        for each in self._unfinished:
+            each.has_other_step |= not each.has_ended
+
+    def finish_step(self, kind: int, samples: int | None = None, times: int = 1) -> None:
+        """Finish so many steps, if their kind counts. `samples` are those that the script names.
+
+        The batches since the last step belong to all of them, those of `add_other_step` included.
+        """
         if kind < self.kind:
             return
         if kind > self.kind:
@@ -137,7 +150,7 @@ class StepCounter:
                 self._has_unknown = False
                 self._doubtful = []
                 self._steps_with_batch = self._steps_without = 0
-        self._count += 1
+        self._count += times
         if self._count > self.steps:
             self.steps = self._count
         if samples is not None:
@@ -146,16 +159,15 @@ class StepCounter:
             self._credit(samples)
         elif self._unfinished:
             self._credit_unfinished()
+            self._steps_with_batch += times - 1
+            if times > 1 and self._samples is not None:
+                self._samples += sum(each.samples or 0 for each in self._of_other_steps)
         else:
             self._add_step_without_batch()
+            self._steps_without += times - 1
+        self._of_other_steps.clear()
         self._follows_whole_pass = False
         self._backwards = 0
-
-    def repeat_step(self, times: int) -> None:
-        """Count the last step several times more; the samples of all of them are credited."""
-        self._count += times
-        self.steps = max(self.steps, self._count)
-        self._steps_with_batch += times
 
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.

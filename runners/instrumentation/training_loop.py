@@ -101,12 +101,14 @@ class TrainingLoop:
         self.timer.backward(begin, end)
         self.counter.add_backward()
 
-    def _step_optimizer(self, begin: None, end: Stamp, extra: tuple[bool, Any]) -> None:
+    def _step_optimizer(self, begin: None, end: Stamp, extra: tuple[int, Any]) -> None:
         self.timer.optimizer(end)
-        counts, rate = extra
-        if counts:
+        steps, rate = extra
+        if steps:
             self.rate = rate
-            self.counter.finish_step(OPTIMIZER)
+            self.counter.finish_step(OPTIMIZER, times=steps)
+        else:
+            self.counter.add_other_step()
 
     def _step_as_usual(self, begin: float, end: float, steps: UsualSteps) -> None:
         """Replay several steps as one long step, which gives the same sums."""
@@ -115,8 +117,7 @@ class TrainingLoop:
         self._wait(begin, forward, (steps.source, steps.samples))
         self._backward(backward, backward + steps.backward, None)
         self.timer.own_step(backward + steps.backward + steps.between)
-        self._step_optimizer(None, end, (True, steps.rate))
-        self.counter.repeat_step(steps.steps - 1)
+        self._step_optimizer(None, end, (steps.steps, steps.rate))
 
     def _step(self, begin: None, end: Stamp, extra: tuple[int, int | None]) -> None:
         if extra[0] == CALLS:

@@ -1,4 +1,7 @@
-"""Steps of optimizers: the one that stepped first makes the steps of the run."""
+"""Steps of optimizers: the one that stepped first makes the steps of the run.
+
+Another one takes over once it is gone, or rests: a second stage of a script may train with it.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,10 @@ from distrain.runners.instrumentation.step_counter import OPTIMIZER
 
 GRAPH = "the steps are replayed from a CUDA graph, where hooks see nothing; call distrain.step()"
 
+# In a row, without a step of the counted optimizer: more than the rounds in which a network of two
+# is often trained.
+STEPS_TO_TAKE_OVER = 20
+
 
 def _nothing() -> None:
     return None
@@ -31,6 +38,9 @@ def _nothing() -> None:
 
 _counted: Any = _nothing  # a weak reference to the counted optimizer
 _usual: Any = _nothing  # the same, unless its steps may call each other
+_next: Any = _nothing  # a weak reference to the one that may take over
+_missed_steps = 0  # of that one, since
+_counted_steps = 0  # there were so many steps of the run
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
 _has_optimizer = False  # one was made
@@ -42,8 +52,8 @@ def install() -> None:
 
 def attach(session: RankSession) -> None:
     """Count the steps of the optimizer that steps first from now on."""
-    global _counted, _usual
-    _counted = _usual = _nothing
+    global _counted, _usual, _next
+    _counted = _usual = _next = _nothing
     session.automatic.expects_step = _expects_step
 
 
@@ -91,26 +101,38 @@ def _is_nested(optimizer: Optimizer) -> bool:
 
 def count_step(optimizer: Optimizer) -> None:
     """Finish a step of an optimizer, which counts if it is the first one that stepped."""
+    global _next
     session = hooked.session
     loop = session.loop
-    counts = _counted() is optimizer or _takes_over(optimizer)
+    if _counted() is optimizer:
+        steps = 1
+        _next = _nothing
+    else:
+        steps = _take_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    loop.note((OPTIMIZER_STEP, None, loop.stamp(), (counts, rate)))
-    if counts:
-        session.end_step(OPTIMIZER)
+    loop.note((OPTIMIZER_STEP, None, loop.stamp(), (steps, rate)))
+    if steps:
+        session.end_step(OPTIMIZER, steps)
     else:
         loop.limit()
 
 
-def _takes_over(optimizer: Optimizer) -> bool:
-    """Return whether an optimizer is counted from now on, as the one before is gone."""
+def _take_over(optimizer: Optimizer) -> int:
+    """Count an optimizer from now on if the one before is gone or rests.
+
+    Return how many of its steps are counted by that: none where it is not, or cannot be.
+    """
     global _counted, _usual
     session = hooked.session
+    others = session.sources.others
     name = type(optimizer).__name__
-    if _counted() is not None:
-        if name not in session.sources.others:
-            session.sources.others.append(name)
-        return False
+    steps = _steps_in_a_row(optimizer)
+    if _counted() is not None and steps < STEPS_TO_TAKE_OVER:
+        if name not in others:
+            others.append(name)
+        return 0
+    if name in others:
+        others.remove(name)
     _counted = weakref.ref(optimizer)
     kind: Any = type(optimizer)
     _usual = _nothing if _may_nest(kind) else _counted
@@ -118,8 +140,19 @@ def _takes_over(optimizer: Optimizer) -> bool:
     device = _device_of(optimizer)
     if device is not None and device.type == "cuda" and not hooked.uses_cuda:
         hooked.use_cuda(device.index)
-        return not is_recorded()
-    return True
+        return 0 if is_recorded() else steps
+    return steps
+
+
+def _steps_in_a_row(optimizer: Optimizer) -> int:
+    """Return how many steps of an optimizer, with this one, the run has made no step beside."""
+    global _next, _missed_steps, _counted_steps
+    if _next() is None or _counted_steps != hooked.loop.steps:
+        _next = weakref.ref(optimizer)
+        _missed_steps = 0
+        _counted_steps = hooked.loop.steps
+    _missed_steps += _next() is optimizer
+    return _missed_steps if _next() is optimizer else 1
 
 
 def is_counted(optimizer: Optimizer) -> bool:

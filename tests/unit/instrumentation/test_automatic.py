@@ -86,6 +86,17 @@ SCRIPTS = {
         """,
         Expected(12, 48, "optimizer steps of Adam"),
     ),
+    "a second stage, while the first optimizer lives": (
+        """
+        second = torch.optim.Adam(model.parameters(), lr=0.25)
+        for each, epochs in ((optimizer, 2), (second, 5)):
+            for epoch in range(epochs):
+                for batch in loader():
+                    loss_of(model, batch).backward()
+                    each.step()
+        """,
+        Expected(42, 168, "optimizer steps of Adam"),
+    ),
     "a gradient scaler": (
         """
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -352,13 +363,15 @@ SCRIPTS = {
         """,
         Expected(40, 160, "batches of distrain.track()"),
     ),
-    "an optimizer that is not counted, and makes most steps": (
+    "optimizers that are not counted, and make most steps": (
         """
         from distrain.runners.instrumentation.automatic import hooked
         optimizer.step()
-        other = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-        for _ in range(3_000):
-            other.step()
+        weights = [torch.zeros(1, requires_grad=True) for _ in range(300)]
+        others = [torch.optim.SGD([weight], lr=0.1) for weight in weights]
+        for _ in range(10):
+            for other in others:
+                other.step()
         assert len(hooked.session.loop.events.others) <= 2_000
         """,
         Expected(1, 0, f"{SGD}; not counted: SGD"),
