@@ -20,17 +20,21 @@ def pending_of(groups: list[GroupCollectives]) -> GroupCollectives | None:
 def find_behind(collectives: Collectives) -> set[int]:
     """Return the ranks that have not begun a collective in which others of their group wait.
 
-    Every rank belongs to the default group; to another one only those that have used it.
+    Every rank belongs to the default group; to another one only those that have used it. Of several
+    groups, a rank that is behind in one may itself wait in another for a rank that is behind there:
+    it is left out, unless all wait for each other.
     """
     behind: set[int] = set()
+    waiting: set[int] = set()
     for name, members in _by_group(collectives).items():
         if name == DEFAULT_GROUP:
             members = {rank: GroupCollectives(group=name) for rank in collectives} | members
-        pending = [m.pending_number for m in members.values() if m.pending_number is not None]
-        if pending:
-            oldest = min(pending)
-            behind |= {rank for rank, member in members.items() if member.newest < oldest}
-    return behind
+        pending = {r: m.pending_number for r, m in members.items() if m.pending_number is not None}
+        oldest = min(pending.values(), default=0)
+        if late := {rank for rank, member in members.items() if member.newest < oldest}:
+            behind |= late
+            waiting |= pending.keys()
+    return behind - waiting or behind
 
 
 def describe_mismatch(collectives: Collectives) -> str:

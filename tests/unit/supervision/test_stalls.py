@@ -273,6 +273,24 @@ def test_only_ranks_of_a_group_can_be_behind_in_it() -> None:
     assert pending_collectives.find_behind(collectives) == {3}
 
 
+def test_a_rank_that_waits_in_another_group_is_not_the_one_that_is_behind() -> None:
+    # A mesh of 2 x 2 ranks with groups 1 and 2 for its rows, 3 and 4 for its columns.
+    ranks = {
+        0: [entry(5, group="1"), entry(3, group="3", retired=False)],
+        1: [entry(5, group="1"), entry(3, group="4", retired=False)],
+        2: [entry(2, group="3"), entry(5, group="2", retired=False)],
+        3: [entry(2, group="4"), entry(4, group="2")],
+    }
+    collectives = {rank: summarize(entries) for rank, entries in ranks.items()}
+    assert pending_collectives.find_behind(collectives) == {3}
+    crossed = {
+        0: [entry(1, group="2"), entry(4, group="1", retired=False)],
+        1: [entry(3, group="1"), entry(2, group="2", retired=False)],
+    }
+    collectives = {rank: summarize(entries) for rank, entries in crossed.items()}
+    assert pending_collectives.find_behind(collectives) == {0, 1}
+
+
 def test_different_collectives_that_wait_for_each_other_are_named() -> None:
     calls = {0: "gloo:all_reduce", 1: "gloo:broadcast", 2: "gloo:all_reduce"}
     collectives = {r: summarize([entry(7, retired=False, call=c)]) for r, c in calls.items()}
