@@ -105,6 +105,10 @@ class StallProbe:
         run, watch = self._run, self._run.stall_watch
         if not run.has_begun:
             watch.restart()
+        if run.is_job_queued:  # Slurm has suspended it, with its ranks
+            for rank in run.ranks.by_rank:
+                watch.record_progress(rank)
+            return []
         stalled = {rank for rank in watch.stalled() if rank in run.ranks}
         if len(run.evidence.ended) >= run.plan.world_size:
             stalled |= {rank for rank in run.lingering if watch.is_exit_overdue(rank)}
@@ -128,8 +132,9 @@ class StallProbe:
         stall = self._run.writer.state.stall
         if stall is not None and (self._run.ranks or self._is_recorded):
             self._run.set_state(stall=None, stall_ended=time.time())
-            # Otherwise the run has ended, or is about to.
-            if self._run.ranks and not self._run.evidence.ended:
+            # Otherwise the run has ended, or is about to, or its job was suspended.
+            is_over = self._run.evidence.ended or self._run.is_job_queued
+            if self._run.ranks and not is_over:
                 seconds = time.time() - self._since(stall.since)
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._is_recorded = False

@@ -13,6 +13,7 @@ import pytest
 import distrain
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers.batch_scheduler import batch_scheduler
 from distrain.runners.protocol import collectives
 from distrain.runners.protocol.collectives import (
     DEFAULT_GROUP,
@@ -27,6 +28,7 @@ from distrain.runners.protocol.events import (
     Frame,
     GroupCollectives,
     Hello,
+    Job,
     Stacks,
     ThreadStack,
 )
@@ -377,6 +379,34 @@ def test_a_rank_that_connects_while_the_others_are_asked_is_not_unresponsive(
     asyncio.run(check())
     assert writer.state.stall is None
     assert len(notices) == 1  # of the stall; a run with a failed rank does not continue
+
+
+def test_ranks_that_slurm_has_suspended_have_not_stalled(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_collector, "ANSWER_S", 0.05)
+    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    config = RunConfig(launcher="slurm")
+    run = LiveRun(config, plan, writer, writer.set_state, "here", batch_scheduler(config))
+    coordinator = Coordinator(run)
+    notices: list[str] = []
+    monkeypatch.setattr(run, "notice", lambda text, _: notices.append(text))
+
+    async def check(state: str) -> bool:
+        run.evidence.job = Job(time=1.0, id="7", state=state)
+        clock.now += config.report.stall_s + 1
+        await coordinator.stall_probe.check()
+        return writer.state.stall is not None
+
+    async def follow() -> None:
+        coordinator.received(SentEvents(coordinator), Hello(rank=0, world_size=1))
+        assert not await check("SUSPENDED")
+        assert await check("RUNNING")
+        assert not await check("SUSPENDED")
+
+    asyncio.run(follow())
+    assert len(notices) == 1  # of the stall; a suspended run does not continue
 
 
 def test_the_duration_of_a_stall_does_not_change_with_the_hosts_clock(
