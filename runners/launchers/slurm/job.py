@@ -51,8 +51,8 @@ class JobInfo(NamedTuple):
 def query_job(job: str) -> JobInfo:
     """Return the state of a job, with its place in the queue while it waits.
 
-    A job that Slurm no longer knows is looked up in its accounts. Raises SlurmError, also where
-    Slurm does not answer.
+    A job that Slurm no longer knows has ended: how is looked up in its accounts. Raises SlurmError,
+    also where Slurm does not answer.
     """
     try:
         info = parse_job(run_command("scontrol", "--oneliner", "show", "job", job))
@@ -145,5 +145,8 @@ def _query_accounts(job: str) -> JobInfo:
         rows = []
     state, codes, limit = rows[-1].split("|") if rows else (UNKNOWN, "0:0", "")
     exit_code, _, signal = codes.partition(":")
-    found = Job(time=time.time(), id=job, state=state.split()[0])  # "CANCELLED by 1000"
+    state = state.split()[0]  # "CANCELLED by 1000"
+    if state not in ENDED:  # accounts that have missed the end of a job let it run for ever
+        state = UNKNOWN
+    found = Job(time=time.time(), id=job, state=state)
     return JobInfo(found, limit=limit, exit_code=int(exit_code), signal=int(signal))

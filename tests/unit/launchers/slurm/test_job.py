@@ -7,7 +7,7 @@ import pytest
 from distrain.runners.errors import SlurmError
 from distrain.runners.launchers.slurm import endings
 from distrain.runners.launchers.slurm.endings import describe_end, why_never_starts
-from distrain.runners.launchers.slurm.job import JobInfo, parse_job
+from distrain.runners.launchers.slurm.job import JobInfo, parse_job, query_job
 from distrain.runners.launchers.slurm.nodes import max_time
 from tests.unit.launchers.slurm.conftest import Plays
 
@@ -94,6 +94,23 @@ def test_a_job_that_is_still_ending_has_not_ended(written: str, state: str) -> N
     found = info(JobState=written)
     assert found.job.state == state
     assert found.is_over == (state == "FAILED")
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        ("OUT_OF_MEMORY|0:125|1:00:00", "OUT_OF_MEMORY"),
+        ("CANCELLED by 1000|0:0|1:00:00", "CANCELLED"),
+        ("RUNNING|0:0|1:00:00", "UNKNOWN"),  # its end is missing there
+        ("", "UNKNOWN"),
+    ],
+)
+def test_a_job_that_slurm_no_longer_knows_has_ended(printed: str, state: str, plays: Plays) -> None:
+    error = "slurm_load_jobs error: Invalid job id specified"
+    plays("scontrol", f"echo '{error}' >&2; exit 1")
+    plays("sacct", f"echo '{printed}'")
+    found = query_job("2")
+    assert (found.job.state, found.is_over) == (state, True)
 
 
 @pytest.mark.parametrize(
