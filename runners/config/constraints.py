@@ -206,6 +206,11 @@ def _has_shared_gpu(devices: Sequence[Device]) -> bool:
     return len(set(uuids)) < len(uuids)
 
 
+def _uses_horovod(config: RunConfig) -> bool:
+    """Return whether ranks reduce with Horovod: strategies of the user do so under horovodrun."""
+    return config.strategy == "horovod" or config.launcher == "horovodrun"
+
+
 def _arithmetic_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
     backend = config.dist.backend
     on_gpu = devices[0].kind == "cuda"
@@ -216,7 +221,7 @@ def _arithmetic_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule
             "tf32 is a format of NVIDIA GPUs; on CPU use fp32 or bf16",
         ),
         (
-            config.launcher == "horovodrun" and backend != "auto",
+            _uses_horovod(config) and backend != "auto",
             "dist.backend",
             f"{backend} is torch's; Horovod brings its own: leave it at auto",
         ),
@@ -276,12 +281,12 @@ def _strategy_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
         ),
         (
             train.sync_batchnorm
-            and (not on_gpu or strategy in ONE_PROCESS or config.launcher == "horovodrun"),
+            and (not on_gpu or strategy in ONE_PROCESS or _uses_horovod(config)),
             "train.sync_batchnorm",
             "SyncBatchNorm needs GPUs and a process group (ddp or allreduce)",
         ),
         (
-            train.channels_last and config.launcher == "horovodrun",
+            train.channels_last and _uses_horovod(config),
             "train.channels_last",
             "Horovod reduces contiguous tensors only; those in NHWC layout are not contiguous",
         ),

@@ -36,6 +36,7 @@ def config(**changes: Any) -> RunConfig:
 
 
 HOROVOD = {"strategy": "horovod", "launcher": "horovodrun"}
+HOROVOD_JOB = {"strategy": "horovod", "launcher": "slurm", "slurm__via": "srun"}
 
 
 @given(st.integers(0, 10_000), st.integers(1, 200))
@@ -184,6 +185,9 @@ IMPOSSIBLE = [
     ({**HOROVOD, "train__channels_last": True}, cpus(2), "train.channels_last", "contiguous"),
     ({"train__ema": 0.9, "train__swa_share": 0.5}, cpus(2), "train.swa_share", "in one way"),
     ({**HOROVOD, "train__sync_batchnorm": True}, gpus(0, 1), "train.sync_batchnorm", "group"),
+    ({**HOROVOD_JOB, "dist__backend": "gloo"}, cpus(2), "dist.backend", "leave it at auto"),
+    ({**HOROVOD_JOB, "train__channels_last": True}, cpus(2), "train.channels_last", "contiguous"),
+    ({**HOROVOD_JOB, "train__sync_batchnorm": True}, gpus(0, 1), "train.sync_batchnorm", "group"),
     ({"precision": "tf32"}, cpus(2), "precision", "on CPU use"),
     ({"dist__backend": "nccl"}, cpus(2), "dist.backend", "use gloo"),
     ({}, gpus(0, 0), "devices", "oversubscribe"),
