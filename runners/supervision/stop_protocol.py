@@ -21,6 +21,7 @@ class StopProtocol:
     """
 
     def __init__(self, run: LiveRun, on_unanswered: Callable[[], None]) -> None:
+        self._run = run
         self._ranks = run.ranks
         self._evidence = run.evidence
         self._conditions = run.conditions
@@ -41,8 +42,7 @@ class StopProtocol:
             self._on_unanswered()
             return
         self._save = save
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._timeout_s, self._on_timeout)
+        self._start_timer()
         self._ranks.broadcast(Stop())
 
     @property
@@ -90,11 +90,18 @@ class StopProtocol:
         self.is_decided = False
         self._evidence.stop_requested = False
 
+    def _start_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._timeout_s, self._on_timeout)
+
     def _on_timeout(self) -> None:
         if not self._evidence.stop_requested or self._conditions.all_finished.is_set():
             return
         if self._evidence.is_script:
             self._on_unanswered()
+        elif self._run.scheduler and not self._run.is_stopping:
+            # The scheduler ends ranks that it wants to stop, and may start them again much later.
+            self._start_timer()  # somebody may ask the run to stop meanwhile
         else:
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()

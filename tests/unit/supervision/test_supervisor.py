@@ -672,6 +672,31 @@ def test_ranks_save_when_slurm_signals_a_node(scheduled: Supervisor) -> None:
     assert scheduled.writer.state.status != "stopping"
 
 
+@pytest.mark.parametrize("are_killed", [True, False])
+def test_only_a_person_has_a_stop_of_a_job_forced(are_killed: bool, tmp_path: Path) -> None:
+    changes = {"launcher": "slurm", "slurm": {"requeue": True}, "report": {"stop_timeout_s": 0.02}}
+    config = RunConfig.from_dict(changes)
+    coordinator = Supervisor(
+        create_run(tmp_path, config, plan=plan_here(config), word="queued")
+    ).coordinator
+    node, rank = SentEvents(coordinator), SentEvents(coordinator)
+    end_now = coordinator.run.conditions.end_now
+
+    async def preempted() -> None:
+        coordinator.received(node, Hello(role="node", node=0, host="n1"))
+        coordinator.received(rank, Hello(rank=0, host="n1"))
+        coordinator.received(node, Stop())
+        if are_killed:  # before they could save
+            coordinator.disconnected(rank)
+            coordinator.received(SentEvents(coordinator), Job(time=0.0, id="7", state="PENDING"))
+        await asyncio.sleep(0.1)
+        assert not end_now.is_set()
+        coordinator.control.stop()
+        await asyncio.wait_for(end_now.wait(), 10)
+
+    asyncio.run(preempted())
+
+
 def test_a_signalled_node_ends_at_once_if_its_ranks_cannot_save(scheduled: Supervisor) -> None:
     coordinator, node = scheduled.coordinator, SentEvents(scheduled.coordinator)
     coordinator.received(node, Hello(role="node", node=0, host="n1"))
