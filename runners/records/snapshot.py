@@ -165,8 +165,8 @@ class Follower:
                 self._restarted = event.time
                 self._repeated_steps += event.lost - event.step
                 self._lost_step = event.lost
-                self.evaluations.discard_after(event.step)
-                self._best = [each for each in self._best if each.step <= event.step]
+                self.evaluations.discard_after(event.last_kept)
+                self._best = [each for each in self._best if each.step <= event.last_kept]
 
     def snapshot(self) -> Snapshot:
         """Return the figures now, with the events up to the last `new_events`."""

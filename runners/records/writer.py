@@ -251,15 +251,17 @@ class RecordWriter:
 
     def _discard_later_steps(self, attempt: Attempt) -> None:
         for kind in (Window, LoggedRow):
-            self._appenders[kind].discard(self._db, "step", attempt.step)
+            self._appenders[kind].discard(self._db, "step", attempt.last_kept)
         self._db.execute(
             f"UPDATE events SET kind = ? WHERE kind IN ({_KIND_MARKS}) AND step > ?",
-            (UNDONE, *_KINDS_OF_A_STEP, attempt.step),
+            (UNDONE, *_KINDS_OF_A_STEP, attempt.last_kept),
         )
         self._known_events = self._find_events_at(attempt.step)
 
     def _find_events_at(self, step: int) -> set[tuple[str, int]]:
         """Return the events of a step from which ranks continue: they are not recorded twice."""
+        if step == 0:  # they begin again: see Attempt.last_kept
+            return set()
         query = f"SELECT DISTINCT kind, step FROM events WHERE kind IN ({_KIND_MARKS}) AND step = ?"
         return set(self._db.execute(query, (*_KINDS_OF_A_STEP, step)))
 

@@ -105,3 +105,10 @@ class Attempt(Event, frozen=True, tag="attempt"):
     step: Int
     lost: Int
     reason: str = ""
+
+    @property
+    def last_kept(self) -> int:
+        """The last step that is not discarded. Ranks that begin again repeat step 0 too, which a
+        script without counted steps never leaves.
+        """
+        return self.step or -1

@@ -43,6 +43,8 @@ from distrain.runners.protocol.events import (
     GpuSample,
     Hello,
     HostSample,
+    Logged,
+    LoggedStats,
     Metric,
     NonFinite,
     Notice,
@@ -338,6 +340,23 @@ def test_without_a_checkpoint_all_steps_are_removed(writer: RecordWriter) -> Non
         assert len(record.overall()) == 0
         assert record.summary()["samples"] == 0
         assert Follower(record).snapshot().step == 0
+
+
+def test_a_script_without_counted_steps_begins_again(writer: RecordWriter) -> None:
+    value = {"reward": LoggedStats.of([1.0])}
+    with Record(writer.dir) as record:
+        early = Follower(record)
+        for event in (evaluated(0, 0.1), attempt(1, step=0, lost=0), evaluated(0, 0.7)):
+            writer.add(event)
+            writer.add(Logged(time=event.time, rank=0, step=0, values=value))
+            writer.commit()
+            early.new_events()
+        writer.add(evaluated(0, 0.8))
+        writer.commit()
+        early.new_events()
+        assert record.evaluations() == [evaluated(0, 0.7), evaluated(0, 0.8)]
+        assert list(early.evaluations) == record.evaluations()
+        assert len(record.logged_curve("reward")) == 2
 
 
 def test_a_window_across_the_step_is_removed_as_a_whole(writer: RecordWriter) -> None:
