@@ -75,11 +75,11 @@ def _add_curves(candidate: Candidate) -> Candidate:
 
 def _evaluation_curves(record: Record, start: float) -> dict[str, CandidateCurve]:
     evaluations = record.evaluations()
-    stride = max(1, -(-len(evaluations) // MAX_POINTS))
-    evaluations = evaluations[::stride]
     curves = {}
     for name in sort_metrics({name: 0 for each in evaluations for name in each.metrics}):
         having = [each for each in evaluations if name in each.metrics]
+        stride = max(1, -(-len(having) // MAX_POINTS))
+        having = having[::-stride][::-1]  # the last one is always among them
         curves[f"eval {name}"] = CandidateCurve(
             step=[float(each.step) for each in having],
             time=_seconds_since(start, [each.time for each in having]),

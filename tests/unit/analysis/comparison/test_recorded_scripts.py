@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distrain.runners.analysis.comparison import recorded_runs
+from distrain.runners.analysis.comparison.curves import MAX_POINTS, read_curves
 from distrain.runners.protocol.events import ScriptSettings
 from distrain.runners.records.reader import Record
 from tests.support.records import STEP_S, RunBuilder
@@ -55,3 +56,17 @@ def test_no_script_is_best_where_their_data_differ(
     first = run(tmp_path, "a", top1=0.9, data="mnist")
     found = recorded_runs.compare([first, run(tmp_path, "b", top1=0.8, data=data)])
     assert any("is best by top1" in text for text in found.results) == is_said
+
+
+@pytest.mark.parametrize("count", [MAX_POINTS - 100, MAX_POINTS + 2])
+def test_curves_of_many_evaluations_have_every_metric_and_the_last_value(
+    tmp_path: Path, count: int
+) -> None:
+    builder = RunBuilder(tmp_path, script={"path": "train.py"}).steps(1)
+    for number in range(count):  # in turn, as of two data sets
+        builder.evaluation(loss=1.0 + number)
+        builder.evaluation(top1=number / 1000)
+    curves = read_curves(builder.record)
+    for name, last in (("eval loss", float(count)), ("eval top1", (count - 1) / 1000)):
+        assert len(curves[name].values) <= MAX_POINTS
+        assert curves[name].values[-1] == pytest.approx(last)
