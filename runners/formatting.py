@@ -189,7 +189,7 @@ def size(number: float | None) -> str:
     if number is None:
         return MISSING
     power = 0
-    while abs(number) >= 1000 and power < len(_SIZES) - 1:
+    while abs(number) >= 999.5 and power < len(_SIZES) - 1:
         number /= 1024
         power += 1
     return f"{number:.0f} {_SIZES[0]}" if power == 0 else f"{number:.3g} {_SIZES[power]}"

@@ -51,7 +51,14 @@ def test_figures(value: float | None, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (1000, "0.977 KiB"), (240_000, "234 KiB")],
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.977 KiB"),
+        (240_000, "234 KiB"),
+        (999.7 * 2**20, "0.976 GiB"),
+    ],
 )
 def test_sizes(number: float | None, said: str) -> None:
     assert formatting.size(number) == said
