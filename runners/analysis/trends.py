@@ -7,7 +7,8 @@ Sen 1968) measures it: neither follows single outliers.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import isnan
 from statistics import median
@@ -17,7 +18,7 @@ from distrain.runners.analysis.stragglers import other_seconds
 from distrain.runners.protocol.events import OTHER, PHASES
 from distrain.runners.records.reader import Record
 from distrain.runners.records.timeseries.rollup import Series
-from distrain.runners.records.timeseries.series import GPU, PROCS, STEPS
+from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
 
 CURVE_POINTS = 128  # at most; at least an eighth of them where there are as many rows
 MIN_POINTS = 12  # of a trend
@@ -26,6 +27,7 @@ SETTLING = 1 / 3  # share of a run in which caches fill and memory may grow
 MIN_AGREEMENT = 0.6  # Kendall's tau
 MIN_GROWTH = 0.03  # share of the memory in use
 MIN_GROWTH_BYTES = 16 * 2**20
+RECENT_S = 60.0  # at the end, whose peak is the memory of a host that is in use
 MIN_DRIFT = 0.15  # share of the shorter step
 MIN_DRIFT_S = 30.0  # of training
 
@@ -47,7 +49,8 @@ class MemoryGrowth(NamedTuple):
     """Memory that grows from `first` to `last` bytes.
 
     `owner`: rank or GPU, as shown. `per_step`: bytes.
-    `steps_until_full`: None if the size of the memory is not known.
+    `steps_until_full`: of the GPU, or of the rank's host with all ranks that grow there; None if
+    its memory is not known.
     """
 
     owner: str
@@ -98,6 +101,7 @@ def _memory_growths(record: Record, series: Series[Any], column: str) -> Iterato
     steps = record.curve(STEPS, 0, columns=("step",), points=CURVE_POINTS)
     attempts = record.attempts()
     start = attempts[-1].step if attempts else 0
+    grown: dict[int, Trend] = {}
     for key, curve in record.curves(series, columns=(column,), points=CURVE_POINTS).items():
         at_step = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
         settled = start + SETTLING * (max(at_step, default=start) - start)
@@ -108,9 +112,15 @@ def _memory_growths(record: Record, series: Series[Any], column: str) -> Iterato
         if found is None or found.agreement < MIN_AGREEMENT:
             continue
         if found.last - found.first >= max(MIN_GROWTH_BYTES, MIN_GROWTH * found.last):
-            until_full = _steps_until_full(record, series, key, found)
-            owner = record.state.gpu_name(key) if series is GPU else f"rank {key}"
-            yield MemoryGrowth(owner, found.slope, found.first, found.last, until_full)
+            grown[key] = found
+    if not grown:
+        return
+    since = max(steps["time"][-1] - RECENT_S, attempts[-1].time if attempts else 0.0)
+    until_full = _until_gpu_full if series is GPU else _until_host_full
+    for key, steps_left in until_full(record, grown, since).items():
+        found = grown[key]
+        owner = record.state.gpu_name(key) if series is GPU else f"rank {key}"
+        yield MemoryGrowth(owner, found.slope, found.first, found.last, steps_left)
 
 
 def _may_have_grown(values: Sequence[float]) -> bool:
@@ -133,12 +143,38 @@ def _step_at(time: float, times: Sequence[float], steps: Sequence[float]) -> flo
     return steps[row - 1] if row else 0.0
 
 
-def _steps_until_full(record: Record, series: Series[Any], key: int, found: Trend) -> float | None:
-    if series is GPU:
-        total = getattr(record.latest(GPU).get(key), "memory_total", None)
-    else:
-        total = (record.state.provenance.get("host") or {}).get("memory")
-    return max(0.0, total - found.last) / found.slope if total else None
+def _until_gpu_full(
+    record: Record, grown: Mapping[int, Trend], _: float
+) -> dict[int, float | None]:
+    """Return in how many steps each of these GPUs is full; None if its size is not known."""
+    latest = record.latest(GPU)
+    totals = {gpu: latest[gpu].memory_total if gpu in latest else None for gpu in grown}
+    return {
+        gpu: max(0.0, total - grown[gpu].last) / grown[gpu].slope if total else None
+        for gpu, total in totals.items()
+    }
+
+
+def _until_host_full(
+    record: Record, grown: Mapping[int, Trend], since: float
+) -> dict[int, float | None]:
+    """Return in how many steps the host of each of these ranks is full, if all that grow there
+    continue; None if its memory was not sampled `since` then.
+    """
+    numbers = {name: number for number, name in enumerate(record.state.hosts)}
+    host_of = {info.rank: numbers.get(info.host, 0) for info in record.ranks()}
+    columns = ("memory_used_max", "memory_total")
+    hosts = record.totals(HOST, columns, dict.fromkeys(record.keys(HOST), since))
+    slopes: dict[int, float] = defaultdict(float)
+    for rank, trend in grown.items():
+        slopes[host_of.get(rank, 0)] += trend.slope
+    left: dict[int, float | None] = {}
+    for rank in grown:
+        host = host_of.get(rank, 0)
+        used, total = (hosts.get(host, {}).get(name) for name in columns)
+        is_known = used is not None and total is not None
+        left[rank] = max(0.0, total - used) / slopes[host] if is_known else None
+    return left
 
 
 # --- the time of a step ------------------------------------------------------------------------

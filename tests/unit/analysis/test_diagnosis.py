@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -141,7 +142,20 @@ def test_memory_growth_is_given_per_thousand_steps(tmp_path: Path) -> None:
     assert "the memory of rank 1 grows by" in found.sentence
     per_thousand = float(found.sentence.split(" by ")[1].split()[0])
     assert per_thousand == pytest.approx(2000 / 1024, rel=0.1)  # GiB
-    assert "full in" in found.evidence
+    assert "full in" not in found.evidence  # the host was not sampled
+
+
+@pytest.mark.parametrize(("growing", "steps"), [(1, "1,024"), (2, "512")])
+def test_the_memory_of_a_host_is_full_with_all_that_uses_it(
+    growing: int, steps: str, tmp_path: Path
+) -> None:
+    grown = [rss(lambda n: (300 + 2 * n) * MIB, rank) for rank in range(growing)]
+    host = HostSample(
+        time=1039.5, cpu=40.0, memory_used=6 * 1024 * MIB, memory_total=8 * 1024 * MIB, load=1.0
+    )
+    samples = [*chain.from_iterable(grown), host]
+    found = diagnose(completed_run(tmp_path, COMPUTING, samples=samples))
+    assert f"full in {steps} steps" in found.evidence
 
 
 @pytest.mark.parametrize(
