@@ -57,6 +57,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.nodes > 1 or self.tasks
 
     @property
+    def device_count(self) -> int:
+        """How many different devices the run has on all hosts, as far as it is known.
+
+        The UUIDs of those of a job are known on its nodes only.
+        """
+        if self.tasks and self.world_size > 1:
+            return self.world_size
+        return self.nodes * len({device.uuid or device.label for device in self.devices})
+
+    @property
     def ranks_per_node(self) -> int:
         return self.world_size // self.nodes
 

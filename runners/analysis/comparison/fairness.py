@@ -176,11 +176,18 @@ def find_unchecked(scripts: Sequence[Declared]) -> list[str]:
     return [name for name in DECLARED_NAMES if not all(name in declared for declared in scripts)]
 
 
-def count_resources(plan: Plan) -> int:
-    """Return what efficiency is relative to: GPUs, or on CPU the cores that the threads can use."""
+def count_resources(plan: Plan, host_cores: int = 0) -> int:
+    """Return what efficiency is relative to: GPUs, or on CPU the cores that the threads can use.
+
+    `host_cores` are those of each host, by default of this one. What a scheduler assigns is not
+    known here.
+    """
     if plan.devices[0].kind == "cuda":
-        return len({device.uuid for device in plan.devices})
-    return min(plan.world_size * plan.threads, count_cores())
+        return plan.device_count
+    threads = plan.world_size * plan.threads
+    if plan.scheduled or plan.tasks:
+        return threads
+    return min(threads, plan.nodes * (host_cores or count_cores()))
 
 
 def _settings(config: RunConfig, plan: Plan, evaluated: bool) -> dict[str, str | None]:
@@ -236,6 +243,8 @@ def _format_devices(plan: Plan) -> str:
 
 def _is_scaling(plans: Sequence[Plan]) -> bool:
     """Return whether one device is compared with all of them, which is what scaling measures."""
-    device_sets: list[set[Any]] = [{device.uuid for device in plan.devices} for plan in plans]
+    device_sets: list[set[Any]] = [
+        {device.uuid or device.label for device in plan.devices} for plan in plans
+    ]
     largest = max(device_sets, key=len)
     return all(len(devices) == 1 or devices == largest for devices in device_sets)

@@ -70,7 +70,11 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
         reported.append(Reported(declared_by(record), samples, step_kind(record)))
         candidates.append(candidate)
         warnings += candidate_warnings
-    candidates = _add_ratios(candidates, plans, base)
+    resources = [
+        count_resources(plan, core_count(record.state.provenance))
+        for plan, record in zip(plans, records, strict=True)
+    ]
+    candidates = _add_ratios(candidates, resources, base)
     configs = [record.config for record in records]
     settings = compare_candidates(configs, plans, reported)
     if any(config.is_script for config in configs):
@@ -210,7 +214,7 @@ def _rate_warnings(part: SteadyPart | None) -> list[str]:
 
 
 def _add_ratios(
-    candidates: Sequence[Candidate], plans: Sequence[Plan], base: int
+    candidates: Sequence[Candidate], resources: Sequence[int], base: int
 ) -> list[Candidate]:
     """Add ratios to the baseline, and efficiencies relative to the first run of `single`."""
     pairs = _pair_count(candidates)
@@ -222,8 +226,8 @@ def _add_ratios(
         efficiency = None
         if singles:
             speedup = _ratio(candidate, candidates[singles[0]], pairs)
-            resources = count_resources(plans[index]) / count_resources(plans[singles[0]])
-            efficiency = speedup.divided_by(resources) if speedup else None
+            times_more = resources[index] / resources[singles[0]]
+            efficiency = speedup.divided_by(times_more) if speedup else None
         ratio = None if index == base else _ratio(candidate, candidates[base], pairs)
         result.append(msgspec.structs.replace(candidate, ratio=ratio, efficiency=efficiency))
     return result

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from distrain.runners.analysis.comparison.fairness import compare_settings, find_unchecked
+from distrain.runners.analysis.comparison.fairness import (
+    compare_settings,
+    count_resources,
+    find_unchecked,
+)
+from distrain.runners.config.plan import Plan
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.system.devices import Device
 
 
 def differences(changes: dict[str, Any]) -> list[str]:
@@ -49,6 +55,37 @@ def test_a_tasks_own_network_and_data_are_compared_in_place_of_those_that_it_ign
 @pytest.mark.parametrize("key", ["slurm.partition", "slurm.constraint"])
 def test_other_machines_are_a_difference(key: str) -> None:
     assert differences({key: "other"}) == [key]
+
+
+def plan(kind: Literal["cpu", "cuda"], devices: int, uuid: str = "", **changes: Any) -> Plan:
+    each = [Device(kind=kind, index=0 if uuid else n, uuid=uuid) for n in range(devices)]
+    fields: dict[str, Any] = {"devices": each, "threads": 4, "backend": "gloo", **changes}
+    return Plan(**fields)
+
+
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [
+        (plan("cuda", 4, world_size=8, nodes=2, scheduled=True), 8),
+        (plan("cuda", 4, world_size=8, tasks=True), 8),
+        (plan("cuda", 2, uuid="GPU-0", world_size=2), 1),
+        (plan("cpu", 2, world_size=4, nodes=2), 16),
+        (plan("cpu", 4, world_size=4), 8),
+        (plan("cpu", 4, world_size=4, scheduled=True), 16),
+    ],
+    ids=["a job", "other hosts", "one GPU", "two hosts", "few cores", "cores of a job"],
+)
+def test_efficiency_is_relative_to_the_devices_of_all_hosts(made: Plan, count: int) -> None:
+    assert count_resources(made, host_cores=8) == count
+
+
+@pytest.mark.parametrize(("numbers", "is_fair"), [((1, 4), True), ((2, 4), False)])
+def test_only_one_gpu_of_a_job_is_compared_with_all(
+    numbers: tuple[int, int], is_fair: bool
+) -> None:
+    plans = [plan("cuda", number, world_size=number, scheduled=True) for number in numbers]
+    _, found = compare_settings([load_preset("slurm")] * 2, plans)
+    assert {each.key: each.fair for each in found}["devices"] == is_fair
 
 
 def scripts(*arguments: str) -> list[RunConfig]:
