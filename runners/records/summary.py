@@ -153,8 +153,11 @@ def _utilisation(
     """
     if not (samples_per_s and facts and facts.flops_per_sample and plan):
         return {}
-    peak = peak_flops(plan.devices * plan.nodes, plan.precision)
-    return {"mfu": samples_per_s * facts.flops_per_sample / peak} if peak else {}
+    here = list(dict.fromkeys(plan.devices))  # ranks may share one
+    peak = peak_flops(here, plan.precision)
+    if not peak:
+        return {}
+    return {"mfu": samples_per_s * facts.flops_per_sample / (peak * plan.device_count / len(here))}
 
 
 def _duration(started: float | None, ended: float | None) -> float | None:

@@ -887,13 +887,19 @@ def test_the_summary_counts_real_samples_without_warm_up(writer: RecordWriter) -
     }
 
 
-def test_the_summary_of_a_language_model_has_its_tokens_and_mfu(writer: RecordWriter) -> None:
+@pytest.mark.parametrize("is_on_other_hosts", [False, True])
+def test_the_summary_of_a_language_model_has_its_tokens_and_mfu(
+    writer: RecordWriter, is_on_other_hosts: bool
+) -> None:
     gpus = [
         Device(kind="cuda", index=index, uuid=f"GPU-{index}", name="NVIDIA A100-SXM4-40GB")
-        for index in range(2)
+        for index in range(1 if is_on_other_hosts else 2)
     ]
     plan = msgspec.structs.replace(
-        cast(Plan, Record(writer.dir).state.plan), devices=gpus, precision="bf16"
+        cast(Plan, Record(writer.dir).state.plan),
+        devices=gpus,
+        precision="bf16",
+        tasks=is_on_other_hosts,
     )
     known = facts(item="token", items_per_sample=64.0, flops_per_sample=1e12)
     writer.set_state(facts=known, plan=plan)
