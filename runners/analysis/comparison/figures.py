@@ -32,7 +32,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     `overlap`: communication that overlaps with backward, as a share of the step.
     `host_memory`: peak in bytes, all ranks together. `device_memory`: peak of the fullest device.
     `cpu`: percent of one core, all ranks together. `gpu`: percent, mean of the devices.
-    `other_cores`: cores that were busy with other programs.
+    `other_cores`: cores that were busy with other programs, of a run on the supervisor's host.
     """
 
     rate: float | None
@@ -197,7 +197,10 @@ def _other_cores(
     )
     busy_percent = _mean(host["cpu"]) if len(host) else None
     cores = core_count(record.state.provenance)
-    if own_percent is None or busy_percent is None or not cores:
+    plan = record.state.plan
+    # The provenance is of the supervisor's host, the samples are of the first one that trains.
+    is_alone_here = plan is not None and not (plan.scheduled or plan.spread)
+    if own_percent is None or busy_percent is None or not (cores and is_alone_here):
         return None
     return max(0.0, busy_percent * cores - own_percent) / 100
 
