@@ -254,6 +254,8 @@ def _check_input(findings: _Findings) -> Diagnosis | None:
     if cores:
         evidence += f"; {formatting.plural(cores, 'core')}"
         evidence += f", {busy:.0f} % busy" if busy is not None else ""
+    elif busy is not None:
+        evidence += f"; the cores are {busy:.0f} % busy"
     return Diagnosis(
         kind="input",
         sentence="input-bound: the ranks wait for data",
@@ -268,9 +270,10 @@ def _input_advice(findings: _Findings, workers: int, cores: int | None, busy: fl
     if not workers:
         return f"set data.workers = {ranks} or more, to load data while the ranks compute"
     has_free_cores = busy is None or busy < CORES_FREE
-    if cores and workers < cores and has_free_cores:
+    if has_free_cores and (cores is None or workers < cores):
+        more = 2 * workers if cores is None else min(cores, 2 * workers)
         prefetch = 2 * findings.record.config.data.prefetch
-        return f"set data.workers = {min(cores, 2 * workers)} or data.prefetch = {prefetch}"
+        return f"set data.workers = {more} or data.prefetch = {prefetch}"
     return "reduce the work per sample: smaller files, decoding in advance, fewer augmentations"
 
 
@@ -372,6 +375,9 @@ def _format_shares(findings: _Findings, phases: tuple[str, ...]) -> str:
 
 
 def _core_count(state: RunState) -> int | None:
+    """Return the number of cores of the host; those of a job's nodes are not known."""
+    if state.plan and state.plan.scheduled:
+        return None
     cores: int | None = (state.provenance.get("host") or {}).get("threads")
     return cores
 

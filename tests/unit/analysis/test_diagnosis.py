@@ -67,6 +67,15 @@ def test_input_bound_advice_with_loaders_depends_on_free_cores(tmp_path: Path) -
     assert "reduce the work per sample" in diagnose(eight_workers).advice
 
 
+def test_the_cores_of_a_job_are_not_those_of_the_host_that_submitted_it(tmp_path: Path) -> None:
+    slow = step(data=0.6, forward=0.1, backward=0.2)
+    host = HostSample(time=1001.0, cpu=40.0, memory_used=1.0, memory_total=8.0, load=1.0)
+    job = {"launcher": "slurm", "data.workers": 8}
+    found = diagnose(completed_run(tmp_path, slow, samples=[host], **job))
+    assert found.evidence.endswith("loader processes: 8; the cores are 40 % busy")
+    assert "data.workers = 16" in found.advice
+
+
 def test_communication_bound_shows_overlap_separately(tmp_path: Path) -> None:
     run = completed_run(
         tmp_path,
