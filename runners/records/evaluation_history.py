@@ -51,6 +51,15 @@ class EvaluationHistory(Sequence[Evaluation]):
         copied._counts = {name: column[:] for name, column in self._counts.items()}
         return copied
 
+    @property
+    def names(self) -> list[str]:
+        """The metrics that any of the evaluations has, in the order in which they came first."""
+        return [
+            name
+            for name, counts in self._counts.items()
+            if any(count != ABSENT for count in counts)
+        ]
+
     def curve(self, metric: str, axis: str) -> tuple[array[float], array[float]]:
         """Return "step", "epoch" or "time" of the evaluations with a metric, and its means.
 

@@ -113,7 +113,7 @@ def test_the_metric_is_the_one_that_most_runs_have(make: Make) -> None:
     runs = [
         make("a").steps(10).evaluation(mae=0.3).end(),
         make("b").steps(10).evaluation(top1=0.8, loss=1).end(),
-        make("c").steps(10).evaluation(top1=0.9, loss=1).end(),
+        make("c").steps(10).evaluation(top1=0.9).evaluation(loss=1).end(),
     ]
     chart = compare(*runs).charts["evaluation"]
     assert [(line.name, list(line.y)) for line in chart.lines] == [

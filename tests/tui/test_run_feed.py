@@ -203,6 +203,17 @@ def test_evaluations_show_shares_of_right_answers_first(make: Make) -> None:
     assert [line.name for line in frame.charts["eval loss"].lines] == ["loss"]
 
 
+def test_metrics_that_only_later_evaluations_have_are_drawn(make: Make) -> None:
+    run = make().steps(20).evaluation(top1=0.5).steps(20).evaluation(loss=0.5, top5=0.9)
+    frame = RunFeed(run.record).read(ChartView(plots=("evaluation", "eval loss")))
+    lines = [*frame.charts["evaluation"].lines, *frame.charts["eval loss"].lines]
+    assert [(line.name, list(line.x)) for line in lines] == [
+        ("top1", [20]),
+        ("top5", [40]),
+        ("loss", [40]),
+    ]
+
+
 @pytest.mark.parametrize("name", CHART_KINDS)
 def test_a_run_without_events_has_empty_charts(name: str, make: Make) -> None:
     frame = RunFeed(make().record).read(ChartView(plots=(name,)))

@@ -100,14 +100,13 @@ def _rank_line(source: ChartSource, rank: int, name: str) -> ChartLine:
 
 def evaluation(source: ChartSource) -> list[ChartLine]:
     """Draw the metrics that are shares of correct answers, or all if there are none."""
-    names = [name for found in source.evaluations[:1] for name in found.metrics]
+    names = source.evaluations.names
     shares = [name for name in names if formatting.is_accuracy(name)] or names
     return _metrics(source, shares)
 
 
 def eval_loss(source: ChartSource) -> list[ChartLine]:
-    names = [name for found in source.evaluations[:1] for name in found.metrics]
-    return _metrics(source, [name for name in names if name == "loss"])
+    return _metrics(source, [name for name in source.evaluations.names if name == "loss"])
 
 
 def _metrics(source: ChartSource, names: Iterable[str]) -> list[ChartLine]:

@@ -227,7 +227,7 @@ def draw_chart(name: str, runs: Sequence[ComparedRun], view: ChartView) -> Chart
 
 def common_metric(runs: Sequence[ComparedRun]) -> str:
     """Return the metric that most runs have; among several, the one that stands for a run."""
-    found = Counter(name for run in runs if run.evaluations for name in run.evaluations[-1].metrics)
+    found = Counter(name for run in runs for name in run.evaluations.names)
     most = max(found.values(), default=0)
     return headline(name for name, count in found.items() if count == most)
 

@@ -53,3 +53,6 @@ def test_a_curve_has_the_evaluations_with_its_metric() -> None:
     assert math.isnan(y[1])
     assert [list(column) for column in history.curve("top1", "epoch")] == [[0.0, 0.0], [0.5, 1.0]]
     assert [list(column) for column in history.curve("other", "time")] == [[], []]
+    assert history.names == ["loss", "top1"]
+    history.discard_after(1)
+    assert history.names == ["loss"]
