@@ -653,9 +653,15 @@ def test_zooming_reads_finer_points_and_show_all_resets_it(make: Make) -> None:
 
 def test_the_metric_of_a_plot_can_be_chosen(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        loss, throughput, *_ = screen.query(PlotPane)
+        throughput.look = throughput.look._replace(y_span=(1.0, 2.0))
+        await pilot.press("shift+up")
+        assert loss.look.y_span is not None
         await pilot.press("m", "down", "down", "down", "down", "down", "enter")
         await until(pilot, lambda: "lr" in screen.frame.charts, "shown")  # type: ignore[union-attr]
         assert settings.load()[0].plots[0] == "lr"
+        # A range of the loss is none of what replaces it.
+        assert [plot.look.y_span for plot in (loss, throughput)] == [None, (1.0, 2.0)]
 
     watch(make().steps(10), scenario)
 

@@ -64,10 +64,21 @@ class LinkedPlotsScreen(AppScreen):
         self._set_view(**changes)
 
     def _set_view(self, **changes: Any) -> None:
+        before = self.view.plots
         self.view = self.view._replace(**changes)
         if "plots" in changes:
+            self._forget_zooms(before)
             self._fit_plots()
         self._wake.set()
+
+    def _forget_zooms(self, before: Sequence[str]) -> None:
+        """Show the whole y axis of what replaces another plot: a range of one means nothing there.
+
+        `before` are the plots until now.
+        """
+        for at, plot in enumerate(self.query(PlotPane)):
+            if before[at : at + 1] != self.view.plots[at : at + 1]:
+                plot.look = plot.look._replace(y_span=None)
 
     def _fit_plots(self) -> None:
         """Hide the panes without a plot; if one of them has the focus, go to the first pane."""
