@@ -47,6 +47,7 @@ from distrain.tui.dialogs.help import HelpDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.prompt import PromptDialog
 from distrain.tui.screens.config_screen import ConfigScreen
+from distrain.tui.screens.linked_plots import AXES
 from distrain.tui.screens.run_screen import RunScreen
 from distrain.tui.screens.runs_screen import RunsScreen
 from distrain.tui.widgets.hardware_pane import HardwarePane
@@ -1116,6 +1117,21 @@ def test_what_is_chosen_remains_when_a_script_logs_its_first_value(
         assert screen.view == before
 
     watch(run, scenario)
+
+
+def test_an_axis_that_a_script_does_not_have_is_left_however_early_it_was_chosen(
+    make: Make,
+) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        screen.axes, screen._offered = AXES, None  # as before the first frame
+        screen.action_axis()
+        assert screen.view.axis == "step"
+        await until(pilot, lambda: screen.view.axis == "time", "read")
+        await pilot.press("x")
+        assert screen.view.axis == "time"
+        assert not app.internal_errors
+
+    watch(make(script=SCRIPT), scenario)
 
 
 def test_one_of_many_names_is_found_by_typing_parts_of_it(make: Make) -> None:

@@ -326,7 +326,7 @@ class RunScreen(LinkedPlotsScreen):
     def _choose_axis(self, frame: RunFrame) -> None:
         """Show a script by steps once it reports or logs some."""
         has_steps = frame.snapshot.step or frame.snapshot.logged_names
-        self.axes = AXES_WITHOUT_EPOCHS if has_steps else ("time",)
+        self._offer_axes(AXES_WITHOUT_EPOCHS if has_steps else ("time",))
         if not self._has_chosen:
             self._set_view(axis=self.axes[0])
 
