@@ -245,6 +245,13 @@ def test_the_legend_shows_the_values_at_the_cursor() -> None:
     assert (" 1 ".strip(), CURSOR) in picture.axis_lines(1.0)[-1]
 
 
+@pytest.mark.parametrize("y", [[1.0, 1.5, 2.0], [0.0, 5e-4, 0.1], [-0.5, -5e-4, 1.0]])
+def test_the_legend_has_room_for_values_with_more_digits_than_the_extremes(y: list[float]) -> None:
+    shown = formatting.figure(y[1])
+    picture = ChartLayout(Chart("lr", [line([0, 1, 2], y), line([0, 1, 2], y, 1)]), 60, 9)
+    assert legend(picture, 1.0) == [f"● rank 0 {shown}  ■ rank 1 {shown}"]
+
+
 def test_each_line_ends_with_its_mark_even_where_all_end_alike() -> None:
     chart = Chart("loss", [line([0, 100], [1.0, 0.5], rank) for rank in range(8)])
     shown = "".join(map(text, ChartLayout(chart, 60, 14).plot()))

@@ -181,10 +181,10 @@ class ChartLayout:
         """Return how many cells the values of a line may need in the legend."""
         if line.name in self.look.hidden:
             return len(_HIDDEN)
-        known = [y for y in line.y if isfinite(y)]
-        values = (min(known), max(known), known[-1]) if known else (nan,)
+        known = [y for y in line.y if isfinite(y)] or [nan]
         share = len(" (100 %)") if self.chart.stacked else 0
-        return max(len(self.chart.format_value(value)) for value in values) + share
+        # Of all, because a value between two others may have more digits than both.
+        return max(map(len, map(self.chart.format_value, known))) + share
 
     def legend(self, cursor: float | None = None) -> list[list[ColouredText]]:
         """Return lines with the mark, name and value of each line: the last one, or at the cursor.
