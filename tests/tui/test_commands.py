@@ -104,6 +104,23 @@ def test_a_command_runs_as_a_process_and_shows_its_output(ended: Make, runs_dir:
     play(scenario, runs_dir)
 
 
+def test_an_output_that_comes_in_parts_has_all_characters(
+    make: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("mine").steps(3).note(notes="größer ≥ 3").end()
+    monkeypatch.setattr("distrain.tui.dialogs.output.CHUNK", 2)
+    monkeypatch.setattr("distrain.tui.dialogs.output.PAUSE_S", 0)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "show mine", "enter")
+        await until(pilot, lambda: "done" in shown(app), "done")
+        await pilot.press("y")
+        await until(pilot, lambda: "größer ≥ 3" in app.clipboard, "copied")
+        assert "\ufffd" not in app.clipboard
+
+    play(scenario, runs_dir)
+
+
 def test_a_command_that_goes_on_is_ended_by_escape(make: Make, runs_dir: Path) -> None:
     run = make("mine").steps(3)
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import signal
 import subprocess
@@ -73,10 +74,11 @@ class OutputDialog(Dialog[str]):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a chunk may cut a character
         try:
             assert process.stdout is not None
             while chunk := await process.stdout.read(CHUNK):
-                self._add(chunk.decode(errors="replace"))
+                self._add(decoder.decode(chunk))
                 await asyncio.sleep(PAUSE_S)
             code = await process.wait()
         finally:
