@@ -73,8 +73,8 @@ class SessionActions(Protocol):
     def restore(self, on_done: Callable[[], None] = ...) -> None:
         """Restore what was deleted last from the trash."""
 
-    def report_end(self, session: Session) -> None:
-        """Notify that a run or bench has just ended, once for each."""
+    def report_end(self, session: Session, ended: float | None) -> None:
+        """Notify that a run or bench has just ended, once for each end: a bench may resume."""
 
 
 class BenchActions(Protocol):

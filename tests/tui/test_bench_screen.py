@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,10 @@ def test_a_live_bench_is_followed_and_its_end_is_reported(runs_dir: Path) -> Non
         await until(pilot, lambda: "all is known" in notifications(app), "reported")
         assert "Rerun" in footer(app)
         assert "Stop" not in footer(app)
+        change(bench, status="running", reason="", ended=None)
+        await until(pilot, lambda: "Stop" in footer(app), "resumed")
+        change(bench, status="stopped", reason="by a person", ended=time.time())
+        await until(pilot, lambda: "by a person" in notifications(app), "reported again")
 
     run_app(scenario, runs_dir, bench)
 

@@ -35,7 +35,8 @@ class SessionController:
     def __init__(self, app: BaseApp) -> None:
         self._app = app
         self._deleted: Sequence[str] = ()  # names in the trash of what was deleted last
-        self._reported: set[str] = set()  # ids whose end was reported
+        # Which ends were reported, by id and time.
+        self._reported: set[tuple[str, float | None]] = set()
 
     # --- open -----------------------------------------------------------------------------------
 
@@ -314,10 +315,10 @@ class SessionController:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def report_end(self, session: Session) -> None:
-        if session.id in self._reported:
+    def report_end(self, session: Session, ended: float | None) -> None:
+        if (session.id, ended) in self._reported:
             return
-        self._reported.add(session.id)
+        self._reported.add((session.id, ended))
         status = session.status
         if self._app.settings.bell:
             self._app.bell()

@@ -129,7 +129,7 @@ class BenchScreen(AppScreen):
         if before is None or before.state.status != event.frame.state.status:
             self.refresh_bindings()
         if before and before.state.live and not event.frame.state.live:
-            self.distrain.sessions.report_end(self.bench)
+            self.distrain.sessions.report_end(self.bench, event.frame.state.ended)
 
     # --- panes ----------------------------------------------------------------------------------
 

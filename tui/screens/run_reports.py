@@ -36,7 +36,7 @@ class RunReports:
     def _report_row(self, before: RunRow, row: RunRow) -> bool:
         if not row.live:
             if session := open_session(self._screen.distrain, row):
-                self._screen.distrain.sessions.report_end(session)
+                self._screen.distrain.sessions.report_end(session, row.ended)
             return True
         has_left = before.status == QUEUED != row.status
         if has_left:

@@ -196,7 +196,7 @@ class RunScreen(LinkedPlotsScreen):
             self._restart_key = "run.resume" if resumes else "run.rerun"
             self.refresh_bindings()
             if self._was_live:
-                self.distrain.sessions.report_end(self.run)
+                self.distrain.sessions.report_end(self.run, state.ended)
 
     def on_log_pane_page_requested(self, event: LogPane.PageRequested) -> None:
         self._run_logs.read(event)
