@@ -271,6 +271,19 @@ def test_the_command_of_a_script_is_the_one_that_was_typed(words: list[str]) -> 
     assert changed.without_changes() == draft  # a script still, and not a preset of this name
 
 
+@pytest.mark.parametrize("launcher", ["inline", "torchrun", "slurm"])
+@pytest.mark.parametrize("base", [{}, {"devices": [0], "launcher": "torchrun"}])
+def test_the_launcher_chosen_for_a_script_is_kept_with_its_devices(
+    base: dict[str, Any], launcher: str
+) -> None:
+    config = RunConfig.from_dict({"script": {"path": "train.py"}, **base})
+    draft = Draft.of("theirs", config)
+    for key, value in (("launcher", "inline"), ("devices", [0, 1]), ("launcher", launcher)):
+        draft = draft.with_value(key, value)
+    assert Draft.of("theirs", config, draft.assignments) == draft
+    assert config.with_changes(dict(map(parse_assignment, draft.assignments))) == draft.config
+
+
 def test_marked_presets_of_one_name_are_candidates_of_their_own(tmp_path: Path) -> None:
     files = [tmp_path / name / "single.toml" for name in ("one", "two")]
     for file in files:

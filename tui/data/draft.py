@@ -104,7 +104,25 @@ class Draft:
     @property
     def assignments(self) -> list[str]:
         """Return the changes as assignments for `--set`, or `--sweep` for several values."""
-        return [self._assignment(field) for field in self.changes]
+        return [self._assignment(field) for field in self._assigned]
+
+    @property
+    def _assigned(self) -> list[Field]:
+        """Return the fields to assign, one after another: those that differ from the preset.
+
+        The launcher of a script follows from its devices where it is not assigned after them.
+        """
+        changes = self.changes
+        if not (self.config.is_script and self.changed("devices")):
+            return changes
+        of_devices = self.base.with_changes({"devices": self.config.devices})
+        launcher = [
+            field
+            for field in fields()
+            if field.key == "launcher"
+            and (field in changes or of_devices.launcher != self.config.launcher)
+        ]
+        return [*(field for field in changes if field not in launcher), *launcher]
 
     def _assignment(self, field: Field) -> str:
         value = self.get(field.key)
@@ -123,7 +141,7 @@ class Draft:
             words = option_words(self.config.with_changes(first))
             words += [word for axis in self.axes for word in ("--sweep", axis.assignment)]
             return ["distrain", "run", *words, *options, *program_words(self.config)]
-        return ["distrain", "run", self.name, *self._options(self.changes), *options]
+        return ["distrain", "run", self.name, *self._options(self._assigned), *options]
 
     def _options(self, changed: Iterable[Field]) -> list[str]:
         words = []
