@@ -32,6 +32,7 @@ from distrain.tui.data.config_fields import (
 from distrain.tui.data.draft import Draft, find_problem
 from distrain.tui.data.launch_preview import LaunchPreview, PastRun
 from distrain.tui.data.preset_drafts import PresetDrafts
+from distrain.tui.data.recent_scripts import as_preset
 from distrain.tui.widgets.form_table import form_lines
 
 CPUS = [Device(kind="cpu", index=index) for index in range(8)]
@@ -295,6 +296,22 @@ def test_marked_presets_of_one_name_are_candidates_of_their_own(tmp_path: Path) 
     assert [*drafts.bench_configs] == drafts.marked
     drafts.marked = ["ddp", str(files[0])]
     assert [*drafts.bench_configs] == ["ddp", "single"]
+
+
+def test_changes_to_a_script_stay_in_the_folder_that_it_was_added_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = as_preset(RunConfig.from_dict({"script": {"path": "train.py"}}))
+    found = []
+    for folder in ("one", "other", "one"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        drafts = PresetDrafts("train.py")
+        drafts.update([script])
+        assert drafts.current is not None
+        found.append(drafts.current.config.devices)
+        drafts.keep(drafts.current.with_value("devices", f"cpu:{len(found)}"))
+    assert found == ["auto", "auto", "cpu:1"]
 
 
 def test_a_script_has_no_fields_of_the_training_loop() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ class PresetDrafts:
         self.presets: dict[str, Preset] = {}
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
-        self._unwritten: dict[str, list[str]] = {}  # changes by preset, where the disk is full
+        self._unwritten: dict[str, list[str]] = {}  # changes by place, where the disk is full
         self.notice = ""  # what the user has to know about the last update or change
 
     def update(self, presets: Sequence[Preset]) -> None:
@@ -35,7 +36,7 @@ class PresetDrafts:
             preset.name: Draft.of(
                 preset.name,
                 preset.config,
-                changes.get(preset.name, ()),
+                changes.get(_place(preset.name, is_script=preset.origin == "script"), ()),
                 is_preset=preset.origin != "script",
             )
             for preset in presets
@@ -93,12 +94,20 @@ class PresetDrafts:
         Raise OSError if they cannot be written: then they last as long as this object.
         """
         self.by_name[draft.name] = draft
-        self._unwritten[draft.name] = draft.assignments
-        self.notice = draft_store.save_changes(draft.name, draft.assignments)
-        del self._unwritten[draft.name]
+        place = _place(draft.name, is_script=not draft.is_preset)
+        self._unwritten[place] = draft.assignments
+        self.notice = draft_store.save_changes(place, draft.assignments)
+        del self._unwritten[place]
 
     def toggle_mark(self, name: str) -> None:
         if name in self.marked:
             self.marked.remove(name)
         else:
             self.marked.append(name)
+
+
+def _place(name: str, is_script: bool) -> str:
+    """Return where the changes of an entry are stored: those of a script, which is named as it is
+    typed, belong to the folder that it is listed in.
+    """
+    return f"{os.getcwd()}: {name}" if is_script else name
