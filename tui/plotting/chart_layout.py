@@ -54,6 +54,7 @@ _SPARSE = 6  # cells per point from which each point has a mark
 _HIDDEN = "hidden"
 _LEGEND_PART = 3  # of the height, at most, is one in so many
 _NAMES_PART = 2  # the same for names alone, without which a chart tells nothing
+_SAMPLED_VALUES = 16  # of a line, to find out how long they are
 
 
 def colour_of(line: int, behind: bool = False) -> int:
@@ -182,9 +183,11 @@ class ChartLayout:
         if line.name in self.look.hidden:
             return len(_HIDDEN)
         known = [y for y in line.y if isfinite(y)] or [nan]
+        # One between the extremes may have more digits than both, as the smallest and most others.
+        some = known[:: len(known) // _SAMPLED_VALUES + 1]
+        values = (min(known), max(known), min(known, key=abs), known[-1], *some)
         share = len(" (100 %)") if self.chart.stacked else 0
-        # Of all, because a value between two others may have more digits than both.
-        return max(map(len, map(self.chart.format_value, known))) + share
+        return max(map(len, map(self.chart.format_value, values))) + share
 
     def legend(self, cursor: float | None = None) -> list[list[ColouredText]]:
         """Return lines with the mark, name and value of each line: the last one, or at the cursor.
