@@ -172,8 +172,10 @@ def _until_host_full(
     for rank in grown:
         host = host_of.get(rank, 0)
         used, total = (hosts.get(host, {}).get(name) for name in columns)
-        is_known = used is not None and total is not None
-        left[rank] = max(0.0, total - used) / slopes[host] if is_known else None
+        if used is None or total is None:
+            left[rank] = None
+        else:
+            left[rank] = max(0.0, total - used) / slopes[host]
     return left
 
 
