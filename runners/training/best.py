@@ -39,7 +39,12 @@ class BestScore:
             raise ConfigError([("checkpoint.best", problem)])
 
     def score_of(self, metrics: dict[str, Metric]) -> float | None:
-        """Return the metric's value. Raises ConfigError where the task does not have it."""
+        """Return the metric's value. Raises ConfigError where the task does not have it.
+
+        Nothing follows from a mean that is not finite, so the value may be missing then: None.
+        """
+        if self.metric not in metrics and any(each.value is None for each in metrics.values()):
+            return None
         self.require(metrics)
         return metrics[self.metric].value
 

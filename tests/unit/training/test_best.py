@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from distrain.runners.config.training_sections import CheckpointConfig
+from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Metric
 from distrain.runners.training.best import BestScore, Patience
 
 
@@ -42,3 +47,12 @@ def test_without_a_limit_training_never_ends_early() -> None:
     for _ in range(5):
         patience.add(None)
     assert not patience.is_exhausted
+
+
+def test_a_metric_that_follows_from_a_loss_that_is_not_finite_has_no_score() -> None:
+    # nothing is derived from such a loss, as in an evaluation of a model that has diverged
+    task: Any = SimpleNamespace(best="perplexity", best_is="min")
+    best = BestScore(CheckpointConfig(), task)
+    assert best.score_of({"loss": Metric.of(math.nan, 8)}) is None
+    with pytest.raises(ConfigError, match="there is no metric 'perplexity'"):
+        best.score_of({"loss": Metric.of(16.0, 8)})
