@@ -18,9 +18,9 @@ DIRECT_BYTES = 1 << 16
 class BatchMover:
     """Moves batches to the device. On CUDA it copies one batch ahead, on its own stream.
 
-    Batches of less than `DIRECT_BYTES` are copied just before they are used, without pinned memory:
-    the device has the copy in its queue long before it gets there. `pins`: whether the memory of
-    the others is pinned here.
+    Batches with less than `DIRECT_BYTES` to copy are copied just before they are used, without
+    pinned memory: the device has the copy in its queue long before it gets there. Those of a data
+    set on the device have nothing to copy. `pins`: whether the memory of the others is pinned here.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BatchMover:
     def _move_to_gpu(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
         for first in batches:
             rest = chain((first,), batches)
-            if sum(tensor.nbytes for tensor in tensors_in(first)) < DIRECT_BYTES:
+            if sum(each.nbytes for each in tensors_in(first) if each.is_cpu) < DIRECT_BYTES:
                 yield from map(self._move, rest)
             else:
                 yield from self._move_ahead(map(pin_memory, rest) if self._pins else rest, stream)

@@ -38,6 +38,14 @@ def test_batches_that_are_copied_ahead_are_complete_when_they_are_used(
     assert [int(total) for total in sums] == [number * size + number for number in range(count)]
 
 
+def test_data_on_the_device_need_no_copy(device: torch.device) -> None:
+    task = build_task(*sections(RunConfig()))
+    mover = BatchMover(task, device, channels_last=False, pins=True)
+    inputs, labels = torch.randn(64, 1 << 12, device=device), torch.zeros(64, device=device)
+    [(moved, _)] = mover.move(iter([(inputs, labels)]))
+    assert moved is inputs
+
+
 def test_channels_last_is_the_layout_on_the_device(device: torch.device) -> None:
     task = build_task(*sections(RunConfig()))
     mover = BatchMover(task, device, channels_last=True)

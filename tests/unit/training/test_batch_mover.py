@@ -42,6 +42,18 @@ def test_on_gpus_only_large_batches_are_copied_ahead(
     assert bool(ahead) is is_ahead
 
 
+def test_batches_of_data_on_the_device_are_neither_copied_ahead_nor_pinned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = torch.device("meta")  # in place of a GPU
+    mover = BatchMover(Plain(), device, channels_last=False, pins=True)
+    monkeypatch.setattr(mover, "_move_ahead", None)
+    stream: Any = None
+    batches = [torch.empty(20_000, device=device) for _ in range(3)]
+    moved = list(mover._move_to_gpu(iter(batches), stream))
+    assert all(found is batch for found, batch in zip(moved, batches, strict=True))
+
+
 def test_what_stays_on_the_cpu_of_a_batch_that_is_copied_ahead_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
