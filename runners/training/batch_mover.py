@@ -61,9 +61,7 @@ class BatchMover:
 
     def _move_ahead(self, batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
         """Copy the next batch while the device computes with the current one."""
-        # Data that already lies on the device may not be complete yet.
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        ahead = self._copy(next(batches, None))
+        ahead = self._copy(next(batches, None), stream)
         while (batch := ahead) is not None:
             compute = torch.cuda.current_stream(self.device)
             compute.wait_stream(stream)
@@ -71,10 +69,13 @@ class BatchMover:
                 # The allocator must not reuse the memory before the compute stream is done.
                 if tensor.is_cuda:
                     tensor.record_stream(compute)
-            ahead = self._copy(next(batches, None))
+            ahead = self._copy(next(batches, None), stream)
             yield batch
 
-    def _copy(self, batch: Any) -> Any:
+    def _copy(self, batch: Any, stream: torch.cuda.Stream) -> Any:
+        # The step of an earlier batch may still read memory that is used again here: `tensors_in`
+        # does not find what `finish` returns in an object of the user's class.
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._stream):
             return None if batch is None else self._move(batch)
 

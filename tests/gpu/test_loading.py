@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import torch
 
@@ -36,6 +37,24 @@ def test_batches_that_are_copied_ahead_are_complete_when_they_are_used(
         del inputs, label
     # then each has its own values
     assert [int(total) for total in sums] == [number * size + number for number in range(count)]
+
+
+def test_batches_in_an_object_of_the_user_keep_their_values(device: torch.device) -> None:
+    # given batches whose memory is free as soon as the host has queued their step
+    task = build_task(*sections(RunConfig()))
+    task.finish = lambda batch: SimpleNamespace(inputs=batch[0])
+    mover = BatchMover(task, device, channels_last=False)
+    count, size = 40, 1 << 20
+    batches = (
+        (torch.full((size,), number).pin_memory(), torch.tensor([number]))
+        for number in range(count)
+    )
+    sums = []
+    for batch in mover.move(batches):
+        torch.cuda._sleep(2_000_000)
+        sums.append(batch.inputs.sum())
+        del batch
+    assert [int(total) for total in sums] == [number * size for number in range(count)]
 
 
 def test_data_on_the_device_need_no_copy(device: torch.device) -> None:

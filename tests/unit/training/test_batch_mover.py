@@ -54,6 +54,23 @@ def test_batches_of_data_on_the_device_are_neither_copied_ahead_nor_pinned(
     assert all(found is batch for found, batch in zip(moved, batches, strict=True))
 
 
+def test_a_copy_waits_for_the_steps_that_may_still_read_the_memory_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given batches whose tensors only an object of the user's class has
+    class Finished(Plain):
+        finish = staticmethod(lambda batch: SimpleNamespace(inputs=batch))
+
+    order: list[Any] = []
+    compute: Any = SimpleNamespace(wait_stream=lambda other: order.append("step waits"))
+    stream: Any = SimpleNamespace(wait_stream=lambda other: order.append("copy waits"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
+    mover = BatchMover(Finished(), torch.device("cpu"), channels_last=False)
+    batches = iter([torch.tensor(0), torch.tensor(1)])
+    order.extend(int(batch.inputs) for batch in mover._move_ahead(batches, stream))
+    assert order == ["copy waits", "step waits", "copy waits", 0, "step waits", "copy waits", 1]
+
+
 def test_what_stays_on_the_cpu_of_a_batch_that_is_copied_ahead_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
