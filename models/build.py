@@ -195,7 +195,8 @@ def _expected(value: Any, annotation: Any) -> str | None:
         (item,) = get_args(annotation)
         fits = isinstance(value, list | tuple) and all(_is_a(part, item) for part in value)
         return None if fits else f"a list, each {_TYPE_NAMES[item]}"
-    if annotation not in _TYPE_NAMES or _is_a(value, annotation):
+    is_simple = isinstance(annotation, type) and annotation in _TYPE_NAMES  # [int] has no hash
+    if not is_simple or _is_a(value, annotation):
         return None
     return _TYPE_NAMES[annotation]
 

@@ -171,6 +171,8 @@ def fails():
     raise KeyError("mine")
 
 def hints(width: "Unheard" = 1): return Alone(width)
+
+def listed(widths: [int] = [1]): return Alone(widths[0])
 """
 
 
@@ -222,8 +224,11 @@ class TestUserCode:
         task = build(task=chosen, data=section("digits", train_limit=5))
         assert own_parts(chosen, task) == parts
 
-    def test_annotations_that_cannot_be_evaluated_are_ignored(self, build, section):
-        assert build(task=section("own_parts:hints", width=3)).model.in_features == 3
+    @pytest.mark.parametrize(
+        ("name", "args"), [("hints", {"width": 3}), ("listed", {"widths": [3]})]
+    )
+    def test_annotations_that_are_no_types_are_ignored(self, build, section, name, args):
+        assert build(task=section(f"own_parts:{name}", **args)).model.in_features == 3
 
     @pytest.mark.parametrize(
         ("name", "problem"),
