@@ -239,12 +239,12 @@ class ReferenceComparer:
             yield VerificationCheck(what="overflows", step=step, passed=False, detail=detail)
             return
         expected, *variants = alike
-        if self._probe.is_repeatable and not tap["skipped"]:
+        if self._gradients.is_repeatable and not tap["skipped"]:
             others = [each.gradients for each in variants]
             yield self._compare("gradients", step, tap["gradients"], expected.gradients, others)
         used = None if tap["skipped"] else expected.gradients
         yield compare_update(self._update, StepOfRun(step, before, tap, rate, used))
-        if expected.buffers and self._probe.is_repeatable:
+        if expected.buffers and self._gradients.is_repeatable:
             others = [each.buffers for each in variants]
             yield self._compare("buffers", step, tap["buffers"], expected.buffers, others)
 

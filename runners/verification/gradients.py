@@ -25,7 +25,8 @@ class ReferenceGradients:
 
     `has_same_kernels`: whether the plain process runs the same kernels as a rank, which holds for a
     CPU that compiles nothing. `has_parts`: whether a step consists of several micro-batches.
-    `declared`: what cannot be equal.
+    `is_repeatable`: whether the plain process can compute the gradients. `declared`: what cannot be
+    equal.
     """
 
     def __init__(self, process: PlainProcess, probe: Probe) -> None:
@@ -38,6 +39,14 @@ class ReferenceGradients:
         self.has_parts = (self._ranks, config.train.accumulate) != (1, 1)
         self.declared: list[str] = []
         self._dtype = self._find_dtype(flatten(config.to_dict()))
+        self.is_repeatable = probe.is_repeatable
+        if self._syncs_batchnorm and (config.train.accumulate > 1 or probe.draws):
+            self.is_repeatable = False
+            self.declared.append(
+                "train.sync_batchnorm uses the statistics of all ranks, whose samples the plain "
+                "process takes at once, which is something else with several micro-batches or "
+                "random numbers (dropout): gradients not compared"
+            )
 
     def _find_dtype(self, settings: dict[str, Any]) -> torch.dtype | None:
         """Return the type to which the config rounds gradients between ranks, and declare it."""
