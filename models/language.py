@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -161,7 +162,7 @@ def text(*, root: str | None, context: int = 64, holdout: float = 0.1) -> Data:
     if not 0 < holdout < 1:
         raise TaskError("data.args", f"holdout must be between 0 and 1, not {holdout}")
     content = _read(files.text_file(root)) if root else files.python_documentation()
-    tokens = torch.tensor(list(content), dtype=torch.uint8)
+    tokens = torch.from_numpy(np.frombuffer(content, np.uint8).copy())  # torch refuses no bytes
     kept = len(tokens) - int(holdout * len(tokens))
     train = Windows(tokens[:kept], context)
     held_out = Windows(tokens[kept:], context)

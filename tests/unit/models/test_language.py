@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 
 import pytest
 import torch
@@ -74,6 +75,19 @@ def test_each_byte_is_predicted_once(tmp_path):
     one, its_next = data.train[2]
     assert one.tolist() == [*range(20, 30)]
     assert its_next.tolist() == [*range(21, 31)]
+
+
+def test_a_text_takes_little_more_memory_than_its_bytes(tmp_path):
+    # given a text, of which a list of its bytes would be eight times as large
+    size = 200_000
+    (tmp_path / "text").write_bytes(bytes(size))
+    tracemalloc.start()
+    try:
+        text(root=str(tmp_path / "text"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * size
 
 
 def test_what_cannot_be_read_as_text(tmp_path):
