@@ -39,6 +39,7 @@ from distrain.runners.protocol.events import (
     StopSupport,
     Window,
 )
+from distrain.runners.records.job_status import WAITING
 from distrain.runners.records.writer import Item
 from distrain.runners.supervision.attempts import Attempts
 from distrain.runners.supervision.connection import Connection, skipped_message
@@ -357,6 +358,10 @@ class Coordinator:
 
     def _note_job(self, job: Job) -> None:
         self.run.evidence.job = job
+        if job.state in WAITING and not (self.run.ranks or self.run.is_stopping):
+            # A stop of its ranks has ended with them: those that come next train on.
+            self._stop_protocol.reset(keep_timeout=False)
+            self.run.evidence.stop_requested = False
         if not self.run.is_job_queued or self.run.ranks:
             if self.run.writer.state.status == "queued":
                 self.run.set_state(job=job, status="running")

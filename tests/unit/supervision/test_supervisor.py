@@ -689,6 +689,8 @@ def test_only_a_person_has_a_stop_of_a_job_forced(are_killed: bool, tmp_path: Pa
         if are_killed:  # before they could save
             coordinator.disconnected(rank)
             coordinator.received(SentEvents(coordinator), Job(time=0.0, id="7", state="PENDING"))
+        # What is requested is passed on to the next ranks, where they report in files.
+        assert coordinator.run.evidence.stop_requested is not are_killed
         await asyncio.sleep(0.1)
         assert not end_now.is_set()
         coordinator.control.stop()
