@@ -254,7 +254,8 @@ class LauncherProcess:
             if self._has_script_ranks:
                 last_seen = time.monotonic()
             until = since + self._grace_period_s()
-            if self._evidence.is_script and not conditions.all_finished.is_set():
+            has_ended = self._evidence.is_script and not conditions.all_finished.is_set()
+            if has_ended and not self._coordinator.run.is_requeued_by_scheduler:
                 until = min(until, last_seen + EXIT_S)
             if time.monotonic() > until:
                 return False
@@ -281,7 +282,7 @@ class LauncherProcess:
             return SCRIPT_S if self._evidence.is_script else SETTLE_S
         if self._scheduler is None:
             return RESTART_S
-        if self._evidence.unreachable and not self._scheduler.requeues:
+        if self._evidence.unreachable and not self._coordinator.run.is_requeued_by_scheduler:
             return SETTLE_S
         return RESTART_S + self._scheduler.poll_s
 

@@ -83,6 +83,11 @@ class LiveRun:
         return self.config.dist.max_restarts > 0 and not has_given_up
 
     @property
+    def is_requeued_by_scheduler(self) -> bool:
+        """Whether the scheduler starts the job again where it has ended the ranks."""
+        return self.scheduler is not None and self.scheduler.requeues
+
+    @property
     def ends_by_itself(self) -> bool:
         """Whether the launcher waits for all ranks of a script, and ends them."""
         is_local = self.config.launcher in ("inline", "torchrun") and not self.plan.spread
@@ -90,8 +95,9 @@ class LiveRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rank has done all its steps."""
-        return self.conditions.all_finished.is_set() and not self.evidence.any_stopped
+        """Whether every rank has done all its steps, and was not asked to stop before."""
+        was_stopped = self.evidence.any_stopped or self.evidence.interrupted
+        return self.conditions.all_finished.is_set() and not was_stopped
 
     @property
     def is_job_queued(self) -> bool:

@@ -62,9 +62,13 @@ class RunControl:
         return ""
 
     def stop_unanswered(self) -> None:
-        """Interrupt the ranks of a script, which have not stopped by themselves."""
+        """Interrupt the ranks of a script, which have not stopped by themselves.
+
+        Their job goes on if it will be requeued.
+        """
         self._run.evidence.interrupted = True
-        self._run.conditions.interrupt.set()
+        if self._run.is_stopping or not self._run.is_requeued_by_scheduler:
+            self._run.conditions.interrupt.set()
         self._run.membership.broadcast(Stop())
 
     def release(self, rank: int) -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from distrain import Run, find
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.test_runs import LONG, distrain, ended, start, started, user_folder
+from tests.cluster.slurm.test_runs import (
+    LONG,
+    distrain,
+    ended,
+    job_of,
+    start,
+    started,
+    user_folder,
+)
 from tests.support.programs import SAVES, SUM
 from tests.support.runs import wait_until
 
@@ -47,6 +55,23 @@ def test_a_stop_interrupts_the_ranks_on_all_nodes(
     run.stop()
     assert ended(run) == "stopped", run.reason
     assert all("saved" in output for output in outputs(run))
+
+
+@pytest.mark.usefixtures("started")
+def test_a_script_begins_again_when_its_job_is_requeued(
+    user_folder: Path, cluster: Cluster
+) -> None:
+    (user_folder / "train.py").write_text(SAVES)
+    # A requeued job waits for longer than a stop may take.
+    changes = ("--set", "slurm.requeue=true", "--set", "report.stop_timeout_s=3")
+    done = distrain("run", "--detach", *JOB, *changes, "train.py")
+    run = find(done.stdout.strip())
+    wait_until(lambda: outputs(run) == ["ready\n", "ready\n"], LONG)
+    cluster.run("scontrol", "requeue", job_of(run))
+    wait_until(lambda: [text.count("ready") for text in outputs(run)] == [2, 2], LONG)
+    assert run.record.state.attempts == 1
+    run.stop()
+    assert ended(run) == "stopped", run.reason
 
 
 @pytest.mark.usefixtures("started")
