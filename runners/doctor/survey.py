@@ -11,7 +11,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -38,6 +37,7 @@ from distrain.runners.doctor.collectives import (
 from distrain.runners.doctor.slurm import describe_slurm
 from distrain.runners.horovod.presence import presence
 from distrain.runners.system.devices import driver_version, gpus, nvml, torch_build, why_no_gpu
+from distrain.runners.system.host import count_cores
 from distrain.runners.system.provenance import cpu_name
 
 TORCH_TIMEOUT_S = 180
@@ -138,18 +138,13 @@ def _version(package: str) -> str | None:
 
 
 def _devices(facts: HostFacts) -> dict[str, Any]:
-    threads = psutil.cpu_count()
-    if sys.platform == "linux":
-        usable_threads: int | None = len(psutil.Process().cpu_affinity())
-    else:
-        usable_threads = threads
     return {
         "gpus": msgspec.to_builtins(facts.gpus),
         "no_gpu": facts.no_gpu or facts.cuda_problem,
         "cpu": cpu_name(),
         "cores": psutil.cpu_count(logical=False),
-        "threads": threads,
-        "usable_threads": usable_threads,
+        "threads": psutil.cpu_count(),
+        "usable_threads": count_cores(),
         "memory": psutil.virtual_memory().total,
     }
 

@@ -13,7 +13,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +23,7 @@ import psutil
 from distrain.runners.errors import InstallError
 from distrain.runners.horovod.source import VERSION, patches_digest
 from distrain.runners.system.devices import torch_build
+from distrain.runners.system.host import count_cores
 
 BYTES_PER_COMPILER = 1.5e9  # a compiler needs it for torch's headers
 # Variables that change what is built.
@@ -220,8 +220,7 @@ def _link_nccl(nccl: Path, folder: Path) -> dict[str, str]:
 
 def _jobs() -> int:
     """Return how many compilers may run at once."""
-    threads = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(threads, int(psutil.virtual_memory().available / BYTES_PER_COMPILER)))
+    return max(1, min(count_cores(), int(psutil.virtual_memory().available / BYTES_PER_COMPILER)))
 
 
 def _vector_extensions() -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Self
 
 import msgspec
 
 from distrain.runners.system.devices import Gpus, look_up_gpus
+from distrain.runners.system.limits import cpu_quota
 from distrain.runners.system.network import Interfaces, list_interfaces
 
 
@@ -35,7 +37,10 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of CPU cores that this process may use.
+
+    A container may have the time of fewer cores than it runs on; a part of a core counts as one.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    return math.ceil(min(len(os.sched_getaffinity(0)), cpu_quota()))

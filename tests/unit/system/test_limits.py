@@ -1,4 +1,4 @@
-"""A limit of the user's is named where the system refuses something because of it."""
+"""Limits of the user's and of containers: those that refuse something are named."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from distrain.runners.system import limits
+from distrain.runners.system.host import count_cores
 from tests.support import ROOT
 
 LAUNCH = (
@@ -46,3 +48,37 @@ def test_a_kill_at_the_limit_of_cpu_time_is_not_only_called_out_of_memory() -> N
     assert found.stdout.strip() == (
         "manually or by the OOM killer, or at the limit of 100 s of CPU time, `ulimit -t`"
     )
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        # Version 2: the groups lie in each other; a container may see only its own.
+        ("0::/job/step\n", {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 2),
+        ("0::/on/the/host\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
+        # Version 1.
+        (
+            "3:cpuset:/\n2:cpu,cpuacct:/docker/1\n",
+            {"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            3,
+        ),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ("", {}, 8),
+    ],
+)
+def test_a_container_has_as_many_cores_as_it_has_cpu_time(
+    groups: str,
+    files: dict[str, str],
+    cores: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "groups").write_text(groups)
+    monkeypatch.setattr(limits, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(limits, "OWN_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    assert count_cores() == cores
