@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison.chart_style import (
@@ -73,7 +74,8 @@ def _make_chart(number: int, name: str, candidates: Sequence[Candidate]) -> Repo
         by["step"] += [curve.step] * len(drawn)
         by["time"] += [curve.time] * len(drawn)
     return ReportChart(
-        id=f"logged-{number}" if is_logged else name.replace(" ", "-"),
+        # "eval a b" and "eval a-b" are two charts; an id contains no blank.
+        id=f"logged-{number}" if is_logged else quote(name.replace(" ", "-", 1), safe=""),
         title=title,
         note=note,
         traces=traces,

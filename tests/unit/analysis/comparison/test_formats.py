@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -110,3 +111,12 @@ def test_a_report_has_no_chart_without_figures() -> None:
     assert 'id="throughput"' in text
     for chart in ("ratios", "phases", "loss", "gpu", "power", "energy"):
         assert f'id="{chart}"' not in text
+
+
+def test_each_curve_of_a_report_has_a_chart_of_its_own() -> None:
+    names = ("eval a b", "eval a-b", "eval a%20b", "logged a b", "logged a-b")
+    curves = {name: CandidateCurve(time=[1.0], values=[2.0]) for name in names}
+    text = render_report(comparison(candidates=[candidate("a", 5000, curves=curves)]))
+    ids = re.findall(r'class="plot" id="([^"]*)"', text)
+    assert len(set(ids)) == len(ids) >= len(names)
+    assert not any(" " in each for each in ids)
