@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -75,7 +76,7 @@ def restore(folder: Path) -> Path:
 
     Raises RunsFolderError.
     """
-    name = folder.name.partition(_SEPARATOR)[0]
+    name = re.sub(rf"{_SEPARATOR}\d+$", "", folder.name)
     return _move(folder, folder.parents[1] / name)
 
 

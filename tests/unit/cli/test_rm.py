@@ -11,6 +11,7 @@ import pytest
 from distrain.runners.cli import rm
 from distrain.runners.cli.parser import parse
 from distrain.runners.errors import DistrainError
+from distrain.runners.records.trash import move_to_trash, restore
 from tests.support.benches import make_bench
 
 
@@ -39,3 +40,13 @@ def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_
         if line.startswith("undo: "):
             rm.execute(parse(shlex.split(line)[2:]))
     assert all(bench.dir.exists() for bench in benches)
+
+
+@pytest.mark.parametrize("name", ["a", "a~b"])
+def test_folders_of_one_name_are_restored_under_that_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    for _ in range(2):
+        folder.mkdir()
+        moved = move_to_trash(folder)
+        assert restore(moved) == folder
+        move_to_trash(folder)
