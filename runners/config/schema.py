@@ -40,7 +40,7 @@ from distrain.runners.config.training_sections import (
     TaskConfig,
     TrainConfig,
 )
-from distrain.runners.config.validation import Devices, Section, build, shown
+from distrain.runners.config.validation import Devices, Section, build, describe_unknown, shown
 from distrain.runners.errors import ConfigError
 
 # Variables that the launchers of ranks set.
@@ -251,12 +251,14 @@ def json_schema() -> dict[str, Any]:
 def parse_assignment(text: str) -> tuple[str, Any]:
     """Parse `KEY=VALUE` of --set: VALUE is TOML if it parses, else a string; `KEY=` unsets.
 
-    Raises ConfigError if there is no "=".
+    Raises ConfigError if there is no "=", or if the key to unset is unknown.
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, e.g. --set train.lr=0.05, not {text!r}")
     if not value.strip():
+        if problem := describe_unknown(RunConfig, key.strip()):
+            raise ConfigError([(key.strip(), problem)])
         return key.strip(), None
     try:
         table = tomllib.loads(f"value = {value}")

@@ -43,7 +43,7 @@ def build(
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
-            problems.append((prefix + key, f"{UNKNOWN_KEY}{_suggest(kind, key)}"))
+            problems.append((prefix + key, describe_unknown(kind, key)))
         elif isinstance(hint, type) and issubclass(hint, Section):
             values[key] = build(hint, value, f"{prefix}{key}.", problems)
         else:
@@ -63,6 +63,16 @@ def build(
         if name not in data
     ]
     return kind(**values) if not problems else None
+
+
+def describe_unknown(kind: type[Section], key: str) -> str:
+    """Return the problem with a dotted key that a section does not have; empty if it has it."""
+    name, _, rest = key.partition(".")
+    hint = _hints(kind).get(name)
+    if hint is None:
+        return f"{UNKNOWN_KEY}{_suggest(kind, name)}"
+    is_section = isinstance(hint, type) and issubclass(hint, Section)
+    return describe_unknown(hint, rest) if rest and is_section else ""
 
 
 def _suggest(kind: type[Section], key: str) -> str:

@@ -48,6 +48,7 @@ def usage_error(done: subprocess.CompletedProcess[str]) -> str:
         ("presets show /dev/zero", "distrain: /dev/zero cannot be read: it is larger than"),
         ("run ddp --set strategy=dpp", "strategy: unknown strategy 'dpp'; did you mean"),
         ("run ddp --set train.lrr=1", "distrain: train.lrr: unknown key; did you mean lr?"),
+        ("run ddp --set train.lrr=", "distrain: train.lrr: unknown key; did you mean lr?"),
         ("run ddp --set model.name=resnet19", "unknown model 'resnet19'; did you mean"),
         ("run ddp --set data.name=digit", "unknown data set 'digit'; did you mean digits?"),
         ("run ddp --devices cpu:none", "distrain: devices: "),
