@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 
 RUN_HELP = "id, unique beginning of an id, name, or latest"
 DEVICES_HELP = "auto, all, cpu:N, or GPUs: 0,1 or GPU-UUID,…"
@@ -161,7 +161,7 @@ def add_watch_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--every",
         metavar="SECONDS",
-        type=float,
+        type=_parse_seconds,
         default=5.0,
         help="time between two progress lines in a pipe (default: 5)",
     )
@@ -317,7 +317,7 @@ def add_bench_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         metavar="P",
-        type=parse_share,
+        type=_parse_precision,
         help="end once every ratio is known within ±P (default: 2%%)",
     )
     parser.add_argument(
@@ -361,3 +361,21 @@ def parse_share(text: str) -> float:
     if number.endswith("%"):
         return float(number.removesuffix("%")) / 100
     return float(number)
+
+
+def _parse_precision(text: str) -> float:
+    try:
+        return parse_share(text)
+    except ValueError:
+        message = f"must be a share such as 2% or 0.02, not {text!r}"
+        raise ArgumentTypeError(message) from None
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:  # NaN is not either
+        raise ArgumentTypeError(f"must be a number of seconds ≥ 0, not {text!r}")
+    return seconds
