@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from distrain.runners.analysis.comparison.model import Candidate, CandidateCurve, Comparison
+from distrain.runners.analysis.statistics import FloatArray
 from distrain.runners.errors import DistrainError
 from distrain.runners.formatting import sort_metrics
 from distrain.runners.records.reader import Record
@@ -105,20 +107,43 @@ def _logged_curves(record: Record, start: float, names: Iterable[str]) -> dict[s
 
 
 def _gpu_curves(record: Record, start: float) -> dict[str, CandidateCurve]:
-    """Return the mean utilisation and the total power of all GPUs."""
-    gpus = list(record.curves(GPU, columns=("utilisation", "power"), points=MAX_POINTS).values())
-    rows = min((len(gpu) for gpu in gpus), default=0)
-    if not rows:
+    """Return the mean utilisation and the total power of all GPUs that were sampled at a time.
+
+    A restarted job may get other GPUs, and a host may join later than others.
+    """
+    curves = record.curves(GPU, columns=("utilisation", "power"), points=MAX_POINTS).values()
+    gpus = [gpu for gpu in curves if len(gpu)]
+    if not gpus:
         return {}
-    time = _seconds_since(start, gpus[0]["time"][:rows])
-    utilisation = np.sum([np.asarray(gpu["utilisation"][:rows]) for gpu in gpus], axis=0)
-    power = np.sum([np.asarray(gpu["power"][:rows]) for gpu in gpus], axis=0)
-    curves = {}
-    for name, column in (("gpu", utilisation / len(gpus)), ("power", power)):
-        values = _finite_or_none(column)
-        if any(value is not None for value in values):
-            curves[name] = CandidateCurve(time=time, values=values)
-    return curves
+    times = np.unique(np.concatenate([gpu["time"] for gpu in gpus]))
+    stride = -(-len(times) // MAX_POINTS)
+    times = times[::-stride][::-1]
+    counts = np.zeros(len(times))
+    sums = {"utilisation": np.zeros(len(times)), "power": np.zeros(len(times))}
+    for gpu in gpus:
+        rows, is_sampled = _rows_at(np.asarray(gpu["time"]), times)
+        counts += is_sampled
+        for column, total in sums.items():
+            total[is_sampled] += np.asarray(gpu[column])[rows[is_sampled]]
+    found = {}
+    busy = sums["utilisation"] / np.where(counts, counts, nan)  # none where the clock was set back
+    for name, values in (("gpu", busy), ("power", np.where(counts, sums["power"], nan))):
+        known = _finite_or_none(values)
+        if any(value is not None for value in known):
+            found[name] = CandidateCurve(time=_seconds_since(start, times), values=known)
+    return found
+
+
+def _rows_at(ends: FloatArray, times: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the row of a GPU's curve that each time lies in, and whether it lies in one.
+
+    `ends` are the times at which the rows end. Hosts take their samples at different moments, so a
+    row reaches up to two intervals beyond them.
+    """
+    reach = 2 * float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0
+    rows = np.minimum(np.searchsorted(ends, times), len(ends) - 1)
+    is_sampled: NDArray[np.bool_] = np.abs(ends[rows] - times) <= reach
+    return rows, is_sampled
 
 
 def _seconds_since(start: float, times: Iterable[float]) -> list[float]:
