@@ -160,8 +160,11 @@ def is_counted(optimizer: Optimizer) -> bool:
 
 
 def is_seen(optimizer: Optimizer) -> bool:
-    """Return whether hooks see the steps of an optimizer: not those of a mere wrapper."""
-    return hasattr(optimizer.step, "hooked")
+    """Return whether hooks see the steps of an optimizer: not those of a mere wrapper.
+
+    Its type tells: an optimizer may have a `step` of its own that calls that one, as Accelerate's.
+    """
+    return hasattr(getattr(type(optimizer), "step", None), "hooked")
 
 
 def is_recorded() -> bool:

@@ -110,6 +110,21 @@ SCRIPTS = {
         """,
         Expected(6, 24, skipped=2),
     ),
+    "a gradient scaler, and an optimizer whose step is replaced meanwhile, as by Accelerate": (
+        """
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        original = optimizer.step
+        for number, batch in enumerate(loader()):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            scaler.scale(loss * float("inf") if number in (0, 3) else loss).backward()
+            optimizer.step = lambda *arguments: original(*arguments)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.step = original
+        """,
+        Expected(6, 24, skipped=2),
+    ),
     "a gradient scaler and a fused optimizer": (
         """
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
