@@ -92,14 +92,19 @@ def _number(value: Any) -> Any:
 def _board(writer: Any) -> str:
     """Return what the names of a writer's values begin with, if it is not the first one.
 
-    Training and evaluation usually have writers of their own, which log the same names.
+    Training and evaluation usually have writers of their own, which log the same names. It is the
+    end of the folder's path that no other writer has, such as `val/` or `fold2/val/`.
     """
     prefixes = hooked.session.automatic.boards.setdefault(type(writer), {})
     path = str(getattr(writer, "log_dir", None) or getattr(writer, "logdir", ""))
+    path = os.path.abspath(path)
     if path not in prefixes:
-        folder = os.path.basename(os.path.normpath(path))
-        is_time = folder.replace(".", "").isdigit()  # of `add_hparams`
-        prefixes[path] = f"{folder}/" if prefixes and not is_time else ""
+        folders = path.split(os.sep)
+        is_time = folders[-1].replace(".", "").isdigit()  # of `add_hparams`
+        ends = ("/".join([*folders[-count:], ""]) for count in range(1, len(folders)))
+        taken = prefixes.values()
+        is_named = prefixes and not is_time
+        prefixes[path] = next((end for end in ends if end not in taken), path) if is_named else ""
     return prefixes[path]
 
 

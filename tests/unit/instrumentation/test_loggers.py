@@ -69,6 +69,17 @@ def test_values_of_several_writers_are_kept_apart(
     assert sent.values == {"loss": 2, "tra": 2, "val/loss": 2, "val/val": 2, "170": 2}
 
 
+def test_values_of_writers_in_folders_of_the_same_name_are_kept_apart(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
+    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=writer)
+    loggers._wrap_functions(module)
+    for number, folder in enumerate(("1/train", "1/val", "2/train", "2/val", "./2/val/")):
+        writer(folder).add_scalar("loss", number, 5)
+    assert sent.values == {"loss": 0, "val/loss": 1, "train/loss": 2, "2/val/loss": 4}
+
+
 def test_functions_that_were_taken_over_before_are_recorded(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
