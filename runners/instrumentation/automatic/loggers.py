@@ -108,13 +108,18 @@ def _board(writer: Any) -> str:
     return prefixes[path]
 
 
+def _whole(step: Any) -> Any:
+    """Return a step as TensorBoard writes it: without a fraction."""
+    return None if step is None else int(step)
+
+
 # --- what a call logs; parameters have the names that the libraries give them ------------------
 
 
 def _read_scalar(
     writer: object, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any
 ) -> Values:
-    return {f"{_board(writer)}{tag}": scalar_value}, global_step
+    return {f"{_board(writer)}{tag}": scalar_value}, _whole(global_step)
 
 
 def _read_scalars(
@@ -126,7 +131,7 @@ def _read_scalars(
     **__: Any,
 ) -> Values:
     name = f"{_board(writer)}{main_tag}"
-    return {f"{name}/{tag}": value for tag, value in tag_scalar_dict.items()}, global_step
+    return {f"{name}/{tag}": value for tag, value in tag_scalar_dict.items()}, _whole(global_step)
 
 
 def _read_wandb(

@@ -18,9 +18,11 @@ from distrain.runners.protocol.reporter import NullReporter
 class Sent(NullReporter):
     def __init__(self) -> None:
         self.values: dict[str, float | None] = {}
+        self.steps: list[int] = []
 
     def send(self, event: Event) -> None:
         if isinstance(event, Logged):
+            self.steps.append(event.step)
             self.values |= {name: stats.total for name, stats in event.values.items()}
 
 
@@ -43,7 +45,7 @@ class Writer:
     def __init__(self, log_dir: str) -> None:
         self.log_dir = log_dir
 
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+    def add_scalar(self, tag: str, scalar_value: float, global_step: float) -> None:
         pass
 
 
@@ -78,6 +80,17 @@ def test_values_of_writers_in_folders_of_the_same_name_are_kept_apart(
     for number, folder in enumerate(("1/train", "1/val", "2/train", "2/val", "./2/val/")):
         writer(folder).add_scalar("loss", number, 5)
     assert sent.values == {"loss": 0, "val/loss": 1, "train/loss": 2, "2/val/loss": 4}
+
+
+def test_steps_of_tensorboard_may_have_fractions(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
+    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=writer)
+    loggers._wrap_functions(module)
+    for epoch in (0.5, 1.25, 2.0):
+        writer("runs").add_scalar("loss", epoch, epoch)
+    assert sent.steps == [0, 1, 2]
 
 
 def test_functions_that_were_taken_over_before_are_recorded(
