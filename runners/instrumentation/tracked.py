@@ -16,6 +16,7 @@ from distrain.runners.instrumentation.training_loop import MOST_EVENTS
 
 Batch = TypeVar("Batch")
 _END: Any = object()
+_OWN = ("_loader", "_session", "_batches")
 
 
 def make_tracked(loader: Iterable[Batch], session: RankSession) -> Tracked[Batch]:
@@ -50,6 +51,12 @@ class Tracked(Generic[Batch]):
         if name.startswith("__"):  # of a protocol, which this class has not
             raise AttributeError(name)
         return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:  # such as the epoch, by which the loader chooses the order
+            setattr(self._loader, name, value)
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
         return copy.copy, (self._loader,)

@@ -78,6 +78,15 @@ def test_it_behaves_as_the_loader(
     assert attempt(make_tracked(make(), session)) == attempt(make())
 
 
+def test_an_attribute_that_is_set_is_that_of_the_loader(session: RankSession) -> None:
+    loader = Loader()
+    for given in (loader, iter(loader)):
+        make_tracked(given, session).passes = 7
+        assert loader.passes == 7
+        assert len([*make_tracked(given, session)]) == 2
+        loader.passes = 0
+
+
 def test_workers_begin_to_load_when_the_iterator_is_made(session: RankSession) -> None:
     loader = Loader()
     iter(make_tracked(loader, session))
