@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
@@ -15,6 +16,7 @@ MOST_NAMES = 5_000
 MOST_ADDED = 1_000_000  # values of all names, until they are reported
 NAMES_PER_MESSAGE = 500  # of the greatest length they still fit into a line
 CHECK_S = 0.001
+OTHER_THREAD_S = 1.0  # to wait for another thread at the end of the program
 
 
 class LoggedValues:
@@ -34,6 +36,7 @@ class LoggedValues:
         self._sources: dict[str, str] = {}
         self._windows: list[_LoggedWindow] = []
         self._dropped = 0
+        self._taking = threading.RLock()
 
     def add(self, values: Mapping[Any, Any], step: int, source: str, is_given: bool) -> None:
         """Keep numbers, and copies of tensors with one element.
@@ -68,11 +71,20 @@ class LoggedValues:
         ]
 
     def take(self, rank: int, until: float = 0.0) -> Iterator[Logged | Notice]:
-        """Yield what has been read since the last call.
+        """Yield what has been read since the last call, unless another thread is about to.
 
         Values that are on their way from a device are waited for `until` that time of
         `time.monotonic`.
         """
+        # Of two at once, the later values could come first, and the earlier ones were left out.
+        if not self._taking.acquire(timeout=OTHER_THREAD_S if until else 0):
+            return
+        try:
+            yield from self._take(rank, until)
+        finally:
+            self._taking.release()
+
+    def _take(self, rank: int, until: float) -> Iterator[Logged | Notice]:
         if self._dropped:
             text = f"rank {rank}: {self._dropped:,} logged values were dropped, because more than "
             text += f"{MOST_ADDED:,} were logged at once"

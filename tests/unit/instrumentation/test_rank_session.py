@@ -243,6 +243,21 @@ def test_a_step_before_the_last_one_is_left_out(sent: Sent) -> None:
     assert sent.steps("loss") == [1, 5, 6]
 
 
+def test_no_values_are_left_out_where_another_thread_logs_while_they_are_sent(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+
+    class Name:
+        def __str__(self) -> str:  # it is asked for when values are sent
+            other = threading.Thread(target=session.log, args=({"loss": 2.0}, 2))
+            other.start()
+            other.join()
+            return "name"
+
+    session.log({Name(): 0.0, "loss": 1.0}, step=1)  # type: ignore[dict-item]
+    session.flush()
+    assert sent.steps("loss") == [1, 2]
+
+
 def test_values_are_kept_where_batches_come_but_no_step(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=0.0)
     for _ in range(5000):  # more than are noted before they are replayed
