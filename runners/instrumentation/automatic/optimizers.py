@@ -81,9 +81,11 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
 
 @lru_cache(maxsize=16)
 def _may_nest(kind: type[Any]) -> bool:
-    """Return whether the steps of a type and of a base run hooks, as with Horovod."""
-    own = [vars(each).get("step") for each in kind.__mro__]
-    return sum(hasattr(step, "hooked") for step in own) > 1
+    """Return whether the steps of a type and of a base may run hooks, as with Horovod.
+
+    Those of the base do once an optimizer of that type was made, which may be later.
+    """
+    return sum("step" in vars(each) for each in kind.__mro__ if each is not Optimizer) > 1
 
 
 def _is_nested(optimizer: Optimizer) -> bool:

@@ -172,6 +172,20 @@ SCRIPTS = {
         """,
         Expected(6, 24),
     ),
+    "an optimizer whose step calls that of its type, of which one is made later": (
+        """
+        class Announcing(torch.optim.Adam):
+            def step(self, closure=None):
+                return super().step(closure)
+        announcing = Announcing(model.parameters(), lr=0.1)
+        for epoch in range(2):
+            for batch in loader():
+                loss_of(model, batch).backward()
+                announcing.step()
+            torch.optim.Adam(model.parameters())
+        """,
+        Expected(12, 48, "optimizer steps of Announcing"),
+    ),
     "a batch read to look at it, and a data set that an evaluation reads too": (
         """
         train = loader()
