@@ -21,6 +21,8 @@ _OWN = ("_loader", "_session", "_batches")
 
 def make_tracked(loader: Iterable[Batch], session: RankSession) -> Tracked[Batch]:
     """Return what gives the batches of a loader; an iterator if the loader is one."""
+    if isinstance(loader, Tracked):  # its batches would count twice
+        loader = loader._loader
     return (TrackedIterator if isinstance(loader, Iterator) else Tracked)(loader, session)
 
 

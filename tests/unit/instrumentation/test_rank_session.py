@@ -14,7 +14,7 @@ from distrain.runners.instrumentation.loop_events import BACKWARD
 from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
-from distrain.runners.instrumentation.tracked import Tracked
+from distrain.runners.instrumentation.tracked import Tracked, make_tracked
 from distrain.runners.protocol.events import Logged, LoggedStats, ScriptSettings
 from tests.support.reporters import RecordingReporter
 
@@ -59,6 +59,17 @@ def test_batches_count_as_steps_where_step_is_never_called(sent: Sent) -> None:
     session.flush()
     assert session.steps == sum(window.steps for window in sent.windows) == 8
     assert sum(window.samples for window in sent.windows) == 32
+
+
+def test_batches_of_a_loader_that_is_tracked_twice_count_once(sent: Sent) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    for make in (list, iter):
+        for _ in make_tracked(make_tracked(make(batches(5, 4)), session), session):
+            pass
+    session.end(has_failed=False)
+    windows = sent.windows
+    assert sum(window.steps for window in windows) == 10
+    assert sum(window.samples for window in windows) == 40
 
 
 def test_a_window_that_was_held_counts_as_warm_up_if_it_contains_any(sent: Sent) -> None:
