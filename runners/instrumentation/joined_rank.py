@@ -16,6 +16,7 @@ from distrain.runners.instrumentation.joining_reporter import JoiningReporter
 from distrain.runners.instrumentation.position import PROCESS_VARIABLE, RUN_VARIABLE, Position
 from distrain.runners.instrumentation.rank_process import make_exit_failure, make_failure
 from distrain.runners.instrumentation.rank_session import RankSession
+from distrain.runners.instrumentation.requested_exit import RequestedExit
 from distrain.runners.protocol.events import Failure, Finished, Hello, Phase
 
 
@@ -58,7 +59,8 @@ class JoinedRank:
     def end_at_exit(self, end: Callable[[BaseException | None], None]) -> None:
         """Call `end` when the process exits, with the exception that ends it."""
         if multiprocessing.parent_process() is None:
-            atexit.register(lambda: end(_uncaught_exception()))
+            requested = RequestedExit(lambda: self.session.activity)
+            atexit.register(lambda: end(_ending_exception(requested)))
         else:  # children of multiprocessing do not call what atexit has registered
             multiprocessing.util.Finalize(None, lambda: end(_current_exception()), exitpriority=0)
 
@@ -84,11 +86,11 @@ class JoinedRank:
         return make_failure(self._rank, error, self.session.steps)
 
 
-def _uncaught_exception() -> BaseException | None:
+def _ending_exception(requested: RequestedExit) -> BaseException | None:
     """Return the exception that ends the program; in a notebook or shell none does."""
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         return None
-    return getattr(sys, "last_value", None)
+    return getattr(sys, "last_value", None) or requested.error
 
 
 def _current_exception() -> BaseException | None:

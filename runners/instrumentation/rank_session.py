@@ -143,6 +143,11 @@ class RankSession:
     def steps(self) -> int:
         return self.loop.steps
 
+    @property
+    def activity(self) -> tuple[int, int, int]:
+        """What changes with each step, and with each call that logs."""
+        return self.steps, self._logged.calls, self._evaluations
+
     # --- the training loop -------------------------------------------------------------------
 
     def begin_track(self) -> None:

@@ -136,6 +136,34 @@ def test_the_end_of_the_program_is_that_of_its_run(
     assert (state.status, state.reason) == (status, reason)
 
 
+@pytest.mark.parametrize(
+    ("ending", "status", "reason"),
+    [
+        ("print(error); sys.exit(1)", "failed", "rank 0: no"),
+        ("pass\nsys.exit(3)", "failed", "rank 0: exited with code 3"),
+        ("pass\nsys.exit()", "completed", "the program has ended"),
+        (
+            "pass\ntry: sys.exit(2)\nexcept SystemExit: distrain.log({'loss': 1})",
+            "completed",
+            "the program has ended",
+        ),
+    ],
+)
+def test_a_program_that_exits_with_a_code_has_failed(
+    write: Write, plain: Plain, runs_dir: Path, ending: str, status: str, reason: str
+) -> None:
+    lines = [
+        "import sys, distrain",
+        "run = distrain.init()",
+        "run.dir",
+        "try: raise ValueError('no')",
+    ]
+    write("train.py", "\n".join([*lines, f"except ValueError as error: {ending}"]))
+    plain("train.py")
+    state = ended(only_run(runs_dir)).state
+    assert (state.status, state.reason) == (status, reason)
+
+
 def test_each_run_that_a_thread_begins_is_ended_by_the_next(
     write: Write, plain: Plain, runs_dir: Path
 ) -> None:

@@ -1,0 +1,37 @@
+"""How a program has asked to exit: where `sys.exit` ends it, Python tells exit handlers nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import current_thread, main_thread
+from typing import NoReturn
+
+
+class RequestedExit:
+    """Takes the place of `sys.exit`, and remembers its last call with a code other than 0.
+
+    A program may catch what it raises, and go on. So a call counts as long as `activity`, which is
+    read at the call and later, stays the same.
+    """
+
+    def __init__(self, activity: Callable[[], object]) -> None:
+        self._activity = activity
+        self._before = activity()
+        self._error: BaseException | None = None
+        self._exit = sys.exit
+        sys.exit = self._remember
+
+    def _remember(self, status: object = None, /) -> NoReturn:
+        if current_thread() is main_thread():
+            handled = sys.exc_info()[1]
+            # A program that catches its error often prints it, and exits with a code.
+            is_cause = isinstance(handled, Exception) and status not in (None, 0)
+            self._error = handled if is_cause else SystemExit(status)
+            self._before = self._activity()
+        self._exit(status)  # type: ignore[arg-type]
+
+    @property
+    def error(self) -> BaseException | None:
+        """The exception that the program has exited with, or because of; None without one."""
+        return self._error if self._activity() == self._before else None
