@@ -9,7 +9,8 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from distrain.runners.instrumentation.rank_session import Communication, RankSession
+from distrain.runners.instrumentation.hook_results import Communication
+from distrain.runners.instrumentation.rank_session import RankSession
 
 READ_EVERY_S = 1.0
 _NANOSECOND = 1e-9
