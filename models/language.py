@@ -162,7 +162,8 @@ def text(*, root: str | None, context: int = 64, holdout: float = 0.1) -> Data:
     if not 0 < holdout < 1:
         raise TaskError("data.args", f"holdout must be between 0 and 1, not {holdout}")
     content = _read(files.text_file(root)) if root else files.python_documentation()
-    tokens = torch.from_numpy(np.frombuffer(content, np.uint8).copy())  # torch refuses no bytes
+    # Not with torch.frombuffer, which refuses an empty text.
+    tokens = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
     kept = len(tokens) - int(holdout * len(tokens))
     train = Windows(tokens[:kept], context)
     held_out = Windows(tokens[kept:], context)

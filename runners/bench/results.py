@@ -13,6 +13,7 @@ from msgspec import structs
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import sentences
 from distrain.runners.analysis.comparison.fairness import Reported, count_resources
+from distrain.runners.analysis.comparison.figures import core_count
 from distrain.runners.analysis.comparison.model import Candidate, Comparison, Unit
 from distrain.runners.analysis.comparison.provenance_diff import describe_provenance
 from distrain.runners.analysis.interval import MIN_MEASUREMENTS, Interval
@@ -193,9 +194,10 @@ def _efficiencies(
     )
     if single is None:
         return {}
-    single_resources = count_resources(state.plans[single])
+    cores = core_count(state.provenance)
+    resources = {name: count_resources(state.plans[name], cores) for name in measured}
     return {
-        name: ratio.divided_by(count_resources(state.plans[name]) / single_resources)
+        name: ratio.divided_by(resources[name] / resources[single])
         for name, ratio in _ratios_to(single, measured, rate_getter(state.unit)).items()
     }
 

@@ -43,7 +43,7 @@ def build(
     values: dict[str, Any] = {}
     for key, value in data.items():
         if (hint := hints.get(key)) is None:
-            problems.append((prefix + key, describe_unknown(kind, key)))
+            problems.append((prefix + key, f"{UNKNOWN_KEY}{_suggest(kind, key)}"))
         elif isinstance(hint, type) and issubclass(hint, Section):
             values[key] = build(hint, value, f"{prefix}{key}.", problems)
         else:

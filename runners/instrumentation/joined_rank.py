@@ -82,7 +82,7 @@ class JoinedRank:
         if error is None:
             return None
         if isinstance(error, SystemExit):
-            return make_exit_failure(self._rank, error)
+            return make_exit_failure(self._rank, error, self.session.steps)
         return make_failure(self._rank, error, self.session.steps)
 
 

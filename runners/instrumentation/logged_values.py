@@ -47,13 +47,13 @@ class LoggedValues:
         `source` are kept, or those without one, which the script has passed to distrain.
         """
         self.calls += 1
-        added = self._added
-        if len(added) >= MOST_ADDED:
+        if len(self._added) >= MOST_ADDED:
             self._drop_older()
         for name, value in values.items():
             if type(value) is not float and (value := copy_value(name, value)) is None:
                 continue
-            added.append((name, value, step, source, is_given))
+            # Another thread may have taken the list since the last value.
+            self._added.append((name, value, step, source, is_given))
 
     def _drop_older(self) -> None:
         """Drop the older half of the values, apart from the last one of each name."""

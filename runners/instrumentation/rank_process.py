@@ -87,15 +87,18 @@ def call(work: Callable[[], object]) -> BaseException | None:
     return ended
 
 
-def make_exit_failure(rank: int, error: SystemExit) -> Failure | None:
-    """Return the report of a `sys.exit` with a code or with a message; None for exit code 0."""
+def make_exit_failure(rank: int, error: SystemExit, step: int) -> Failure | None:
+    """Return the report of a `sys.exit` with a code or with a message; None for exit code 0.
+
+    It came after `step` steps.
+    """
     message = error.code
     if isinstance(message, int):
         message = f"exited with code {message & 0xFF}" if message & 0xFF else None
     if message is None:
         return None
     text = make_sendable(str(message), MAX_MESSAGE)
-    return Failure(time=time.time(), rank=rank, error="SystemExit", message=text)
+    return Failure(time=time.time(), rank=rank, error="SystemExit", message=text, step=step)
 
 
 def make_failure(

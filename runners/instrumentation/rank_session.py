@@ -98,6 +98,7 @@ class RankSession:
         self._log_due = 0.0
         self._evaluations = 0
         self.tracks = False  # the script names its training data: other loaders do not count
+        self._left_steps = 0  # that were finished as the program left its loop
         self.stop_calls = 0
         self.is_stopped = False
 
@@ -107,8 +108,8 @@ class RankSession:
 
     @property
     def activity(self) -> tuple[int, int, int]:
-        """What changes with each step, and with each call that logs."""
-        return self.steps, self._logged.calls, self._evaluations
+        """What changes with each step that the program goes on after, and each call that logs."""
+        return self.steps - self._left_steps, self._logged.calls, self._evaluations
 
     # --- the training loop -------------------------------------------------------------------
 
@@ -124,6 +125,12 @@ class RankSession:
             self._note_step(BATCHES)
         else:
             self.loop.limit()
+
+    def leave_batch(self) -> None:
+        """Finish the last batch of a loop that the program leaves, as `sys.exit` does."""
+        before = self.steps
+        self.finish_batch()
+        self._left_steps += self.steps - before
 
     def step(self, samples: int | None = None) -> None:
         """Finish a step of this many samples; None: those of the batches since the last one."""

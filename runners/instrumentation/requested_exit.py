@@ -1,15 +1,15 @@
-"""How a program has asked to exit: where `sys.exit` ends it, Python tells exit handlers nothing."""
+"""How a program has asked to exit: where `sys.exit` ends it, exit handlers cannot see how."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from threading import current_thread, main_thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class RequestedExit:
-    """Takes the place of `sys.exit`, and remembers its last call with a code other than 0.
+    """Takes the place of `sys.exit`, and remembers its last call.
 
     A program may catch what it raises, and go on. So a call counts as long as `activity`, which is
     read at the call and later, stays the same.
@@ -19,7 +19,10 @@ class RequestedExit:
         self._activity = activity
         self._before = activity()
         self._error: BaseException | None = None
-        self._exit = sys.exit
+        earlier = getattr(sys.exit, "__self__", None)  # that of a run which has ended
+        self._exit: Callable[[Any], NoReturn] = (
+            earlier._exit if isinstance(earlier, RequestedExit) else sys.exit
+        )
         sys.exit = self._remember
 
     def _remember(self, status: object = None, /) -> NoReturn:
@@ -29,7 +32,7 @@ class RequestedExit:
             is_cause = isinstance(handled, Exception) and status not in (None, 0)
             self._error = handled if is_cause else SystemExit(status)
             self._before = self._activity()
-        self._exit(status)  # type: ignore[arg-type]
+        self._exit(status)
 
     @property
     def error(self) -> BaseException | None:

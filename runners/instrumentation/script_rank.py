@@ -99,7 +99,7 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
     if uncaught is None:
         return 0
     if isinstance(uncaught, SystemExit):
-        if failure := make_exit_failure(rank, uncaught):
+        if failure := make_exit_failure(rank, uncaught, session.steps):
             has_failed = True
             reporter.send(failure)
         raise uncaught

@@ -160,8 +160,8 @@ class StepCounter:
         elif self._unfinished:
             self._credit_unfinished()
             self._steps_with_batch += times - 1
-            if times > 1 and self._samples is not None:
-                self._samples += sum(each.samples or 0 for each in self._of_other_steps)
+            if times > 1:
+                self._add_samples(_add_up([each.samples for each in self._of_other_steps]))
         else:
             self._add_step_without_batch()
             self._steps_without += times - 1
@@ -231,6 +231,9 @@ class StepCounter:
 
     def _credit(self, samples: int | None) -> None:
         self._steps_with_batch += 1
+        self._add_samples(samples)
+
+    def _add_samples(self, samples: int | None) -> None:
         if samples is None:
             self._samples = None
             self._has_unknown = True

@@ -131,7 +131,7 @@ def _end(session: RankSession, begin: Stamp | None, source: object) -> None:
     """End a pass after a wait; where none has begun, the last batch may be a step."""
     try:
         if begin is None:
-            session.finish_batch()
+            session.leave_batch()
         loop = session.loop
         kind = LEFT if begin is None else END
         loop.note((kind, begin, loop.stamp(), source))

@@ -26,7 +26,7 @@ ENDED = {
     "REVOKED",
     "TIMEOUT",
 }
-UNKNOWN = "UNKNOWN"  # Slurm no longer knows the job, and keeps no accounts
+UNKNOWN = "UNKNOWN"  # Slurm no longer knows the job, nor do its accounts know how it ended
 REFUSED = "REFUSED"  # not Slurm's: sbatch did not accept the job
 
 

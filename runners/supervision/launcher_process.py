@@ -254,8 +254,8 @@ class LauncherProcess:
             if self._has_script_ranks:
                 last_seen = time.monotonic()
             until = since + self._grace_period_s()
-            has_ended = self._evidence.is_script and not conditions.all_finished.is_set()
-            if has_ended and not self._coordinator.run.is_requeued_by_scheduler:
+            may_have_ended = self._evidence.is_script and not conditions.all_finished.is_set()
+            if may_have_ended and not self._coordinator.run.is_requeued_by_scheduler:
                 until = min(until, last_seen + EXIT_S)
             if time.monotonic() > until:
                 return False

@@ -43,6 +43,8 @@ class RunControl:
             return
         if not restart:
             run.set_state(status="stopping")
+            if evidence.interrupted:  # ranks whose job was to be requeued
+                run.conditions.interrupt.set()
         self.stop_protocol.begin(save)
 
     def handle(self, connection: Connection, request: Stop) -> None:

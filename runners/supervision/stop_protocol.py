@@ -13,6 +13,8 @@ from distrain.runners.supervision.live_run import LiveRun
 class StopProtocol:
     """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
+    A stop by a scheduler has no such limit: it ends the ranks itself.
+
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
 

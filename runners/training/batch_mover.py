@@ -76,7 +76,7 @@ class BatchMover:
         # The step of an earlier batch may still read memory that is used again here: `tensors_in`
         # does not find what `finish` returns in an object of the user's class.
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(stream):
             return None if batch is None else self._move(batch)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Real
 from types import MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -96,16 +96,26 @@ def _board(writer: Any) -> str:
     end of the folder's path that no other writer has, such as `val/` or `fold2/val/`.
     """
     prefixes = hooked.session.automatic.boards.setdefault(type(writer), {})
-    path = str(getattr(writer, "log_dir", None) or getattr(writer, "logdir", ""))
-    path = os.path.abspath(path)
+    path = _absolute(str(getattr(writer, "log_dir", None) or getattr(writer, "logdir", "")))
     if path not in prefixes:
         folders = path.split(os.sep)
         is_time = folders[-1].replace(".", "").isdigit()  # of `add_hparams`
         ends = ("/".join([*folders[-count:], ""]) for count in range(1, len(folders)))
-        taken = prefixes.values()
-        is_named = prefixes and not is_time
-        prefixes[path] = next((end for end in ends if end not in taken), path) if is_named else ""
+        free = (end for end in ends if end not in prefixes.values())
+        prefixes[path] = next(free, f"{path}/") if prefixes and not is_time else ""
     return prefixes[path]
+
+
+@lru_cache(maxsize=1024)
+def _absolute(folder: str) -> str:
+    """Return the path of a writer's folder, which stays where it is if the program goes elsewhere.
+
+    Where the current folder was deleted, it is what the program has named.
+    """
+    try:
+        return os.path.abspath(folder)
+    except OSError:
+        return folder
 
 
 def _whole(step: Any) -> Any:

@@ -1,6 +1,6 @@
 """Steps of optimizers: the one that stepped first makes the steps of the run.
 
-Another one takes over once it is gone, or rests: a second stage of a script may train with it.
+Another one takes over once that is gone, or no longer steps: a script may have a second stage.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _nothing() -> None:
 _counted: Any = _nothing  # a weak reference to the counted optimizer
 _usual: Any = _nothing  # the same, unless its steps may call each other
 _next: Any = _nothing  # a weak reference to the one that may take over
-_missed_steps = 0  # of that one, since
-_counted_steps = 0  # there were so many steps of the run
+_missed_steps = 0  # its steps since the last counted one
+_counted_steps = 0  # steps of the run at that time
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
 _has_optimizer = False  # one was made
@@ -120,7 +120,7 @@ def count_step(optimizer: Optimizer) -> None:
 
 
 def _take_over(optimizer: Optimizer) -> int:
-    """Count an optimizer from now on if the one before is gone or rests.
+    """Count an optimizer from now on if the one before is gone or no longer steps.
 
     Return how many of its steps are counted by that: none where it is not, or cannot be.
     """
@@ -147,7 +147,7 @@ def _take_over(optimizer: Optimizer) -> int:
 
 
 def _steps_in_a_row(optimizer: Optimizer) -> int:
-    """Return how many steps of an optimizer, with this one, the run has made no step beside."""
+    """Return how many steps in a row an optimizer has made, with this one, while none counted."""
     global _next, _missed_steps, _counted_steps
     if _next() is None or _counted_steps != hooked.loop.steps:
         _next = weakref.ref(optimizer)

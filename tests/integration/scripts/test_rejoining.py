@@ -175,4 +175,6 @@ def test_a_program_that_executes_itself_again_is_still_the_rank(
     write("train.py", EXECUTES)
     assert distrain("run", "train.py").returncode == 1
     record = only_run(runs_dir)
-    assert record.state.reason.startswith("rank 0: exited with code 3 after step 5"), log_of(record)
+    error = record.state.error
+    assert error is not None, log_of(record)
+    assert (error.rank, error.message, error.step) == (0, "exited with code 3", 5)

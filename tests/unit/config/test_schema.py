@@ -226,6 +226,10 @@ def test_unknown_names_are_reported_with_the_nearest_ones(text: str, key: str, n
     assert near in problem
 
 
+def test_a_key_in_quotes_is_not_one_of_a_section() -> None:
+    assert problems_of('"train.lr" = 0.1')["train.lr"].startswith("unknown key")
+
+
 @pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
 @pytest.mark.parametrize("key", ["train.lr", "train.weight_decay", "dist.timeout_s"])
 def test_a_number_must_be_finite(key: str, value: str) -> None:

@@ -2,8 +2,9 @@
 
 In the table a letter is a source of batches: `t4` is a batch of 4 samples, `t?` one whose samples
 are unknown, `t.` the end of the source, `t-` that the program drops it. `b` is a backward pass, `S`
-a step of the optimizer, `C` a call of `distrain.step()`, `C8` one with samples, `B` the end of a
-batch of `distrain.track()`.
+a step of the optimizer, `S3` the third in a row of another one after two `O`, which count only
+then. `C` is a call of `distrain.step()`, `C8` one with samples, `B` the end of a batch of
+`distrain.track()`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ def play(events: str, counter: StepCounter) -> None:
         if name == "b":
             counter.add_backward()
         elif name == "S":
-            counter.finish_step(OPTIMIZER)
+            counter.finish_step(OPTIMIZER, times=int(value or 1))
+        elif name == "O":
+            counter.add_other_step()
         elif name == "B":
             counter.finish_step(BATCHES)
         elif name == "C":
@@ -66,6 +69,9 @@ def play(events: str, counter: StepCounter) -> None:
         ("an unknown batch", "t4 S t? S t4 S", 3, None),
         ("a cycle that keeps its batches", "t4 S t. S S S", 4, None),
         ("a second stage without a loader", "t4 S t4 S t4 S t4 S t. S S S", 7, None),
+        ("a second stage over several epochs", "t4 S t4 O t4 O t. u4 O u4 S4 u.", 5, 20),
+        ("a second stage, an evaluation", "t4 S t4 O e9 e9 e. t4 S2 t.", 3, 12),
+        ("a second stage, an unknown batch", "t4 S t4 O t? O t. u4 S3 u.", 4, None),
         ("several steps for each batch", "t4 S S t4 S S t4 S S t.", 6, 12),
         ("another step at the end of each epoch", "t4 S t4 S t. S u4 S u4 S u. S", 6, 16),
         ("tensors without a loader", "S S S", 3, None),

@@ -699,6 +699,26 @@ def test_only_a_person_has_a_stop_of_a_job_forced(are_killed: bool, tmp_path: Pa
     asyncio.run(preempted())
 
 
+def test_a_person_stops_a_script_whose_job_is_to_be_requeued(tmp_path: Path) -> None:
+    changes = {"launcher": "slurm", "slurm": {"requeue": True}, "script": {"path": "train.py"}}
+    config = RunConfig.from_dict(changes)
+    coordinator = Supervisor(
+        create_run(tmp_path, config, plan=plan_here(config), word="queued")
+    ).coordinator
+    node, interrupt = SentEvents(coordinator), coordinator.run.conditions.interrupt
+
+    async def preempted() -> None:
+        coordinator.received(node, Hello(role="node", node=0, host="n1"))
+        coordinator.received(SentEvents(coordinator), Hello(rank=0, host="n1"))
+        coordinator.received(node, Stop())
+        assert node.sent[-1] == Stop()  # its ranks are interrupted, and the job goes on
+        assert not interrupt.is_set()
+        coordinator.control.stop()
+        assert interrupt.is_set()
+
+    asyncio.run(preempted())
+
+
 def test_a_signalled_node_ends_at_once_if_its_ranks_cannot_save(scheduled: Supervisor) -> None:
     coordinator, node = scheduled.coordinator, SentEvents(scheduled.coordinator)
     coordinator.received(node, Hello(role="node", node=0, host="n1"))
