@@ -49,6 +49,15 @@ class Writer:
         pass
 
 
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> type[Writer]:
+    """Return TensorBoard's class, whose calls are observed."""
+    found = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
+    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=found)
+    loggers._wrap_functions(module)
+    return found
+
+
 class Run:
     def log(self, data: Mapping[str, float]) -> None:
         pass
@@ -58,12 +67,7 @@ def log_metric(key: str, value: float) -> None:
     pass
 
 
-def test_values_of_several_writers_are_kept_apart(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
-    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=writer)
-    loggers._wrap_functions(module)
+def test_values_of_several_writers_are_kept_apart(sent: Sent, writer: type[Writer]) -> None:
     for step in (1, 2):
         for folder in ("runs/a/train", "runs/a/val/", "runs/a/1700000000.25"):
             writer(folder).add_scalar("loss", step, step)
@@ -72,22 +76,14 @@ def test_values_of_several_writers_are_kept_apart(
 
 
 def test_values_of_writers_in_folders_of_the_same_name_are_kept_apart(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch
+    sent: Sent, writer: type[Writer]
 ) -> None:
-    writer = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
-    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=writer)
-    loggers._wrap_functions(module)
     for number, folder in enumerate(("1/train", "1/val", "2/train", "2/val", "./2/val/")):
         writer(folder).add_scalar("loss", number, 5)
     assert sent.values == {"loss": 0, "val/loss": 1, "train/loss": 2, "2/val/loss": 4}
 
 
-def test_steps_of_tensorboard_may_have_fractions(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = type("SummaryWriter", (Writer,), {"add_scalar": Writer.add_scalar})
-    module = library("torch.utils.tensorboard.writer", monkeypatch, SummaryWriter=writer)
-    loggers._wrap_functions(module)
+def test_steps_of_tensorboard_may_have_fractions(sent: Sent, writer: type[Writer]) -> None:
     for epoch in (0.5, 1.25, 2.0):
         writer("runs").add_scalar("loss", epoch, epoch)
     assert sent.steps == [0, 1, 2]
